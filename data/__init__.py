@@ -1,0 +1,1 @@
+"""The data: readers, pipelines and the embedded samples."""

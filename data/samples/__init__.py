@@ -1,0 +1,1 @@
+"""Small data sets that the project generates and carries with it."""

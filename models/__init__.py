@@ -1,0 +1,1 @@
+"""The zoo: Keras models and their losses."""

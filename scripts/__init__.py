@@ -1,0 +1,1 @@
+"""The commands: where the engine, the models and the data meet."""

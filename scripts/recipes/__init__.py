@@ -1,0 +1,1 @@
+"""The recipes: data, model, optimizer and schedule of one training run each."""

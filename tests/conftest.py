@@ -1,0 +1,29 @@
+"""Every test sees five logical CPUs: one for the parameters and one for each of four towers."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+import keras  # noqa: E402
+import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+NUM_LOGICAL_CPUS = 5
+
+
+def pytest_configure() -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * NUM_LOGICAL_CPUS
+    )
+
+
+@pytest.fixture(autouse=True)
+def fresh_keras():
+    """Each test starts with the float32 policy, a fixed seed and fresh layer names."""
+    keras.utils.clear_session(free_memory=False)
+    keras.config.set_dtype_policy("float32")
+    keras.utils.set_random_seed(7)
+    yield
+    keras.config.set_dtype_policy("float32")

@@ -1,0 +1,1 @@
+"""The engine: devices, towers, gradients, steps, checkpoints."""
