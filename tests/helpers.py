@@ -1,0 +1,151 @@
+"""Tiny models, their tower functions, and the plain loop that every tower step must equal."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import towers
+
+NUM_CLASSES = 3
+VOCABULARY_SIZE = 11
+
+
+class LookupTable(keras.layers.Layer):
+    """An embedding that is gathered through its variable's handle."""
+
+    def build(self, input_shape=None):
+        self.table = self.add_weight(
+            shape=(VOCABULARY_SIZE, 4), initializer="uniform", name="table", autocast=False
+        )
+
+    def call(self, token_ids):
+        return tf.gather(self.table.value, token_ids)
+
+
+def dense_model() -> keras.Model:
+    inputs = keras.Input((5,))
+    hidden = keras.layers.Dense(8, activation="tanh", name="hidden")(inputs)
+    return keras.Model(inputs, keras.layers.Dense(NUM_CLASSES, name="logits")(hidden))
+
+
+def recurrent_model(embedding: keras.layers.Layer) -> keras.Model:
+    """Token ids [batch, length] to logits [batch, length, classes]."""
+    token_ids = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.LSTM(6, return_sequences=True, name="lstm")(embedding(token_ids))
+    return keras.Model(token_ids, keras.layers.Dense(NUM_CLASSES, name="logits")(hidden))
+
+
+def dense_batches(batch_sizes, *, dtype="float32", seed=0):
+    """Batches (inputs float [batch, 5], labels int32 [batch])."""
+    random = np.random.default_rng(seed)
+    return [
+        (random.normal(size=(size, 5)).astype(dtype), random.integers(0, 3, size).astype("int32"))
+        for size in batch_sizes
+    ]
+
+
+def token_batches(batch_sizes, *, seed=0):
+    """Batches (token ids int32 [batch, length], labels like them); 0 is padding.
+
+    Lengths differ, so that shards of equal size hold different numbers of tokens.
+    """
+    random = np.random.default_rng(seed)
+    batches = []
+    for size in batch_sizes:
+        token_ids = random.integers(1, VOCABULARY_SIZE, (size, 6)).astype("int32")
+        lengths = random.integers(1, 7, size)
+        token_ids[np.arange(6) >= lengths[:, None]] = 0
+        batches.append((token_ids, random.integers(0, 3, (size, 6)).astype("int32")))
+    return batches
+
+
+def classify(model: keras.Model, *, training: bool = False):
+    """The tower function of a classifier: one loss per example."""
+
+    def tower_fn(batch):
+        inputs, labels = batch
+        logits = model(inputs, training=training)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        weight = tf.cast(tf.size(labels), losses.dtype)
+        correct = tf.equal(tf.argmax(logits, -1, tf.int32), labels)
+        penalty = weight * sum(model.losses) if model.losses else 0.0
+        return tf.reduce_sum(losses) + penalty, weight, {"accuracy": count(correct, losses)}
+
+    return tower_fn
+
+
+def tag(model: keras.Model):
+    """The tower function of a tagger: one loss per token that is not padding."""
+
+    def tower_fn(batch):
+        token_ids, labels = batch
+        logits = model(token_ids)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        mask = tf.cast(token_ids > 0, losses.dtype)
+        correct = tf.equal(tf.argmax(logits, -1, tf.int32), labels) & (token_ids > 0)
+        return (
+            tf.reduce_sum(losses * mask),
+            tf.reduce_sum(mask),
+            {"accuracy": count(correct, losses)},
+        )
+
+    return tower_fn
+
+
+def count(flags, like):
+    return tf.reduce_sum(tf.cast(flags, like.dtype))
+
+
+def dataset_of(batches) -> tf.data.Dataset:
+    """A data set of the given batches, whose sizes may differ."""
+    signature = tf.nest.map_structure(
+        lambda array: tf.TensorSpec([None, *array.shape[1:]], array.dtype), batches[0]
+    )
+    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+
+
+def tower_devices(num_towers: int) -> list[str]:
+    """Virtual CPUs 1, 2, ...: the parameters' CPU 0 is a device of its own."""
+    return [f"/CPU:{index + 1}" for index in range(num_towers)]
+
+
+def train_on_towers(tower_fn, model, optimizer, batches, num_towers, **options):
+    """Trains on towers and returns (weights, the results of every step)."""
+    dataset = dataset_of(batches)
+    devices = tower_devices(num_towers)
+    specs = towers.shard_specs(dataset, num_towers)
+    step = towers.build_train_step(tower_fn, model, optimizer, devices, specs, **options)
+    results = [
+        step(shards, number + 1) for number, shards in enumerate(towers.split(dataset, num_towers))
+    ]
+    return weights_of(model), results
+
+
+def train_plainly(tower_fn, model, optimizer, batches, *, clip_norm=None):
+    """The loop that a textbook has: tape, mean loss, clip, apply. Returns (weights, losses)."""
+    losses = []
+    for batch in batches:
+        with tf.GradientTape() as tape:
+            loss_sum, weight, _ = tower_fn(tf.nest.map_structure(tf.constant, batch))
+            loss = loss_sum / weight
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        if clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, clip_norm)
+        optimizer.apply(gradients, model.trainable_variables)
+        losses.append(float(loss))
+    return weights_of(model), losses
+
+
+def weights_of(model: keras.Model) -> list[np.ndarray]:
+    return [variable.value.numpy() for variable in model.weights]
+
+
+def assert_same_weights(actual, expected, *, float64=False):
+    """Law 1's tolerance: a part of the model's largest weight."""
+    largest = max(np.abs(array).max() for array in expected)
+    tolerance = (1e-12 if float64 else 1e-6) * largest
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance)

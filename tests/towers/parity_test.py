@@ -1,0 +1,173 @@
+"""Law 1: N towers, one tower and a plain loop end with the same weights, whatever the batch."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import helpers
+
+SIZES = [8, 7, 8, 5]
+
+
+def dense_case():
+    model = helpers.dense_model()
+    return helpers.classify(model), model, helpers.dense_batches(SIZES), {}
+
+
+def sparse_case():
+    model = helpers.recurrent_model(helpers.LookupTable(name="table"))
+    return helpers.tag(model), model, helpers.token_batches(SIZES), {}
+
+
+def masked_case():
+    embedding = keras.layers.Embedding(helpers.VOCABULARY_SIZE, 4, mask_zero=True, name="table")
+    model = helpers.recurrent_model(embedding)
+    return helpers.tag(model), model, helpers.token_batches(SIZES), {}
+
+
+def clipped_case():
+    tower_fn, model, batches, _ = sparse_case()
+    return tower_fn, model, batches, {"clip_norm": 0.05}
+
+
+def accumulated_case():
+    tower_fn, model, batches, _ = sparse_case()
+    return tower_fn, model, batches, {"accumulate": 3, "clip_norm": 0.05}
+
+
+def regularised_case():
+    inputs = keras.Input((5,))
+    penalty = keras.regularizers.L2(0.1)
+    logits = keras.layers.Dense(3, kernel_regularizer=penalty, name="logits")(inputs)
+    model = keras.Model(inputs, logits)
+    return helpers.classify(model, training=True), model, helpers.dense_batches(SIZES), {}
+
+
+CASES = [dense_case, sparse_case, masked_case, clipped_case, accumulated_case, regularised_case]
+
+
+def sgd():
+    return keras.optimizers.SGD(0.5)
+
+
+def adam():
+    return keras.optimizers.Adam(0.01)
+
+
+def fresh(make_case):
+    keras.utils.set_random_seed(3)
+    return make_case()
+
+
+@functools.cache
+def plain(make_case, make_optimizer):
+    tower_fn, model, batches, options = fresh(make_case)
+    options.pop("accumulate", None)
+    return helpers.train_plainly(tower_fn, model, make_optimizer(), batches, **options)
+
+
+@pytest.mark.parametrize("num_towers", [1, 2, 3, 4])
+@pytest.mark.parametrize("make_optimizer", [sgd, adam])
+@pytest.mark.parametrize("make_case", CASES, ids=lambda case: case.__name__)
+def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
+    expected, losses = plain(make_case, make_optimizer)
+    tower_fn, model, batches, options = fresh(make_case)
+    actual, results = helpers.train_on_towers(
+        tower_fn, model, make_optimizer(), batches, num_towers, **options
+    )
+    helpers.assert_same_weights(actual, expected)
+    np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_towers", [1, 3])
+@pytest.mark.parametrize("make_case", [dense_case, sparse_case, accumulated_case])
+def test_towers_match_the_plain_loop_in_float64(make_case, num_towers):
+    keras.config.set_dtype_policy("float64")
+
+    def case():
+        tower_fn, model, batches, options = make_case()
+        if make_case is dense_case:
+            batches = helpers.dense_batches(SIZES, dtype="float64")
+        return tower_fn, model, batches, options
+
+    expected, _ = plain(case, adam)
+    tower_fn, model, batches, options = fresh(case)
+    actual, _ = helpers.train_on_towers(tower_fn, model, adam(), batches, num_towers, **options)
+    assert actual[0].dtype == np.float64
+    helpers.assert_same_weights(actual, expected, float64=True)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("make_case", [dense_case, sparse_case, accumulated_case])
+def test_any_batch_size_works_on_four_towers(make_case, batch_size):
+    def case():
+        tower_fn, model, _, options = make_case()
+        make_batches = helpers.dense_batches if make_case is dense_case else helpers.token_batches
+        return tower_fn, model, make_batches([batch_size] * 3), options
+
+    expected, losses = plain(case, adam)
+    tower_fn, model, batches, options = fresh(case)
+    actual, results = helpers.train_on_towers(tower_fn, model, adam(), batches, 4, **options)
+    helpers.assert_same_weights(actual, expected)
+    np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
+    weights = results[0].towers.weight.numpy()
+    if make_case is dense_case:
+        assert weights.sum() == batch_size
+        assert max(weights) - min(weights) <= 1
+
+
+@pytest.mark.parametrize("num_towers", [1, 2, 3])
+def test_tied_embedding_matches_the_plain_loop(num_towers):
+    class Tied(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.table = self.add_weight(shape=(helpers.VOCABULARY_SIZE, 3), name="table")
+
+        def call(self, token_ids):
+            rows = tf.gather(self.table.value, token_ids)
+            return tf.tanh(rows) @ tf.convert_to_tensor(self.table)[:3]
+
+    def case():
+        model = Tied()
+        return helpers.tag(model), model, helpers.token_batches(SIZES), {}
+
+    expected, _ = plain(case, adam)
+    tower_fn, model, batches, _ = fresh(case)
+    actual, _ = helpers.train_on_towers(tower_fn, model, adam(), batches, num_towers)
+    helpers.assert_same_weights(actual, expected)
+
+
+def test_mean_of_tower_means_would_differ():
+    """The test of the test: shards hold different numbers of tokens, so weights matter."""
+    tower_fn, model, batches, _ = fresh(sparse_case)
+    _, results = helpers.train_on_towers(tower_fn, model, sgd(), batches, 3)
+    towers = results[0].towers
+    assert len(set(towers.weight.numpy())) > 1
+    assert abs(float(results[0].loss) - np.mean(towers.loss)) > 5e-6
+
+
+def test_reduce_across_joins_processes_between_sum_and_division():
+    """Two processes with half a batch each, the stand-in adds what the other one has."""
+    tower_fn, model, batches, _ = fresh(dense_case)
+    expected, _ = helpers.train_plainly(tower_fn, model, sgd(), batches[:1])
+
+    inputs, labels = batches[0]
+    tower_fn, model, _, _ = fresh(dense_case)
+    with tf.GradientTape() as tape:
+        loss_sum, weight, _ = tower_fn((inputs[4:], labels[4:]))
+    other = tape.gradient(loss_sum, [v.value for v in model.trainable_variables])
+    calls = []
+
+    def reduce_across(gradients, own_weight):
+        calls.append(len(gradients))
+        return [a + b for a, b in zip(gradients, other, strict=True)], own_weight + weight
+
+    actual, _ = helpers.train_on_towers(
+        tower_fn, model, sgd(), [(inputs[:4], labels[:4])], 2,
+        reduce_across=reduce_across,
+    )  # fmt: skip
+    helpers.assert_same_weights(actual, expected)
+    assert calls == [4]

@@ -1,0 +1,176 @@
+"""Which devices get a tower: GPUs by number, virtual GPUs, or virtual CPUs where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+VIRTUAL_GPU_MEGABYTES = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices of a run.
+
+    Attributes:
+        towers: a TensorFlow device name for each tower, in tower order.
+        description: one line for a person, saying what the towers run on.
+    """
+
+    towers: tuple[str, ...]
+    description: str
+
+
+def select_devices(
+    num_towers: int | None = None,
+    *,
+    gpus: Sequence[int] | None = None,
+    virtual: bool = False,
+    gpu_memory: float | None = None,
+) -> Devices:
+    """Returns the devices to build towers on; call it before anything else touches TensorFlow.
+
+    Only the chosen GPUs are touched, and their memory grows as it is needed.
+
+    Args:
+        num_towers: how many towers; None: one per GPU, or one on the CPU.
+        gpus: numbers of the GPUs to use, in tower order; None: the first `num_towers`.
+        virtual: whether a single GPU is split into `num_towers` virtual ones.
+        gpu_memory: memory limit of each GPU: gigabytes above 1, else the fraction of the GPU.
+
+    Raises:
+        ValueError: for a GPU that is not there or numbers that contradict each other.
+    """
+    check_request(num_towers, gpus, gpu_memory)
+    found = tf.config.list_physical_devices("GPU")
+    if gpus is None and not found:
+        return virtual_cpus(num_towers or 1)
+    chosen = choose_gpus(found, num_towers, gpus, virtual)
+    tf.config.set_visible_devices([found[number] for number in chosen], "GPU")
+    if virtual and (num_towers or 1) > 1:
+        return split_gpu(found[chosen[0]], chosen[0], num_towers or 1, gpu_memory)
+    for number in chosen:
+        limit_memory(found[number], number, gpu_memory)
+    names = ", ".join(str(number) for number in chosen)
+    return Devices(
+        tuple(f"/GPU:{index}" for index in range(len(chosen))),
+        f"{len(chosen)} towers on GPU {names}" if len(chosen) > 1 else f"1 tower on GPU {names}",
+    )
+
+
+def check_request(
+    num_towers: int | None, gpus: Sequence[int] | None, gpu_memory: float | None
+) -> None:
+    """Raises ValueError for a request that no machine could fulfil."""
+    if num_towers is not None and num_towers < 1:
+        raise ValueError(f"The number of towers must be at least 1. Received {num_towers}.")
+    if gpu_memory is not None and not gpu_memory > 0:
+        raise ValueError(
+            "gpu_memory must be above 0: gigabytes if above 1, else a fraction. "
+            f"Received {gpu_memory}."
+        )
+    if gpus is None:
+        return
+    if not gpus or len(set(gpus)) != len(gpus) or min(gpus) < 0:
+        raise ValueError(
+            f"gpus must be different numbers from 0 on, such as 0,2. Received {list(gpus)}."
+        )
+    if num_towers is not None and num_towers != len(gpus):
+        raise ValueError(
+            f"There is one tower per GPU. Received {num_towers} towers and the GPUs "
+            f"{list(gpus)}; leave the number of towers out."
+        )
+
+
+def choose_gpus(
+    found: Sequence[tf.config.PhysicalDevice],
+    num_towers: int | None,
+    gpus: Sequence[int] | None,
+    virtual: bool,
+) -> list[int]:
+    """Returns the numbers of the GPUs to use."""
+    if gpus is None:
+        gpus = range(1 if virtual else num_towers or len(found))
+    missing = [number for number in gpus if number >= len(found)]
+    if missing:
+        there = f"GPUs 0 to {len(found) - 1}" if found else "no GPU"
+        raise ValueError(
+            f"GPU {missing[0]} is not there: TensorFlow finds {there}. Choose others, use fewer "
+            "towers, split one GPU with --virtual, or hide all GPUs (CUDA_VISIBLE_DEVICES=-1) "
+            "to run on the CPU."
+        )
+    return list(gpus)
+
+
+def virtual_cpus(num_towers: int) -> Devices:
+    """Returns CPU towers: the CPU itself for one; a virtual CPU each for several.
+
+    Several towers get virtual CPUs 1, 2, ..., so that CPU 0, where the parameters live, is a
+    device of its own, as it is beside GPUs.
+    """
+    if num_towers == 1:
+        return Devices(("/CPU:0",), "1 tower on the CPU (no GPU found)")
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    existing = tf.config.get_logical_device_configuration(cpu) or []
+    if len(existing) <= num_towers:
+        configure(cpu, [tf.config.LogicalDeviceConfiguration()] * (num_towers + 1))
+    return Devices(
+        tuple(f"/CPU:{index + 1}" for index in range(num_towers)),
+        f"{num_towers} towers on virtual CPUs (no GPU found)",
+    )
+
+
+def split_gpu(
+    gpu: tf.config.PhysicalDevice, number: int, num_towers: int, gpu_memory: float | None
+) -> Devices:
+    """Returns towers on virtual GPUs that share one GPU: for correctness, not for speed."""
+    megabytes = VIRTUAL_GPU_MEGABYTES
+    if gpu_memory is not None:
+        megabytes = to_megabytes(gpu_memory, number) // num_towers
+    part = tf.config.LogicalDeviceConfiguration(memory_limit=megabytes)
+    configure(gpu, [part] * num_towers)
+    return Devices(
+        tuple(f"/GPU:{index}" for index in range(num_towers)),
+        f"{num_towers} towers on GPU {number}, split into {megabytes} MB each",
+    )
+
+
+def limit_memory(gpu: tf.config.PhysicalDevice, number: int, gpu_memory: float | None) -> None:
+    """Lets a GPU's memory grow with need, or limits it."""
+    if gpu_memory is None:
+        tf.config.experimental.set_memory_growth(gpu, True)
+        return
+    megabytes = to_megabytes(gpu_memory, number)
+    configure(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=megabytes)])
+
+
+def configure(
+    device: tf.config.PhysicalDevice, parts: list[tf.config.LogicalDeviceConfiguration]
+) -> None:
+    """Cuts a physical device into logical ones."""
+    try:
+        tf.config.set_logical_device_configuration(device, parts)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{device.name} cannot be configured any more, because TensorFlow is already "
+            "running. Select the devices before the first tensor or variable is made."
+        ) from error
+
+
+def to_megabytes(gpu_memory: float, number: int) -> int:
+    """Returns a memory limit in megabytes; one of at most 1 is a fraction of the GPU's."""
+    if gpu_memory > 1:
+        return int(gpu_memory * 1024)
+    query = ["nvidia-smi", f"--id={number}", "--query-gpu=memory.total"]
+    query.append("--format=csv,noheader,nounits")
+    try:
+        total = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+        return int(float(total) * gpu_memory)
+    except (OSError, subprocess.CalledProcessError, ValueError) as error:
+        raise ValueError(
+            f"The memory of GPU {number} is unknown, because nvidia-smi does not say it. "
+            f"Received the fraction {gpu_memory}; give gigabytes (above 1) instead."
+        ) from error

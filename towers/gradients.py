@@ -1,0 +1,118 @@
+"""What happens to gradients between the towers and the optimizer: sum, norm, average."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
+
+
+def average_gradients(
+    tower_gradients: Sequence[Sequence[Gradient]], weights: Sequence[tf.Tensor]
+) -> list[Gradient]:
+    """Returns the average gradient of each variable, divided once by the towers' true weight.
+
+    Args:
+        tower_gradients: one list of gradients per tower, all in the order of the variables:
+            gradients of losses that were *summed* over the examples (or tokens) of a shard.
+            A gradient is a tensor, a `tf.IndexedSlices` or None.
+        weights: the number of examples (or tokens) of each tower's shard, scalars.
+
+    Returns:
+        One gradient per variable: sum over the towers / sum of the weights. Sparse
+        gradients stay `tf.IndexedSlices`, each row once. None where no tower has one.
+
+    >>> towers = [[tf.constant([2.0])], [tf.constant([7.0])]]
+    >>> average_gradients(towers, [tf.constant(1.0), tf.constant(2.0)])[0].numpy().tolist()
+    [3.0]
+    """
+    if len(tower_gradients) != len(weights):
+        raise ValueError(
+            "average_gradients takes one weight per tower. "
+            f"Received {len(tower_gradients)} towers and {len(weights)} weights."
+        )
+    factor = tf.math.reciprocal_no_nan(tf.add_n(list(weights)))
+    return scale_gradients(sum_gradients(tower_gradients), factor)
+
+
+def sum_gradients(tower_gradients: Sequence[Sequence[Gradient]]) -> list[Gradient]:
+    """Returns the sum over the towers of each variable's gradient, sparse ones still sparse."""
+    lengths = {len(gradients) for gradients in tower_gradients}
+    if len(lengths) != 1:
+        raise ValueError(
+            "Every tower must have one gradient (or None) per variable, in the same order. "
+            f"Received {[len(gradients) for gradients in tower_gradients]} gradients."
+        )
+    return [sum_gradient(gradients) for gradients in zip(*tower_gradients, strict=True)]
+
+
+def sum_gradient(gradients: Sequence[Gradient]) -> Gradient:
+    """Returns the sum of one variable's gradients, dense as soon as one of them is."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    if not present:
+        return None
+    if all(isinstance(gradient, tf.IndexedSlices) for gradient in present):
+        return present[0] if len(present) == 1 else sum_repeated_rows(concat_rows(present))
+    return tf.add_n([tf.convert_to_tensor(gradient) for gradient in present])
+
+
+def concat_rows(gradients: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+    """Returns all rows of several sparse gradients of one variable, repeated ones repeated."""
+    return tf.IndexedSlices(
+        values=tf.concat([gradient.values for gradient in gradients], axis=0),
+        indices=tf.concat([gradient.indices for gradient in gradients], axis=0),
+        dense_shape=gradients[0].dense_shape,
+    )
+
+
+def sum_repeated_rows(gradient: Gradient) -> Gradient:
+    """Returns a sparse gradient with each row once, repeated ones summed; others unchanged.
+
+    >>> slices = tf.IndexedSlices(tf.constant([[1.0], [2.0], [4.0]]), tf.constant([3, 0, 3]))
+    >>> summed = sum_repeated_rows(slices)
+    >>> summed.indices.numpy().tolist(), summed.values.numpy().tolist()
+    ([3, 0], [[5.0], [2.0]])
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, positions = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
+def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gradient]:
+    """Returns the gradients times a scalar, which is cast to the dtype of each."""
+
+    def scale(gradient: Gradient) -> Gradient:
+        if isinstance(gradient, tf.IndexedSlices):
+            values = gradient.values * tf.cast(factor, gradient.dtype)
+            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return gradient if gradient is None else gradient * tf.cast(factor, gradient.dtype)
+
+    return [scale(gradient) for gradient in gradients]
+
+
+def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Returns the 2-norm of all gradients together, a scalar of `dtype`.
+
+    It is not finite as soon as one entry is not. Rows of sparse gradients must be unique.
+    """
+    squares = [
+        tf.cast(2 * tf.nn.l2_loss(getattr(gradient, "values", gradient)), dtype)
+        for gradient in gradients
+        if gradient is not None
+    ]
+    return tf.sqrt(tf.add_n(squares)) if squares else tf.zeros([], dtype)
+
+
+def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
+    """Returns what to multiply gradients of this norm with so that it is at most `clip_norm`.
+
+    Pascanu et al. 2013, "On the difficulty of training recurrent neural networks", algorithm 1.
+    """
+    if clip_norm is None:
+        return tf.ones_like(norm)
+    return clip_norm / tf.maximum(norm, tf.cast(clip_norm, norm.dtype))

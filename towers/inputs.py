@@ -1,0 +1,185 @@
+"""How a global batch reaches the towers: cut into shards, each on its device a step ahead."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+Batch = Any  # Any nest of tensors whose first dimension counts the examples.
+Batches = Callable[[int, int], tf.data.Dataset]
+
+
+class Shard(NamedTuple):
+    """A tower's part of a batch.
+
+    Attributes:
+        batch: the same nest as the global batch, with the rows of this tower. An empty shard
+            holds the batch's first example instead of none, since layers fail on zero rows.
+        size: int32 scalar, how many rows count: 0 for an empty shard.
+    """
+
+    batch: Batch
+    size: tf.Tensor
+
+
+def split(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
+    """Returns a data set of `num_towers`-tuples of `Shard` from one of global batches."""
+    check_batch_spec(dataset.element_spec)
+    return dataset.map(
+        lambda *batch: split_batch(batch if len(batch) > 1 else batch[0], num_towers),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+
+
+def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
+    """Returns one shard per tower, in order, whose sizes differ by at most one.
+
+    >>> [shard.batch.numpy().tolist() for shard in split_batch(tf.range(5), 2)]
+    [[0, 1, 2], [3, 4]]
+    """
+    num_examples = tf.shape(tf.nest.flatten(batch)[0])[0]
+    sizes = num_examples // num_towers + tf.cast(
+        tf.range(num_towers) < num_examples % num_towers, tf.int32
+    )
+    starts = tf.cumsum(sizes, exclusive=True)
+    return tuple(
+        Shard(take_rows(batch, starts[index], sizes[index]), sizes[index])
+        for index in range(num_towers)
+    )
+
+
+def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:
+    """Returns `size` rows of every tensor from row `start` on, or the first row if `size` is 0."""
+    start = tf.where(size > 0, start, 0)
+    stop = start + tf.maximum(size, 1)
+    return tf.nest.map_structure(lambda tensor: tensor[start:stop], batch)
+
+
+def check_batch_spec(spec: Any) -> None:
+    """Raises ValueError unless every tensor of a batch has rows, the same number in each."""
+    shapes = [part.shape for part in tf.nest.flatten(spec)]
+    if not shapes or any(shape.rank == 0 for shape in shapes):
+        raise ValueError(
+            "A batch must be made of tensors whose first dimension counts the examples. "
+            f"Received {spec}; call `dataset.batch(...)` before the data set is split."
+        )
+    rows = {shape[0] for shape in shapes if shape.rank is not None} - {None}
+    if len(rows) > 1:
+        raise ValueError(
+            "All tensors of a batch must have the same number of rows. "
+            f"Received first dimensions {sorted(rows)} in {spec}."
+        )
+
+
+def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Shard, ...]:
+    """Returns the specs of the shards into which `num_towers` towers split these batches."""
+    dataset = batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
+    specs = split(dataset, num_towers).element_spec
+    return tf.nest.map_structure(any_number_of_rows, specs)
+
+
+def any_number_of_rows(spec: tf.TypeSpec) -> tf.TypeSpec:
+    """Returns the spec with its first dimension unknown, so that one trace takes every batch."""
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (0, None):
+        return spec
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+
+
+def batches_from(dataset: tf.data.Dataset) -> Batches:
+    """Returns `batches(epoch, first_step)` over a user's own data set of global batches.
+
+    Every epoch iterates the data set anew and a resumed one skips what was consumed, which is
+    exact as long as the data set yields the same batches in each iteration of an epoch.
+    """
+
+    def batches(epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        return dataset.skip(first_step)
+
+    return batches
+
+
+class DeviceFeed:
+    """An iterator of shard tuples that a host thread puts on the towers' devices in advance.
+
+    Args:
+        dataset: a data set of tuples with one `Shard` per device, as `split` returns.
+        devices: the towers' devices.
+        ahead: how many steps the thread is ahead of the one that takes the shards.
+
+    Use it as a context manager, so that the thread ends with the epoch. An error in the data set
+    is raised by the `next` that would have returned the batch.
+
+    Attributes:
+        waits: seconds that the last `next` waited for each tower's shard, list of floats.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], *, ahead: int = 1):
+        self.waits = [0.0] * len(devices)
+        self._devices = list(devices)
+        self._queue: queue.Queue = queue.Queue(maxsize=ahead)
+        self._closed = threading.Event()
+        self._peeked: list[Any] = []
+        self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> DeviceFeed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[tuple[Shard, ...]]:
+        return self
+
+    def __next__(self) -> tuple[Shard, ...]:
+        if self.exhausted():
+            raise StopIteration
+        shards, self.waits = self._peeked.pop()
+        return shards
+
+    def exhausted(self) -> bool:
+        """Returns whether no batch is left, which waits until the next one is known."""
+        if not self._peeked:
+            asked = time.perf_counter()
+            shards, ready_times, error = self._queue.get()
+            if error is not None:
+                raise error
+            waits = [max(0.0, ready - asked) for ready in ready_times]
+            self._peeked.append((shards, waits))
+        return self._peeked[0][0] is None
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closed.set()
+        while self._thread.is_alive():
+            self._drain()
+            self._thread.join(timeout=0.05)
+
+    def _drain(self) -> None:
+        while not self._queue.empty():
+            self._queue.get_nowait()
+
+    def _fill(self, dataset: tf.data.Dataset) -> None:
+        try:
+            for shards in dataset:
+                if self._closed.is_set():
+                    return
+                placed, ready_times = self._place(shards)
+                self._queue.put((placed, ready_times, None))
+            self._queue.put((None, [], None))
+        except BaseException as error:  # Whatever it is, it belongs to the thread that waits.
+            self._queue.put((None, [], error))
+
+    def _place(self, shards: tuple[Shard, ...]) -> tuple[tuple[Shard, ...], list[float]]:
+        placed, ready_times = [], []
+        for device, shard in zip(self._devices, shards, strict=True):
+            with tf.device(device):
+                placed.append(tf.nest.map_structure(tf.identity, shard))
+            ready_times.append(time.perf_counter())
+        return tuple(placed), ready_times

@@ -1,0 +1,165 @@
+"""The shared variables: where they live, which role each plays, how a tower reads them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+CPU = "/CPU:0"
+POLICIES = ("auto", "cpu", "tower0")
+
+
+def parameter_device(policy: str, devices: Sequence[str]) -> str:
+    """Returns the device of the shared variables under a placement policy.
+
+    Args:
+        policy: `cpu`; `tower0`, the first tower's device; or `auto`: the CPU where several towers
+            share the variables, the tower's own device where there is only one.
+        devices: the towers' devices.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"parameters must be one of {', '.join(POLICIES)}. Received {policy!r}.")
+    on_tower = policy == "tower0" or (policy == "auto" and len(devices) == 1)
+    return devices[0] if on_tower else CPU
+
+
+@contextlib.contextmanager
+def shared_variables(device: str = CPU) -> Iterator[None]:
+    """The scope in which a model and an optimizer make the variables that the towers share."""
+    with tf.device(device):
+        yield
+
+
+class SharedVariables:
+    """The variables that every tower reads, sorted by the role that they play in a step.
+
+    Args:
+        variables: Keras variables, each read by the tower function or none of its business.
+        tables: those of them that are only looked up, through their handle, row by row.
+
+    Attributes:
+        trainable: variables with a gradient, in the given order; tables are among them.
+        seeds: states of seed generators, int64 [2].
+        states: the other non-trainable variables, such as the moving averages of BatchNorm.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable], tables: Sequence[keras.Variable]):
+        self.trainable = [variable for variable in variables if variable.trainable]
+        resting = [variable for variable in variables if not variable.trainable]
+        self.seeds = [variable for variable in resting if is_seed(variable)]
+        self.states = [variable for variable in resting if not is_seed(variable)]
+        self._tables = {id(variable) for variable in tables}
+        if not self.trainable:
+            raise ValueError(
+                "There is nothing to train: none of the variables is trainable. Received "
+                f"{[variable.path for variable in variables] or 'no variables'}."
+            )
+
+    @property
+    def all(self) -> list[keras.Variable]:
+        """Every variable that a checkpoint needs: all but the seeds, which a step derives."""
+        return self.trainable + self.states
+
+    def is_table(self, variable: keras.Variable) -> bool:
+        """Returns whether the variable is only looked up, and so never read as a whole."""
+        return id(variable) in self._tables
+
+    def read(self) -> dict[int, tf.Tensor]:
+        """Returns each variable's value on the current device, by the variable's id, read once.
+
+        Tables and seeds are left out: rows travel, not tables, and seeds are computed.
+        """
+        return {
+            id(variable): tf.convert_to_tensor(variable.value)
+            for variable in self.all
+            if not self.is_table(variable)
+        }
+
+    def sources(self, values: dict[int, tf.Tensor]) -> list[Any]:
+        """Returns what the gradient is taken with respect to: values, and tables themselves."""
+        return [values.get(id(variable), variable.value) for variable in self.trainable]
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Returns whether the variable is the state of a `keras.random.SeedGenerator`."""
+    return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
+
+
+class TowerScope(keras.StatelessScope):
+    """Runs a tower function on values that the tower has read: it can write no variable.
+
+    Args:
+        tower: the tower's name, for the error message.
+        shared: the variables that a tower may use.
+        values: what stands in for each variable, by its id; tables have no entry.
+        seeds: what stands in for each state of a seed generator, int64 [2] each.
+    """
+
+    def __init__(
+        self,
+        tower: str,
+        shared: SharedVariables,
+        values: dict[int, tf.Tensor],
+        seeds: Sequence[tf.Tensor],
+    ):
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self.state_mapping = {**values, **dict(zip(map(id, shared.seeds), seeds, strict=True))}
+        self._tower = tower
+        self._shared = shared
+        self._before = dict(self.state_mapping)
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        """Returns the variable's value in this tower, or None for a table."""
+        value = super().get_current_value(variable)
+        if value is None and not self._shared.is_table(variable):
+            raise RuntimeError(
+                f"{self._tower} uses the variable '{variable.path}' of shape "
+                f"{tuple(variable.shape)}, which is not one of the shared variables. Either "
+                "the tower function makes it, or an unseeded random op does (make layers and "
+                "seed generators once, outside of the tower function), or it is missing from "
+                "the `variables` given to the step."
+            )
+        return value
+
+    def updated(self, variable: keras.Variable) -> tf.Tensor | None:
+        """Returns the value that the tower function assigned, or None if it assigned none."""
+        value = self.state_mapping.get(id(variable))
+        return None if value is self._before.get(id(variable)) else value
+
+
+@contextlib.contextmanager
+def no_new_variables(tower: str) -> Iterator[None]:
+    """Within this scope, making a `tf.Variable` is an error that names it and the tower."""
+
+    def refuse(_: Callable, **options: Any) -> None:
+        raise RuntimeError(
+            f"{tower} would create the variable '{options.get('name') or 'Variable'}'. Towers "
+            "share variables and own none: make layers and variables once, outside of the "
+            "tower function, under `towers.shared_variables()`."
+        )
+
+    with tf.variable_creator_scope(refuse):
+        yield
+
+
+def trace_once(tower_fn: Callable, batch_spec: Any) -> tf.Graph:
+    """Returns the graph of one plain call of the tower function, building what is unbuilt."""
+    plain = tf.function(lambda batch: tower_fn(batch)[0], autograph=False)
+    return plain.get_concrete_function(batch_spec).graph
+
+
+def find_tables(variables: Sequence[keras.Variable], graph: tf.Graph) -> list[keras.Variable]:
+    """Returns the variables that the graph only looks up row by row through their handle."""
+    return [variable for variable in variables if is_only_gathered(variable, graph)]
+
+
+def is_only_gathered(variable: keras.Variable, graph: tf.Graph) -> bool:
+    """Returns whether every op that takes the variable's handle gathers rows from it."""
+    captured = {id(outer): inner for outer, inner in graph.captures}
+    placeholder = captured.get(id(variable.value.handle))
+    consumers = [] if placeholder is None else placeholder.consumers()
+    return bool(consumers) and all(op.type == "ResourceGather" for op in consumers)

@@ -1,0 +1,59 @@
+"""On which device each op really runs, read back from the graphs that TensorFlow executed."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.protobuf import config_pb2
+
+# The public API has no call that returns the partitioned graphs of a tf.function.
+from tensorflow.python.eager import context
+
+Placement = collections.Counter  # of (op type, short device name)
+
+
+@contextlib.contextmanager
+def record_placement() -> Iterator[Placement]:
+    """Yields a counter of (op type, device) that is filled when the scope ends.
+
+    It sees the functions that are run for the first time within the scope, the bodies of their
+    loops and branches included.
+    """
+    placement: Placement = collections.Counter()
+    context.enable_run_metadata()
+    try:
+        yield placement
+        metadata = context.export_run_metadata()
+    finally:
+        context.disable_run_metadata()
+    for node, device in placed_nodes(metadata):
+        placement[node.op, device] += 1
+
+
+def placed_nodes(
+    metadata: config_pb2.RunMetadata,
+) -> Iterator[tuple[node_def_pb2.NodeDef, str]]:
+    """Returns each op of the graphs that ran, with the short name of its device."""
+    for graphs in metadata.function_graphs:
+        for graph in graphs.partition_graphs:
+            for node in graph.node:
+                yield node, short_device(node.device)
+
+
+def short_device(device: str) -> str:
+    """Returns `CPU:0` for `/job:localhost/replica:0/task:0/device:CPU:0`."""
+    return device.rsplit("device:", 1)[-1].lstrip("/")
+
+
+def format_placement(placement: Placement) -> Iterable[str]:
+    """Returns a line per device: how many ops of each type ran there, most frequent first."""
+    devices = sorted({device for _, device in placement})
+    for device in devices:
+        ops = sorted(
+            ((count, op) for (op, where), count in placement.items() if where == device),
+            reverse=True,
+        )
+        yield f"{device}: " + ", ".join(f"{op} {count}" for count, op in ops)

@@ -1,0 +1,208 @@
+"""One tower: the forward and backward pass over one shard, on values read once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.gradients import Gradient, scale_gradients, sum_gradients, sum_repeated_rows
+from towers.inputs import Batch, Shard, split_batch
+from towers.parameters import SharedVariables, TowerScope, no_new_variables
+
+# A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
+Metrics = dict[str, Any]
+TowerFn = Callable[[Batch], tuple[tf.Tensor, tf.Tensor, Metrics]]
+
+
+class TowerSums(NamedTuple):
+    """What a tower hands back: sums over its shard, nothing divided yet.
+
+    Attributes:
+        loss: scalar, summed over the examples (or tokens).
+        weight: scalar of the loss's dtype, how many there were.
+        metrics: by name, a pair of scalars (sum, weight).
+        gradients: one per trainable variable, of the summed loss; None without connection.
+        states: for each non-trainable variable that was assigned, the value times the weight;
+            None for the others.
+    """
+
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+    gradients: list[Gradient]
+    states: list[tf.Tensor | None]
+
+
+def run_tower(
+    tower_fn: TowerFn,
+    shared: SharedVariables,
+    shard: Shard,
+    *,
+    tower: int,
+    seed: tf.Tensor,
+    accumulate: int = 1,
+    loss_scale: tf.Tensor | None = None,
+    compiled: bool = False,
+) -> TowerSums:
+    """Returns the sums over one shard, which is cut into `accumulate` micro-batches.
+
+    Args:
+        tower_fn: the tower function.
+        shared: the variables, read here once each, on the current device.
+        shard: the tower's shard.
+        tower: the tower's number.
+        seed: int64 [2], what the random numbers of this step and tower are derived from.
+        accumulate: the number of micro-batches, run one after the other.
+        loss_scale: float32 scalar that the mean loss is multiplied with while gradients are
+            taken, or None.
+        compiled: whether XLA compiles the pass.
+    """
+    values = shared.read()
+
+    def run(values: dict[int, tf.Tensor], shard: Shard, seed: tf.Tensor) -> TowerSums:
+        return differentiate(tower_fn, shared, values, shard, tower, seed, loss_scale)
+
+    run = tf.function(run, autograph=False, jit_compile=True) if compiled else run
+    flatten = functools.partial(tf.nest.flatten, expand_composites=True)
+    first, *others = micro_batches(shard, accumulate)
+    total = run(values, first, fold_in(seed, 0))
+    for index, micro_batch in enumerate(others, start=1):
+        # One after the other, so that only one micro-batch's activations are alive.
+        with tf.control_dependencies(part for part in flatten(total) if part is not None):
+            total = add_sums(total, run(values, micro_batch, fold_in(seed, index)))
+    return total._replace(gradients=[sum_repeated_rows(part) for part in total.gradients])
+
+
+def micro_batches(shard: Shard, accumulate: int) -> tuple[Shard, ...]:
+    """Returns the shard cut into micro-batches; all of an empty shard's are empty."""
+    if accumulate == 1:
+        return (shard,)
+    parts = split_batch(shard.batch, accumulate)
+    return tuple(part._replace(size=tf.minimum(part.size, shard.size)) for part in parts)
+
+
+def differentiate(
+    tower_fn: TowerFn,
+    shared: SharedVariables,
+    values: dict[int, tf.Tensor],
+    shard: Shard,
+    tower: int,
+    seed: tf.Tensor,
+    loss_scale: tf.Tensor | None,
+) -> TowerSums:
+    """Returns the sums over one micro-batch, and the gradients of its summed loss."""
+    sources = shared.sources(values)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(sources)
+        sums = forward(tower_fn, shared, values, shard, tower=tower, seed=seed)
+        factor = gradient_factor(sums.weight, loss_scale)
+        scaled_loss = sums.loss * factor
+    gradients = tape.gradient(scaled_loss, sources)
+    if loss_scale is not None:
+        gradients = scale_gradients(gradients, 1 / factor)
+    return sums._replace(gradients=gradients)
+
+
+def gradient_factor(weight: tf.Tensor, loss_scale: tf.Tensor | None) -> tf.Tensor:
+    """Returns what to multiply the summed loss with before the backward pass.
+
+    The loss scale is meant for a mean loss; float16 gradients of a sum over a thousand tokens
+    overflow a thousand times sooner.
+    """
+    if loss_scale is None:
+        return tf.ones_like(weight)
+    return tf.cast(loss_scale, weight.dtype) / tf.where(weight > 0, weight, 1)
+
+
+def forward(
+    tower_fn: TowerFn,
+    shared: SharedVariables,
+    values: dict[int, tf.Tensor],
+    shard: Shard,
+    *,
+    tower: int,
+    seed: tf.Tensor,
+) -> TowerSums:
+    """Returns the sums over one micro-batch without gradients; an empty shard's are zero."""
+    name = f"Tower {tower}"
+    seeds = seed_states(seed, len(shared.seeds))
+    with TowerScope(name, shared, values, seeds) as scope, no_new_variables(name):
+        loss, weight, metrics = check_results(tower_fn(shard.batch))
+    counts = tf.cast(shard.size > 0, loss.dtype)
+    weight = tf.cast(weight, loss.dtype) * counts
+    for variable in shared.trainable:
+        if scope.updated(variable) is not None:
+            raise RuntimeError(
+                f"{name} assigns the trainable variable '{variable.path}'. A tower changes "
+                "trainable variables through gradients only; make it `trainable=False`."
+            )
+    return TowerSums(
+        loss=loss * counts,
+        weight=weight,
+        metrics={key: metric_sums(value, weight, counts) for key, value in metrics.items()},
+        gradients=[],
+        states=[weigh_state(scope.updated(state), weight) for state in shared.states],
+    )
+
+
+def seed_states(seed: tf.Tensor, num_generators: int) -> list[tf.Tensor]:
+    """Returns a state for each seed generator, int64 [2], all different."""
+    return [fold_in(seed, generator) for generator in range(num_generators)]
+
+
+def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
+    """Returns another seed, int64 [2], that is a function of a seed and a number."""
+    return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int64))
+
+
+def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
+    """Returns what a tower function returned, as tensors; raises ValueError if it is not right."""
+    if not isinstance(results, tuple) or len(results) != 3 or not isinstance(results[2], dict):
+        raise ValueError(
+            "A tower function returns (loss_sum, weight, metrics): two scalars and a dict of "
+            f"scalars. Received {results!r}."
+        )
+    loss, weight, metrics = results
+    loss, weight = tf.convert_to_tensor(loss), tf.convert_to_tensor(weight)
+    if loss.shape.rank != 0 or weight.shape.rank != 0 or not loss.dtype.is_floating:
+        raise ValueError(
+            "A tower function returns the loss summed over the shard, a floating-point scalar, "
+            f"and its weight, a scalar. Received a loss of shape {loss.shape} and "
+            f"{loss.dtype.name}, and a weight of shape {weight.shape}; "
+            "use tf.reduce_sum, not the mean."
+        )
+    if loss.dtype in (tf.float16, tf.bfloat16):
+        loss = tf.cast(loss, tf.float32)
+    return loss, weight, metrics
+
+
+def metric_sums(value: Any, weight: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a metric as (sum, weight) of the loss's dtype, zero for an empty shard."""
+    if not isinstance(value, tuple):
+        return tf.cast(value, weight.dtype) * counts, weight
+    total, own_weight = value
+    return tf.cast(total, weight.dtype) * counts, tf.cast(own_weight, weight.dtype) * counts
+
+
+def weigh_state(value: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor | None:
+    """Returns an assigned state times the weight; whole numbers are taken as they are."""
+    if value is None or not value.dtype.is_floating:
+        return value
+    return value * tf.cast(weight, value.dtype)
+
+
+def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
+    """Returns the sums over both micro-batches (or shards)."""
+    return TowerSums(
+        loss=first.loss + second.loss,
+        weight=first.weight + second.weight,
+        metrics=tf.nest.map_structure(tf.add, first.metrics, second.metrics),
+        gradients=sum_gradients([first.gradients, second.gradients]),
+        states=[
+            part if part is None or not part.dtype.is_floating else part + other
+            for part, other in zip(first.states, second.states, strict=True)
+        ],
+    )

@@ -1,0 +1,190 @@
+"""The loop: takes shards, runs the step, hands a report to every action."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.builder import StepResults, TrainStep
+from towers.inputs import Batches, DeviceFeed, split
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """How far a training is: what a checkpoint keeps of the loop and of the data.
+
+    Attributes:
+        step: steps done since the beginning.
+        epoch: the epoch of the next step, from 0.
+        epoch_step: steps done in that epoch, which is where its data goes on.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    epoch_step: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class StepReport:
+    """What every action is given after every step.
+
+    Attributes:
+        step: number of the step, from 1.
+        epoch: number of its epoch, from 0.
+        epoch_end: whether it was the last step of its epoch.
+        position: where the training goes on after it.
+        results: the step's results; reading one waits for the devices.
+        seconds: how long the step took, waiting for its input included, actions excluded.
+        waits: how long each tower's shard was waited for, in seconds.
+    """
+
+    step: int
+    epoch: int
+    epoch_end: bool
+    position: Position
+    results: StepResults
+    seconds: float
+    waits: Sequence[float]
+
+
+Action = Callable[[StepReport], Any]
+
+
+class StopTraining(Exception):  # noqa: N818 - it is a request, as StopIteration is.
+    """Raised by an action to end the training after this step; the message says why."""
+
+
+class NonFiniteGradientError(RuntimeError):
+    """A gradient is NaN or infinite. The variables are those before the step."""
+
+
+class Trainer:
+    """The training loop.
+
+    Args:
+        step: what `build_train_step` returned.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches.
+        actions: callables, given a `StepReport` after each step, in order.
+        position: where to begin; that of a checkpoint continues its run.
+        split: `split(dataset, num_towers)` that cuts global batches into shards.
+
+    Attributes:
+        position: where the training goes on.
+    """
+
+    def __init__(
+        self,
+        step: TrainStep,
+        batches: Batches,
+        actions: Sequence[Action] = (),
+        *,
+        position: Position = Position(),
+        split: Callable[[tf.data.Dataset, int], tf.data.Dataset] = split,
+    ):
+        self.position = position
+        self._train_step = step
+        self._batches = batches
+        self._actions = list(actions)
+        self._split = split
+        self._unchecked: tuple[int, StepResults] | None = None
+
+    def train(self, *, epochs: int | None = None, steps: int | None = None) -> str:
+        """Trains until the run has done so many epochs or steps, and returns why it ended.
+
+        Both count from the beginning of the run, not from where this process began.
+        """
+        if epochs is None and steps is None:
+            raise ValueError("train() needs epochs or steps. Received neither.")
+        try:
+            while not self._reached(epochs, steps):
+                self._train_epoch(steps)
+        except StopTraining as stop:
+            self._check_finite()
+            return str(stop)
+        self._check_finite()
+        position = self.position
+        return f"{position.epoch} epochs done" if steps is None else f"{position.step} steps done"
+
+    def _reached(self, epochs: int | None, steps: int | None) -> bool:
+        position = self.position
+        return (epochs is not None and position.epoch >= epochs) or (
+            steps is not None and position.step >= steps
+        )
+
+    def _train_epoch(self, steps: int | None) -> None:
+        position = self.position
+        dataset = self._batches(position.epoch, position.epoch_step)
+        devices = self._train_step.devices
+        with DeviceFeed(self._split(dataset, len(devices)), devices) as feed:
+            if feed.exhausted():
+                self._end_empty_epoch()
+            started = time.perf_counter()
+            for shards in feed:
+                report = self._run_step(shards, feed, started)
+                self._act(report)
+                if steps is not None and report.step >= steps:
+                    return
+                started = time.perf_counter()
+
+    def _run_step(self, shards: tuple, feed: DeviceFeed, started: float) -> StepReport:
+        before, waits = self.position, list(feed.waits)
+        step = before.step + 1
+        results = self._train_step(shards, step)
+        self._check_finite()  # The step before this one: it is done, so nothing is waited for.
+        self._unchecked = (step, results)
+        epoch_end = feed.exhausted()
+        next_epoch = Position(step, before.epoch + 1, 0)
+        same_epoch = Position(step, before.epoch, before.epoch_step + 1)
+        self.position = next_epoch if epoch_end else same_epoch
+        seconds = time.perf_counter() - started
+        return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
+
+    def _act(self, report: StepReport) -> None:
+        """Runs every action, also when one of them asks to stop."""
+        stop: StopTraining | None = None
+        for action in self._actions:
+            try:
+                action(report)
+            except StopTraining as request:
+                stop = stop or request
+        if stop is not None:
+            raise stop
+
+    def _end_empty_epoch(self) -> None:
+        position = self.position
+        if position.epoch_step == 0:
+            raise ValueError(
+                "No training step can run: the data set has no batch in epoch "
+                f"{position.epoch}. Is it empty, or smaller than one batch with the remainder "
+                "dropped?"
+            )
+        self.position = Position(position.step, position.epoch + 1, 0)
+
+    def _check_finite(self) -> None:
+        """Raises unless the last unchecked step had a finite gradient, or could rescale it."""
+        if self._unchecked is None:
+            return
+        (step, results), self._unchecked = self._unchecked, None
+        if bool(results.finite) or float(results.loss_scale) > 1:
+            return
+        raise NonFiniteGradientError(describe_non_finite(step, results))
+
+
+def describe_non_finite(step: int, results: StepResults) -> str:
+    """Returns a message that names the step and the towers whose gradient is not finite."""
+    norms = results.towers.gradient_norm
+    culprits = [
+        f"tower {tower} (loss {float(results.towers.loss[tower]):.4g})"
+        for tower in range(norms.shape[0])
+        if not bool(tf.math.is_finite(norms[tower]))
+    ]
+    return (
+        f"The gradient is not finite at step {step}: "
+        f"{', '.join(culprits) or 'only after the towers were summed'}. The variables are those "
+        "before that step. Try a lower learning rate, warm-up or --clip-norm, and look for bad "
+        "examples in the data."
+    )
