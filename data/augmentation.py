@@ -1,0 +1,223 @@
+"""How a batch of uint8 images becomes the float32 input of a network, with or without chance.
+
+A transform is a chain of operations on whole batches. It owns no random state: it is handed a row
+of uniform numbers for each example, so that an example is augmented alike in any batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+def scaled() -> Transform:
+    """Returns the transform for MNIST-like images: to [0, 1], without chance."""
+    return Transform((scale(),))
+
+
+def tutorial_training(*, size: int = 24) -> Transform:
+    """Returns the distortions of the TensorFlow CIFAR-10 tutorial.
+
+    Source: `distorted_inputs` in cifar10_input.py, github.com/tensorflow/models.
+    """
+    return Transform(
+        (
+            random_crop(size, size),
+            random_flip(),
+            random_brightness(63.0),
+            random_contrast(0.2, 1.8),
+            standardize(),
+        )
+    )
+
+
+def tutorial_evaluation(*, size: int = 24) -> Transform:
+    """Returns what the tutorial does to evaluation images: central crop and standardisation."""
+    return Transform((central_crop(size, size), standardize()))
+
+
+def resnet_training(
+    mean: Sequence[float], std: Sequence[float], *, size: int = 32, padding: int = 4
+) -> Transform:
+    """Returns the augmentation of He et al. 2015 (arXiv:1512.03385), section 4.2.
+
+    The mean is subtracted first, so the padding has the colour of the mean.
+
+    Args:
+        mean: of each channel, as `channel_moments` returns it.
+        std: standard deviation of each channel.
+        size: height and width of the crop, in pixels.
+        padding: pixels on each side.
+    """
+    operations = (normalize(mean, std), pad(padding), random_crop(size, size), random_flip())
+    return Transform(operations)
+
+
+def resnet_evaluation(mean: Sequence[float], std: Sequence[float]) -> Transform:
+    """Returns what `resnet_training` is evaluated with: the whole image, normalised."""
+    return Transform((normalize(mean, std),))
+
+
+def channel_moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns mean and standard deviation of each channel of uint8 [n, height, width, channels].
+
+    They are exact sums over the histograms, not running float32 sums over a large set.
+    """
+    values = np.arange(256, dtype=np.float64)
+    means, deviations = [], []
+    for channel in range(images.shape[-1]):
+        histogram = np.bincount(images[..., channel].ravel(), minlength=256)
+        mean = histogram @ values / histogram.sum()
+        means.append(float(mean))
+        deviations.append(float(np.sqrt(histogram @ (values - mean) ** 2 / histogram.sum())))
+    return tuple(means), tuple(deviations)
+
+
+class Operation(NamedTuple):
+    """One step of a transform.
+
+    Attributes:
+        num_draws: how many uniform numbers it wants for each example.
+        apply: `apply(images, draws) -> images`, where images are uint8 or float32
+            [batch, height, width, channels] and draws float32 [batch, num_draws] in [0, 1).
+    """
+
+    num_draws: int
+    apply: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Transform:
+    """A chain of operations.
+
+    Args:
+        operations: applied in this order.
+    """
+
+    operations: tuple[Operation, ...]
+
+    @property
+    def num_draws(self) -> int:
+        """How many uniform numbers the whole chain wants for each example."""
+        return sum(operation.num_draws for operation in self.operations)
+
+    def __call__(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        """Returns float32 [batch, height, width, channels].
+
+        Args:
+            images: uint8 [batch, height, width, channels].
+            draws: float32 [batch, num_draws] in [0, 1).
+        """
+        first = 0
+        for operation in self.operations:
+            images = operation.apply(images, draws[:, first : first + operation.num_draws])
+            first += operation.num_draws
+        return tf.cast(images, tf.float32)
+
+
+def scale() -> Operation:
+    """Maps 0..255 to [0, 1]."""
+    return Operation(0, lambda images, draws: tf.cast(images, tf.float32) / 255.0)
+
+
+def standardize() -> Operation:
+    """Gives every image mean 0 and variance 1, as `tf.image.per_image_standardization` does."""
+    return Operation(0, lambda images, draws: tf.image.per_image_standardization(images))
+
+
+def normalize(mean: Sequence[float], std: Sequence[float]) -> Operation:
+    """Subtracts the mean of each channel and divides by its standard deviation."""
+    if len(mean) != len(std) or not all(deviation > 0 for deviation in std):
+        raise ValueError(
+            "normalize() needs one mean and one standard deviation above 0 for each channel. "
+            f"Received mean={mean}, std={std}."
+        )
+
+    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        if images.shape[-1] != len(mean):
+            raise ValueError(
+                f"The images have {images.shape[-1]} channels. Received {len(mean)} means; "
+                "compute them with channel_moments() from the images of the training set."
+            )
+        return (tf.cast(images, tf.float32) - tf.constant(mean)) / tf.constant(std)
+
+    return Operation(0, apply)
+
+
+def pad(padding: int) -> Operation:
+    """Puts zeros of so many pixels on each side."""
+    paddings = [[0, 0], [padding, padding], [padding, padding], [0, 0]]
+    return Operation(0, lambda images, draws: tf.pad(images, paddings))
+
+
+def central_crop(height: int, width: int) -> Operation:
+    """Cuts out the middle; of an odd margin the smaller part is above and to the left."""
+
+    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        top, left = (margin // 2 for margin in crop_margins(images, height, width))
+        return images[:, top : top + height, left : left + width]
+
+    return Operation(0, apply)
+
+
+def random_crop(height: int, width: int) -> Operation:
+    """Cuts out a window, each position as likely as any other."""
+
+    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        num_positions = [margin + 1 for margin in crop_margins(images, height, width)]
+        offsets = tf.cast(draws * tf.constant(num_positions, tf.float32), tf.int32)
+        rows = offsets[:, 0, tf.newaxis] + tf.range(height)
+        columns = offsets[:, 1, tf.newaxis] + tf.range(width)
+        images = tf.gather(images, rows, axis=1, batch_dims=1)
+        return tf.gather(images, columns, axis=2, batch_dims=1)
+
+    return Operation(2, apply)
+
+
+def crop_margins(images: tf.Tensor, height: int, width: int) -> tuple[int, int]:
+    """Returns how much higher and wider the images are than the crop."""
+    margins = images.shape[1] - height, images.shape[2] - width
+    if min(margins) < 0 or min(height, width) < 1:
+        raise ValueError(
+            f"A crop must fit into the image. Received a crop of {height}x{width} pixels for "
+            f"images of {images.shape[1]}x{images.shape[2]}; choose a smaller crop."
+        )
+    return margins
+
+
+def random_flip() -> Operation:
+    """Mirrors half of the images left to right."""
+
+    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        return tf.where(_per_image(draws) < 0.5, tf.reverse(images, axis=[2]), images)
+
+    return Operation(1, apply)
+
+
+def random_brightness(max_delta: float) -> Operation:
+    """Adds a number from [-max_delta, max_delta) to every pixel of an image, without clipping."""
+
+    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        return tf.cast(images, tf.float32) + (2.0 * _per_image(draws) - 1.0) * max_delta
+
+    return Operation(1, apply)
+
+
+def random_contrast(lower: float, upper: float) -> Operation:
+    """Stretches each channel of an image about its mean by a factor from [lower, upper)."""
+
+    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        images = tf.cast(images, tf.float32)
+        mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
+        factor = lower + (upper - lower) * _per_image(draws)
+        return (images - mean) * factor + mean
+
+    return Operation(1, apply)
+
+
+def _per_image(draws: tf.Tensor) -> tf.Tensor:
+    return draws[:, :, tf.newaxis, tf.newaxis]
