@@ -1,0 +1,230 @@
+"""The `towers` command: reads the command line and calls what was asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+WRONG_INPUT = 2
+FAILED = 1
+WITHOUT_TENSORFLOW = ("recipes", "download")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code: 0, 1 if it failed, 2 for wrong input."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    try:
+        command = load_command(options.command)
+        return command(options) or 0
+    except (ValueError, OSError) as error:
+        return fail(error, WRONG_INPUT)
+    except RuntimeError as error:
+        return fail(error, FAILED)
+    except KeyboardInterrupt:
+        print("towers: interrupted", file=sys.stderr)
+        return 130
+
+
+def fail(error: Exception, code: int) -> int:
+    """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
+    if os.environ.get("TOWERS_TRACEBACK"):
+        traceback.print_exception(error)
+    print(f"towers: error: {error}", file=sys.stderr)
+    return code
+
+
+def load_command(name: str):  # type: ignore[no-untyped-def]
+    """Returns the function behind a command; only now are TensorFlow and the rest imported."""
+    if name not in WITHOUT_TENSORFLOW:
+        import_tensorflow_quietly()
+    module = {"recipes": "list_recipes"}.get(name, name)
+    return importlib.import_module(f"scripts.{module}").run
+
+
+def import_tensorflow_quietly() -> None:
+    """Imports TensorFlow without the notices that its C++ code writes to file descriptor 2."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "tensorflow" in sys.modules:
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        importlib.import_module("tensorflow")
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="towers",
+        description="Trains models on several GPUs with one tower per GPU.",
+        epilog="`towers COMMAND --help` explains a command.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_recipes(commands)
+    add_train(commands)
+    add_evaluate(commands)
+    add_devices(commands)
+    add_download(commands)
+    add_benchmark(commands)
+    return parser
+
+
+def add_recipes(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers recipes`."""
+    commands.add_parser("recipes", help="list the recipes that can be trained")
+
+
+def add_train(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers train`."""
+    parser = commands.add_parser(
+        "train",
+        help="train a recipe, or continue its run",
+        description="Trains a recipe. The same command continues a run that was interrupted.",
+    )
+    parser.add_argument("recipe", metavar="RECIPE", help="see `towers recipes`")
+    parser.add_argument("--run-dir", metavar="DIR", help="default: runs/RECIPE")
+    parser.add_argument("--epochs", type=positive_int, metavar="E")
+    parser.add_argument("--steps", type=positive_int, metavar="S", help="instead of epochs")
+    add_recipe_options(parser)
+    add_device_options(parser)
+    add_engine_options(parser)
+    group = parser.add_argument_group("reports, evaluations and checkpoints")
+    group.add_argument("--report-every", type=positive_int, metavar="STEPS", default=50)
+    group.add_argument("--evaluate-every", type=positive_int, metavar="STEPS",
+                       help="default: every epoch")  # fmt: skip
+    group.add_argument("--early-stopping", type=positive_int, metavar="N",
+                       help="stop after N evaluations without a better one")  # fmt: skip
+    group.add_argument("--checkpoint-every", type=positive_int, metavar="STEPS",
+                       help="default: every epoch")  # fmt: skip
+    group.add_argument("--checkpoint-minutes", type=positive_float, metavar="M", default=10.0)
+
+
+def add_evaluate(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers evaluate`."""
+    parser = commands.add_parser("evaluate", help="evaluate a run on its test data")
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("--data", metavar="DIR", help="default: where the run was trained from")
+    parser.add_argument("--checkpoint", choices=("best", "latest"), default="best")
+    parser.add_argument("--batch-size", type=positive_int, metavar="B")
+    add_json_option(parser)
+    add_device_options(parser)
+
+
+def add_devices(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers devices`."""
+    parser = commands.add_parser("devices", help="list the devices that TensorFlow finds")
+    add_json_option(parser)
+
+
+def add_download(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers download`."""
+    parser = commands.add_parser("download", help="download a data set from its official address")
+    parser.add_argument("name", metavar="NAME", help="mnist, fashion_mnist or cifar10")
+    parser.add_argument("--data", metavar="DIR", help="default: datasets/NAME")
+    parser.add_argument("--url", metavar="URL", help="another address that serves the same files")
+
+
+def add_benchmark(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers benchmark`."""
+    parser = commands.add_parser(
+        "benchmark", help="time a recipe's step on towers, and against other ways"
+    )
+    parser.add_argument("recipe", metavar="RECIPE")
+    parser.add_argument("--towers", type=int_list, default=[1, 2], metavar="N,N",
+                        help="numbers of towers to compare (default: 1,2)")  # fmt: skip
+    parser.add_argument("--against", type=name_list, default=[], metavar="NAME,NAME",
+                        help="plain, fit, mirrored, mirrored_fit")  # fmt: skip
+    parser.add_argument("--repetitions", type=positive_int, default=10)
+    parser.add_argument("--steps", type=positive_int, default=20, help="steps in a repetition")
+    add_recipe_options(parser)
+    add_json_option(parser)
+
+
+def add_recipe_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what changes a recipe's fields or data."""
+    parser.add_argument("--data", metavar="DIR", help="folder of the data (default: datasets/...)")
+    parser.add_argument("--batch-size", type=positive_int, metavar="B",
+                        help="examples in one update, over all towers")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
+                        dest="overrides", help="any other field of the recipe")  # fmt: skip
+
+
+def add_device_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what chooses the devices."""
+    group = parser.add_argument_group("devices")
+    group.add_argument("--towers", type=positive_int, metavar="N", help="number of towers")
+    group.add_argument("--gpus", type=int_list, metavar="LIST", help="such as 0,2: only these")
+    group.add_argument("--virtual", action="store_true", help="split one GPU into the towers")
+    group.add_argument("--gpu-memory", type=positive_float, metavar="GB|FRACTION",
+                       help="limit (default: grows with need)")  # fmt: skip
+    group.add_argument("--parameters", choices=("auto", "cpu", "tower0"), default="auto",
+                       help="where the shared variables live")  # fmt: skip
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Adds how a step runs."""
+    group = parser.add_argument_group("engine")
+    group.add_argument("--accumulate", type=positive_int, default=1, metavar="K",
+                       help="cut each shard into K micro-batches")  # fmt: skip
+    group.add_argument("--precision", default="float32",
+                       choices=("float32", "float64", "bfloat16", "float16"))  # fmt: skip
+    group.add_argument("--xla", action="store_true", help="compile each tower with XLA")
+    group.add_argument("--batch-norm", choices=("first", "mean"), default="mean",
+                       help="how the towers' moving averages become one")  # fmt: skip
+    group.add_argument("--deterministic", action="store_true",
+                       help="the same numbers in every run on the same machine")  # fmt: skip
+    group.add_argument("--log-placement", action="store_true",
+                       help="print on which device each kind of op runs")  # fmt: skip
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Adds `--json`."""
+    parser.add_argument("--json", action="store_true", help="last line: one JSON object")
+
+
+def positive_int(text: str) -> int:
+    """Returns a whole number of at least 1."""
+    value = int(text) if text.strip().lstrip("+-").isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
+    return value
+
+
+def positive_float(text: str) -> float:
+    """Returns a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
+    return value
+
+
+def int_list(text: str) -> list[int]:
+    """Returns whole numbers from a list such as 0,2."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        message = f"expected whole numbers such as 0,2, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from error
+
+
+def name_list(text: str) -> list[str]:
+    """Returns names from a list such as plain,fit."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

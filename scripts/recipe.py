@@ -1,0 +1,209 @@
+"""What a recipe is: its fields, its data, its model; how it is found and its fields are set."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import importlib
+import pathlib
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+DATA_SETS = pathlib.Path("datasets")  # Where `towers download` puts what it gets.
+RECIPES_FOLDER = pathlib.Path(__file__).parent / "recipes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """The numbers of a recipe that can be set by name; a recipe adds its own.
+
+    Attributes:
+        batch_size: examples in one update, over all towers.
+        epochs: passes over the training data.
+        optimizer: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
+        learning_rate: at its peak.
+        momentum: of the momentum and nesterov optimizers.
+        optimizer_weight_decay: decoupled decay of adamw.
+        schedule: constant, exponential, piecewise or cosine.
+        warmup_steps: steps in which the learning rate rises linearly to its peak.
+        decay_epochs: epochs between two steps of the exponential schedule.
+        decay_rate: factor of each of them.
+        boundaries: epochs after which the piecewise schedule multiplies by decay_rate.
+        base_batch_size: if not 0, the learning rate is scaled by batch_size / base_batch_size.
+        clip_norm: norm to which the averaged gradient is clipped; 0 for none.
+    """
+
+    batch_size: int = 128
+    epochs: int = 10
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    momentum: float = 0.9
+    optimizer_weight_decay: float = 4e-3
+    schedule: str = "constant"
+    warmup_steps: int = 0
+    decay_epochs: float = 10.0
+    decay_rate: float = 0.1
+    boundaries: tuple[int, ...] = ()
+    base_batch_size: int = 0
+    clip_norm: float = 0.0
+
+
+class Data(NamedTuple):
+    """The batches of a recipe.
+
+    Attributes:
+        train: `train(epoch, first_step)` with `steps_per_epoch` and `num_examples`.
+        test: `test()`, every test example once.
+    """
+
+    train: Any
+    test: Callable[[], Any]
+
+
+class Recipe(NamedTuple):
+    """A recipe as its module defines it.
+
+    Attributes:
+        name: the module's name.
+        fields: the `Fields` of this run.
+        data_set: the name under which its data is downloaded, None if it carries its data.
+        make_data: `make_data(fields, folder, seed) -> Data`.
+        make_model: `make_model(fields) -> keras.Model`.
+        make_tower_fn: `make_tower_fn(fields, model, training) -> tower_fn`.
+        best_metric: the metric that says which checkpoint is the best.
+        maximize: whether more of it is better.
+    """
+
+    name: str
+    fields: Any
+    data_set: str | None
+    make_data: Callable
+    make_model: Callable
+    make_tower_fn: Callable
+    best_metric: str = "accuracy"
+    maximize: bool = True
+
+
+def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recipe:
+    """Returns a recipe by name, with fields from `field=value` texts and from flags.
+
+    Args:
+        name: as `towers recipes` lists it.
+        overrides: texts such as `learning_rate=0.01`.
+        flags: fields whose value is not None win over the overrides.
+    """
+    module = import_recipe(name)
+    values = parse_overrides(module.Fields, overrides)
+    values.update({key: value for key, value in flags.items() if value is not None})
+    return make_recipe(name, module, module.Fields(**values))
+
+
+def restore_recipe(name: str, fields: dict[str, Any]) -> Recipe:
+    """Returns a recipe with the fields that a run recorded."""
+    module = import_recipe(name)
+    known = {field.name for field in dataclasses.fields(module.Fields)}
+    unknown = sorted(set(fields) - known)
+    if unknown:
+        raise ValueError(
+            f"The run was made with fields that recipe {name} does not have (any more): "
+            f"{', '.join(unknown)}."
+        )
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    return make_recipe(name, module, module.Fields(**values))
+
+
+def make_recipe(name: str, module: ModuleType, fields: Any) -> Recipe:
+    """Returns the recipe of a module."""
+    check_fields(fields)
+    return Recipe(
+        name,
+        fields,
+        module.DATA_SET,
+        module.make_data,
+        module.make_model,
+        module.make_tower_fn,
+    )
+
+
+def import_recipe(name: str) -> ModuleType:
+    """Returns the module of a recipe; a wrong name is an error that suggests the nearest."""
+    names = recipe_names()
+    if name not in names:
+        raise ValueError(f"There is no recipe {name!r}.{nearest(name, names)}")
+    return importlib.import_module(f"scripts.recipes.{name}")
+
+
+def recipe_names() -> list[str]:
+    """Returns the names of all recipes."""
+    return sorted(path.stem for path in RECIPES_FOLDER.glob("[a-z]*.py"))
+
+
+def summaries() -> dict[str, str]:
+    """Returns the first line of each recipe's docstring, by name, without importing it."""
+    lines = {}
+    for name in recipe_names():
+        source = (RECIPES_FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        lines[name] = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+    return lines
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Returns a suggestion to put behind an error about an unknown name."""
+    names = sorted(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(names)}."
+
+
+def parse_overrides(fields_class: type, overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of `field=value` texts, each of its field's type."""
+    types = typing.get_type_hints(fields_class)
+    values = {}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise ValueError(f"--set takes FIELD=VALUE. Received {override!r}.")
+        if name not in types:
+            raise ValueError(f"The recipe has no field {name!r}.{nearest(name, types)}")
+        values[name] = parse_value(name, text.strip(), types[name])
+    return values
+
+
+def parse_value(name: str, text: str, kind: Any) -> Any:
+    """Returns a field's value from its text."""
+    try:
+        if typing.get_origin(kind) is tuple:
+            element = typing.get_args(kind)[0]
+            return tuple(element(part) for part in text.split(",") if part.strip())
+        if kind is bool:
+            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        return kind(text)
+    except (ValueError, KeyError) as error:
+        names = {int: "a whole number", float: "a number", bool: "true or false"}
+        expected = names.get(kind, "values such as 1,2")
+        raise ValueError(f"Field {name} takes {expected}. Received {text!r}.") from error
+
+
+POSITIVE = ("batch_size", "epochs", "learning_rate", "decay_epochs", "decay_rate")
+NOT_NEGATIVE = (
+    "optimizer_weight_decay",
+    "warmup_steps",
+    "base_batch_size",
+    "clip_norm",
+    "weight_decay",
+)
+SHARES = ("momentum", "dropout_rate", "label_smoothing")
+
+
+def check_fields(fields: Any) -> None:
+    """Raises ValueError for a field outside of its range."""
+    for name, value in dataclasses.asdict(fields).items():
+        if name in POSITIVE and not 0 < value < float("inf"):
+            raise ValueError(f"Field {name} must be above 0. Received {value}.")
+        if name in NOT_NEGATIVE and not 0 <= value < float("inf"):
+            raise ValueError(f"Field {name} must not be negative. Received {value}.")
+        if name in SHARES and not 0 <= value < 1:
+            raise ValueError(f"Field {name} must be in [0, 1). Received {value}.")

@@ -1,0 +1,64 @@
+"""CIFAR-10 with the network and the distortions of the TensorFlow tutorial.
+
+Source:   the TensorFlow CIFAR-10 tutorial (cifar10.py), after Krizhevsky 2009
+Data:     towers download cifar10
+Command:  towers train cifar10 --towers 2
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from data import augmentation
+from data import cifar10 as cifar10_files
+from data.images import image_batches
+from models import cnn, losses
+from scripts import recipe
+
+DATA_SET = "cifar10"
+INPUT_SHAPE, NUM_CLASSES = (24, 24, 3), 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(recipe.Fields):
+    """The common fields, and:
+
+    Attributes:
+        local_response_norm: whether the tutorial's normalisation layers are there.
+        weight_decay: L2 penalty on the two dense layers.
+    """
+
+    epochs: int = 40
+    schedule: str = "cosine"
+    warmup_steps: int = 100
+    local_response_norm: bool = True
+    weight_decay: float = 0.004
+
+
+def make_data(fields: Fields, folder: Path, seed: int) -> recipe.Data:
+    """Returns the batches: 24x24 crops, standardised; distorted for training."""
+    train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
+    distorted, plain = augmentation.tutorial_training(), augmentation.tutorial_evaluation()
+    return recipe.Data(
+        image_batches(train, fields.batch_size, seed=seed, transform=distorted),
+        image_batches(test, fields.batch_size, shuffle=False, transform=plain),
+    )
+
+
+def make_model(fields: Fields) -> keras.Model:
+    """Returns the network."""
+    return cnn.cifar_cnn(
+        INPUT_SHAPE,
+        NUM_CLASSES,
+        local_response_norm=fields.local_response_norm,
+        weight_decay=fields.weight_decay,
+    )
+
+
+def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
+    """Returns the tower function."""
+    return losses.classification(model, training=training)

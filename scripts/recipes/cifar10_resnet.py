@@ -1,0 +1,66 @@
+"""CIFAR-10 with a residual network of 6n+2 layers.
+
+Paper:    He et al. 2015, "Deep Residual Learning for Image Recognition", section 4.2
+Data:     towers download cifar10
+Command:  towers train cifar10_resnet --gpus 0,1
+Expected: 91.25 % test accuracy at depth 20 on the whole training set (the paper's table 6)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from data import augmentation
+from data import cifar10 as cifar10_files
+from data.images import image_batches
+from models import losses, resnet
+from scripts import recipe
+
+DATA_SET = "cifar10"
+INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(recipe.Fields):
+    """The common fields, and:
+
+    Attributes:
+        depth: number of layers, 6n+2.
+        weight_decay: L2 penalty on all weights.
+    """
+
+    epochs: int = 164  # 64000 updates of 128 images.
+    optimizer: str = "momentum"
+    learning_rate: float = 0.1
+    schedule: str = "piecewise"
+    boundaries: tuple[int, ...] = (82, 123)  # 32000 and 48000 updates.
+    depth: int = 20
+    weight_decay: float = 1e-4
+
+
+def make_data(fields: Fields, folder: Path, seed: int) -> recipe.Data:
+    """Returns the batches, normalised per channel; padded, cropped and flipped for training."""
+    train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
+    moments = augmentation.channel_moments(train.images)
+    augmented = augmentation.resnet_training(*moments)
+    plain = augmentation.resnet_evaluation(*moments)
+    return recipe.Data(
+        image_batches(train, fields.batch_size, seed=seed, transform=augmented),
+        image_batches(test, fields.batch_size, shuffle=False, transform=plain),
+    )
+
+
+def make_model(fields: Fields) -> keras.Model:
+    """Returns the network."""
+    return resnet.cifar_resnet(
+        INPUT_SHAPE, NUM_CLASSES, depth=fields.depth, weight_decay=fields.weight_decay
+    )
+
+
+def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
+    """Returns the tower function."""
+    return losses.classification(model, training=training)

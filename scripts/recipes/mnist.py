@@ -1,0 +1,68 @@
+"""MNIST with a LeNet-style CNN, an MLP or softmax regression.
+
+Paper:    LeCun et al. 1998, "Gradient-based learning applied to document recognition"
+Data:     towers download mnist
+Command:  towers train mnist --towers 2
+          towers train mnist --set network=mlp (or network=softmax)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from data import augmentation, idx
+from data.images import image_batches
+from models import cnn, losses, mlp
+from scripts import recipe
+
+DATA_SET = "mnist"
+INPUT_SHAPE, NUM_CLASSES = (28, 28, 1), 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(recipe.Fields):
+    """The common fields, and:
+
+    Attributes:
+        network: lenet, mlp or softmax.
+        dropout_rate: before the last layer of lenet and mlp.
+        label_smoothing: share of the target that all classes divide among themselves.
+    """
+
+    network: str = "lenet"
+    dropout_rate: float = 0.0
+    label_smoothing: float = 0.0
+
+
+def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -> recipe.Data:
+    """Returns the batches, pixels in [0, 1]."""
+    train, test = (idx.load(folder, split, name=name) for split in ("train", "test"))
+    scaled = augmentation.scaled()
+    return recipe.Data(
+        image_batches(train, fields.batch_size, seed=seed, transform=scaled),
+        image_batches(test, fields.batch_size, shuffle=False, transform=scaled),
+    )
+
+
+def make_model(fields: Fields) -> keras.Model:
+    """Returns the network."""
+    rate = fields.dropout_rate
+    networks = {
+        "lenet": lambda: cnn.lenet(INPUT_SHAPE, NUM_CLASSES, dropout_rate=rate),
+        "mlp": lambda: mlp.mlp(INPUT_SHAPE, NUM_CLASSES, dropout_rate=rate),
+        "softmax": lambda: mlp.softmax_regression(INPUT_SHAPE, NUM_CLASSES),
+    }
+    if fields.network not in networks:
+        hint = recipe.nearest(fields.network, networks)
+        raise ValueError(f"There is no network {fields.network!r}.{hint}")
+    return networks[fields.network]()
+
+
+def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
+    """Returns the tower function."""
+    smoothing = fields.label_smoothing if training else 0.0
+    return losses.classification(model, training=training, label_smoothing=smoothing)

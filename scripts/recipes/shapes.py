@@ -1,0 +1,62 @@
+"""The embedded shapes with a small CNN: needs no download and no GPU.
+
+Data:     ten kinds of drawn, textured shapes, carried by this project in CIFAR-10's format
+Command:  towers train shapes --towers 2
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from data import augmentation
+from data import cifar10 as cifar10_files
+from data.images import image_batches
+from data.samples import shapes
+from models import cnn, losses
+from scripts import recipe
+
+DATA_SET = None
+INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(recipe.Fields):
+    """The common fields, and:
+
+    Attributes:
+        filters: of the two convolutions.
+        hidden_size: units of the dense layer.
+    """
+
+    batch_size: int = 50
+    epochs: int = 10
+    schedule: str = "cosine"
+    filters: tuple[int, ...] = (20, 50)
+    hidden_size: int = 128
+
+
+def make_data(fields: Fields, folder: Path | None, seed: int) -> recipe.Data:
+    """Returns the batches, pixels in [0, 1]; without a folder those of the embedded files."""
+    folder = folder or shapes.folder()
+    train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
+    scaled = augmentation.scaled()
+    return recipe.Data(
+        image_batches(train, fields.batch_size, seed=seed, transform=scaled),
+        image_batches(test, fields.batch_size, shuffle=False, transform=scaled),
+    )
+
+
+def make_model(fields: Fields) -> keras.Model:
+    """Returns the network."""
+    return cnn.lenet(
+        INPUT_SHAPE, NUM_CLASSES, filters=fields.filters, hidden_size=fields.hidden_size
+    )
+
+
+def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
+    """Returns the tower function."""
+    return losses.classification(model, training=training)

@@ -1,0 +1,141 @@
+"""A run's directory: what ran, in run.json, and where its checkpoints and curves are."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import sys
+from typing import Any
+
+# What must not change while a run goes on; devices, placement and reports may.
+IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm")
+
+
+class RunDirectory:
+    """The files of one run.
+
+    Args:
+        path: the directory; it is made when something is written.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = pathlib.Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self.summaries = self.path / "summaries"
+        self._record = self.path / "run.json"
+
+    def begin(self, record: dict[str, Any]) -> None:
+        """Records what runs, or checks that it is what ran here before.
+
+        Raises:
+            ValueError: listing what differs from the run that the directory holds.
+            OSError: if the directory cannot be written.
+        """
+        self._make()
+        if self._record.exists():
+            before = self.read()
+            check_same(before, record, self.path)
+            starts = before["starts"]
+        else:
+            self._check_free()
+            starts = []
+        write_json(self._record, {**record, "starts": [*starts, describe_start(record)]})
+
+    def read(self) -> dict[str, Any]:
+        """Returns what ran here.
+
+        Raises:
+            ValueError: if the directory holds no run, or run.json is damaged.
+        """
+        if not self._record.exists():
+            raise ValueError(
+                f"{self.path} holds no run: there is no run.json in it. Give the directory that "
+                "`towers train` named in its first line."
+            )
+        try:
+            record = json.loads(self._record.read_text(encoding="utf-8"))
+            if not {"starts", *IDENTITY} <= set(record):
+                raise ValueError("entries are missing")
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{self._record} is damaged ({error}). Expected what `towers train` wrote."
+            ) from error
+        return record
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise ValueError(
+                f"The run directory {self.path} is a file. Choose another with --run-dir."
+            ) from error
+        except OSError as error:
+            raise OSError(
+                f"The run directory {self.path} cannot be made: {error.strerror}. "
+                "Choose another with --run-dir."
+            ) from error
+
+    def _check_free(self) -> None:
+        found = sorted(entry.name for entry in self.path.iterdir())
+        if found:
+            raise ValueError(
+                f"{self.path} is not empty and holds no run (found {', '.join(found[:3])}). "
+                "Choose another directory with --run-dir."
+            )
+
+
+def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:
+    """Raises ValueError that lists what differs between the run of a directory and this one."""
+    differences = []
+    for key in IDENTITY:
+        if key == "fields":
+            differences += different_fields(before[key], now[key])
+        elif before[key] != now[key]:
+            differences.append(f"{key}: {before[key]} before, {now[key]} now")
+    if differences:
+        raise ValueError(
+            f"{path} holds another run, which cannot go on with these settings: "
+            f"{'; '.join(differences)}. Give the settings of before, or choose another "
+            "directory with --run-dir."
+        )
+
+
+def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns what differs between two runs' fields; how long to train may differ."""
+    names = [name for name in {**before, **now} if name != "epochs"]
+    return [
+        f"{name}: {before.get(name, 'absent')} before, {now.get(name, 'absent')} now"
+        for name in names
+        if json.dumps(before.get(name)) != json.dumps(now.get(name))
+    ]
+
+
+def describe_start(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns when, on what and with which versions a process trains."""
+    packages = ("towers", "tensorflow", "keras", "numpy")
+    return {
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "devices": record["devices"],
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "machine": platform.platform(),
+    }
+
+
+def write_json(path: pathlib.Path, content: Any) -> None:
+    """Writes JSON to a temporary name and renames it."""
+    if dataclasses.is_dataclass(content) and not isinstance(content, type):
+        content = dataclasses.asdict(content)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(f"{path} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,154 @@
+"""A recipe put together: devices, data, model and steps, as train and evaluate need them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+import towers
+from scripts.recipe import DATA_SETS, Data, Recipe
+from towers.optimizers import build_optimizer
+from towers.precision import LossScale, set_precision
+from towers.schedules import build_schedule, scale_learning_rate
+
+
+class Session(NamedTuple):
+    """What a command works with.
+
+    Attributes:
+        recipe: the recipe.
+        data: its batches.
+        model: its Keras model, the variables on the parameter device.
+        devices: the towers' devices, and a line about them.
+        evaluate: `evaluate() -> dict` of means over the test data.
+    """
+
+    recipe: Recipe
+    data: Data
+    model: keras.Model
+    devices: towers.Devices
+    evaluate: Callable[[], dict[str, float]]
+
+
+def open_session(
+    recipe: Recipe, options: argparse.Namespace, *, seed: int, precision: str
+) -> Session:
+    """Returns the session of a recipe on the devices that the options choose."""
+    devices = choose_devices(options)
+    set_precision(precision)
+    keras.utils.set_random_seed(seed)
+    data = recipe.make_data(recipe.fields, data_folder(recipe, options.data), seed)
+    with towers.shared_variables(towers.parameter_device(options.parameters, devices.towers)):
+        model = recipe.make_model(recipe.fields)
+    evaluate = make_evaluate(recipe, model, data, devices.towers, options.parameters)
+    return Session(recipe, data, model, devices, evaluate)
+
+
+def choose_devices(options: argparse.Namespace) -> towers.Devices:
+    """Returns the devices that the command line asks for."""
+    if options.virtual and options.towers is None:
+        raise ValueError("--virtual splits one GPU into towers: say into how many with --towers N.")
+    return towers.select_devices(
+        options.towers,
+        gpus=options.gpus,
+        virtual=options.virtual,
+        gpu_memory=options.gpu_memory,
+    )
+
+
+def data_folder(recipe: Recipe, folder: str | None) -> pathlib.Path | None:
+    """Returns the folder of a recipe's data: the given one, or its default if it has one."""
+    if folder is not None:
+        return pathlib.Path(folder)
+    return DATA_SETS / recipe.data_set if recipe.data_set else None
+
+
+def make_evaluate(
+    recipe: Recipe, model: keras.Model, data: Data, devices: Sequence[str], parameters: str
+) -> Callable[[], dict[str, float]]:
+    """Returns a function that evaluates the model as it is; its graph is built when first used."""
+    built: list[Callable] = []
+
+    def evaluate() -> dict[str, float]:
+        if not built:
+            tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
+            specs = towers.shard_specs(data.test(), len(devices))
+            built.append(
+                towers.build_evaluation_step(tower_fn, model, devices, specs, parameters=parameters)
+            )
+        return towers.evaluate(built[0], data.test(), devices)
+
+    return evaluate
+
+
+def build_step(session: Session, options: argparse.Namespace, **choices: Any) -> Any:
+    """Returns the training step of a session.
+
+    Args:
+        session: an open session.
+        options: the command line, for accumulate, xla, batch_norm, precision and seed.
+        choices: further arguments of `towers.build_train_step`.
+    """
+    recipe, devices = session.recipe, session.devices.towers
+    device = towers.parameter_device(options.parameters, devices)
+    with towers.shared_variables(device):
+        optimizer = make_optimizer(recipe.fields, session.data, total_epochs(options, session))
+        loss_scale = LossScale() if options.precision == "float16" else None
+    return towers.build_train_step(
+        recipe.make_tower_fn(recipe.fields, session.model, True),
+        session.model,
+        optimizer,
+        devices,
+        towers.shard_specs(session.data.train, len(devices)),
+        parameters=options.parameters,
+        clip_norm=recipe.fields.clip_norm or None,
+        accumulate=options.accumulate,
+        batch_norm=options.batch_norm,
+        seed=options.seed,
+        loss_scale=loss_scale,
+        compiled=options.xla,
+        **choices,
+    )
+
+
+def total_epochs(options: argparse.Namespace, session: Session) -> float:
+    """Returns how many epochs the run is going to take."""
+    if getattr(options, "steps", None):
+        return options.steps / session.data.train.steps_per_epoch
+    return session.recipe.fields.epochs
+
+
+def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of a recipe, with its schedule in steps."""
+    steps_per_epoch = data.train.steps_per_epoch
+    learning_rate = fields.learning_rate
+    if fields.base_batch_size:
+        learning_rate = scale_learning_rate(
+            learning_rate, fields.batch_size, fields.base_batch_size
+        )
+    schedule = build_schedule(
+        fields.schedule,
+        learning_rate,
+        total_steps=max(1, math.ceil(epochs * steps_per_epoch)),
+        warmup_steps=fields.warmup_steps,
+        decay_steps=max(1, round(fields.decay_epochs * steps_per_epoch)),
+        decay_rate=fields.decay_rate,
+        boundaries=[epoch * steps_per_epoch for epoch in fields.boundaries],
+    )
+    return build_optimizer(
+        fields.optimizer,
+        schedule,
+        momentum=fields.momentum,
+        weight_decay=fields.optimizer_weight_decay,
+    )
+
+
+def enable_determinism() -> None:
+    """Makes every op give the same numbers in every run on the same machine."""
+    tf.config.experimental.enable_op_determinism()

@@ -1,0 +1,198 @@
+"""`towers train`: trains a recipe on towers, or continues its run."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+import sys
+from typing import Any
+
+from scripts.recipe import Recipe, load_recipe
+from scripts.run_directory import RunDirectory
+from scripts.session import Session, build_step, enable_determinism, open_session
+from towers import actions
+from towers.builder import TrainStep
+from towers.checkpoints import CheckpointFolder, restore
+from towers.placement import format_placement, record_placement
+from towers.summaries import SummaryWriters, forget_after
+from towers.trainer import Position, StepReport, Trainer
+
+SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
+    recipe = load_recipe(
+        options.recipe, options.overrides, batch_size=options.batch_size, epochs=options.epochs
+    )
+    if options.deterministic:
+        enable_determinism()
+    session = open_session(recipe, options, seed=options.seed, precision=options.precision)
+    directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
+    directory.begin(describe_run(recipe, session, options))
+    print(f"{recipe.name}: {session.devices.description}, run in {directory.path}", flush=True)
+    with Training(session, directory, options) as training:
+        reason = training.train()
+    return SIGNAL_CODES.get(reason, 0)
+
+
+def describe_run(recipe: Recipe, session: Session, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what run.json records."""
+    return {
+        "recipe": recipe.name,
+        "fields": dataclasses.asdict(recipe.fields),
+        "seed": options.seed,
+        "precision": options.precision,
+        "batch_norm": options.batch_norm,
+        "data": options.data,
+        "devices": list(session.devices.towers),
+        "parameters": options.parameters,
+    }
+
+
+class Training:
+    """One process of a run: a trainer with everything periodic attached.
+
+    Args:
+        session: what is trained.
+        directory: where checkpoints and curves go.
+        options: the command line.
+    """
+
+    def __init__(self, session: Session, directory: RunDirectory, options: argparse.Namespace):
+        self._session = session
+        self._options = options
+        self._directory = directory
+        self._step: TrainStep = build_step(session, options)
+        self._checkpoints = CheckpointFolder(directory.checkpoints)
+        recipe = session.recipe
+        self._best = actions.Best(recipe.best_metric, recipe.maximize)
+        position = self._restore()
+        self._writers = SummaryWriters(directory.summaries)
+        self._bar = actions.ProgressBar(self._total_steps(), position.step)
+        self._position = position
+        self._saved_step = self._evaluated_step = position.step
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+        self._writers.close()
+
+    def train(self) -> str:
+        """Trains to the end, evaluates and saves, and returns why it ended."""
+        if not self._position.step:
+            self._writers.write_graph(self._step.graph)
+        with actions.stop_on_signals() as check_signals:
+            trainer = Trainer(
+                self._step,
+                self._session.data.train,
+                [*self._actions(), check_signals],
+                position=self._position,
+            )
+            reason = self._run(trainer)
+        self._position = trainer.position
+        if reason not in SIGNAL_CODES and self._evaluated_step != self._position.step:
+            self._evaluate(self._position)
+        self._save(self._position)
+        self._say_goodbye(reason)
+        return reason
+
+    def _run(self, trainer: Trainer) -> str:
+        steps = self._options.steps
+        epochs = None if steps else self._session.recipe.fields.epochs
+        if not self._options.log_placement:
+            return trainer.train(epochs=epochs, steps=steps)
+        with record_placement() as placement:
+            trainer.train(steps=trainer.position.step + 1)
+        for line in format_placement(placement):
+            self._bar.write(line)
+        return trainer.train(epochs=epochs, steps=steps)
+
+    def _actions(self) -> Any:
+        """Yields the actions in the order in which they run; the save is the last."""
+        options = self._options
+        report = options.report_every
+        yield self._bar
+        yield actions.with_rates(actions.write_summaries(self._writers), steps=report)
+        print_report = actions.print_report
+        yield actions.with_rates(
+            lambda report, rates: print_report(report, rates, write=self._bar.write), steps=report
+        )
+        every = options.evaluate_every
+        yield actions.every(
+            lambda report: self._evaluate(report.position), steps=every, epochs=every is None
+        )
+        if options.early_stopping:
+            yield actions.stop_early(self._best, patience=options.early_stopping)
+        every = options.checkpoint_every
+        yield actions.every(
+            self._save_after,
+            steps=every,
+            epochs=every is None,
+            seconds=60 * options.checkpoint_minutes,
+        )
+
+    def _evaluate(self, position: Position) -> None:
+        metrics = self._session.evaluate()
+        examples = metrics.pop("examples")
+        self._evaluated_step = position.step
+        self._writers.write("evaluation", position.step, metrics)
+        better = self._best.improves(position.step, metrics)
+        values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        mark = " | best so far" if better else ""
+        self._bar.write(f"test  | step {position.step} | {values} | {examples:.0f} examples{mark}")
+        if better:
+            self._checkpoints.save_best(position.step, self._groups(), self._state(position))
+
+    def _save_after(self, report: StepReport) -> None:
+        if bool(report.results.finite):
+            self._save(report.position)
+
+    def _save(self, position: Position) -> None:
+        """Saves where the training is; curves first, so that none is missing after a kill."""
+        if position.step == self._saved_step:
+            return
+        self._writers.flush()
+        self._checkpoints.save(position.step, self._groups(), self._state(position))
+        self._saved_step = position.step
+
+    def _restore(self) -> Position:
+        """Goes back to the newest checkpoint, if there is one, and returns its position."""
+        checkpoint = self._checkpoints.latest()
+        position = Position()
+        if checkpoint is not None:
+            restore(checkpoint, self._groups())
+            position = Position(**checkpoint.state["position"])
+            self._best = actions.Best(**checkpoint.state["best"])
+            print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
+        forget_after(self._directory.summaries, position.step)
+        return position
+
+    def _groups(self) -> dict[str, Any]:
+        step = self._step
+        groups = {"variables": step.shared.all, "optimizer": step.optimizer.variables}
+        if step.loss_scale is not None:
+            groups["loss_scale"] = step.loss_scale.variables
+        return groups
+
+    def _state(self, position: Position) -> dict[str, Any]:
+        return {
+            "position": dataclasses.asdict(position),
+            "best": dataclasses.asdict(self._best),
+            "seed": self._options.seed,
+        }
+
+    def _total_steps(self) -> int:
+        fields, train = self._session.recipe.fields, self._session.data.train
+        return self._options.steps or fields.epochs * train.steps_per_epoch
+
+    def _say_goodbye(self, reason: str) -> None:
+        position, best = self._position, self._best
+        self._bar.write(f"done: {reason}, step {position.step} saved in {self._directory.path}")
+        if best.value is not None:
+            self._bar.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
+        if reason in SIGNAL_CODES:
+            self._bar.write(f"continue with: towers {shlex.join(sys.argv[1:])}")
