@@ -1,0 +1,53 @@
+"""The files of a data set: found by name, read whole, gzipped or not."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+SPLITS = ("train", "test")
+
+
+def check_split(split: str) -> None:
+    """Raises ValueError unless the split is one of `SPLITS`."""
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}. Received {split!r}.")
+
+
+def find_file(folder: Path, names: Sequence[str], *, remedy: str) -> Path:
+    """Returns the first file of the folder that has one of the names, with `.gz` or without.
+
+    Raises:
+        FileNotFoundError: there is none; the message says how to get it.
+    """
+    path = find_optional_file(folder, names)
+    if path is None:
+        raise FileNotFoundError(
+            f"{folder} has no file {' or '.join(names)} (with .gz or without). {remedy}"
+        )
+    return path
+
+
+def find_optional_file(folder: Path, names: Sequence[str]) -> Path | None:
+    """Returns what `find_file` does, or None."""
+    candidates = [folder / (name + suffix) for name in names for suffix in ("", ".gz")]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Returns the content of a file, decompressed if its name ends in `.gz`.
+
+    Raises:
+        ValueError: the compressed file is damaged.
+    """
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path}: expected a whole gzip file, found a damaged one ({error}). "
+            "Delete it and download it again."
+        ) from error
