@@ -1,0 +1,79 @@
+"""The embedded image set is what its generator draws, small and balanced."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data import cifar10
+from data.samples import shapes
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    output_folder = tmp_path_factory.mktemp("shapes") / "new"
+    shapes.main([str(output_folder)])
+    return output_folder
+
+
+@pytest.mark.parametrize("name", shapes.FILES)
+def test_embedded_files_are_what_the_generator_draws(drawn, name):
+    embedded = gzip.decompress((shapes.folder() / name).read_bytes())
+    assert gzip.decompress((drawn / name).read_bytes()) == embedded
+
+
+def test_class_names_are_what_the_generator_writes(drawn):
+    name = "batches.meta.txt"
+    assert (drawn / name).read_bytes() == (shapes.folder() / name).read_bytes()
+
+
+def test_files_hold_no_time(drawn):
+    """Bytes 4 to 8 of a gzip file are its time of writing (RFC 1952)."""
+    for name in shapes.FILES:
+        assert (shapes.folder() / name).read_bytes()[4:8] == bytes(4)
+        assert (drawn / name).read_bytes()[4:8] == bytes(4)
+
+
+def test_embedded_files_are_below_one_megabyte():
+    assert sum(path.stat().st_size for path in shapes.folder().iterdir()) < 1_000_000
+
+
+@pytest.mark.parametrize(("split", "num_images"), [("train", 2000), ("test", 500)])
+def test_cifar10_reader_reads_the_embedded_files(split, num_images):
+    image_set = cifar10.load(shapes.folder(), split)
+    assert image_set.class_names == shapes.CLASS_NAMES
+    assert np.bincount(image_set.labels).tolist() == [num_images // 10] * 10
+    assert sorted(np.unique(image_set.images)) == sorted(shapes.LEVELS)
+
+
+def test_no_test_image_is_a_training_image():
+    train, test = (cifar10.load(shapes.folder(), split) for split in ("train", "test"))
+    images = {image.tobytes() for image in (*train.images, *test.images)}
+    assert len(images) == 2500
+
+
+def test_seed_decides_the_images():
+    first, again, other = (shapes.records(20, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), list(zip(shapes.CLASS_NAMES, shapes.SHAPES, strict=True))
+)
+def test_each_shape_is_named_and_fits_into_the_image(name, shape):
+    line = np.linspace(-1.4, 1.4, 281)
+    inside = shape(*np.meshgrid(line, line))
+    reach = np.hypot(*np.meshgrid(line, line))[inside].max()
+    assert shape.__name__ == name
+    assert 0.05 < inside.mean() < 0.5
+    assert 13.0 * reach + 3.0 < 19.0  # At most a corner is cut off.
+
+
+def test_generator_does_not_load_tensorflow():
+    program = "import sys; import data.samples.shapes; sys.exit('tensorflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
