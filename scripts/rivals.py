@@ -1,0 +1,168 @@
+"""Other ways to train the same recipe, written as their own users would write them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import towers
+from scripts.recipe import Recipe, nearest
+
+# Runs so many steps and returns the seconds of all but the first, which may wait for its input.
+TimedRun = Callable[[int], float]
+MakeOptimizer = Callable[[], keras.optimizers.Optimizer]
+
+
+def make_rival(
+    name: str,
+    recipe: Recipe,
+    dataset: tf.data.Dataset,
+    devices: Sequence[str],
+    make_optimizer: MakeOptimizer,
+) -> TimedRun:
+    """Returns one of the other ways, ready to be timed.
+
+    Args:
+        name: a key of `RIVALS`.
+        recipe: the recipe.
+        dataset: global batches, endless.
+        devices: a device for each replica; the rivals without replicas use the default device.
+        make_optimizer: makes the optimizer that the towers use.
+    """
+    check_rival(name)
+    return RIVALS[name](recipe, dataset, devices, make_optimizer)
+
+
+def check_rival(name: str) -> None:
+    """Raises ValueError for a name that is not in `RIVALS`."""
+    if name not in RIVALS:
+        raise ValueError(f"There is no rival {name!r}.{nearest(name, RIVALS)}")
+
+
+def plain(
+    recipe: Recipe, dataset: tf.data.Dataset, devices: Sequence[str], make_optimizer: MakeOptimizer
+) -> TimedRun:
+    """A hand-written tf.function: tape, mean loss, apply; the optimizer of the towers."""
+    with towers.shared_variables(towers.parameter_device("auto", devices[:1])):
+        model = recipe.make_model(recipe.fields)
+        optimizer = make_optimizer()
+        optimizer.build(model.trainable_variables)
+    tower_fn = recipe.make_tower_fn(recipe.fields, model, True)
+
+    @tf.function(input_signature=[dataset.element_spec], autograph=False)
+    def step(batch: Any) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss_sum, weight, _ = tower_fn(batch)
+            loss = loss_sum / weight
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        optimizer.apply(clip(gradients, recipe), model.trainable_variables)
+        return loss
+
+    return timed_loop(step, iter(dataset))
+
+
+def mirrored(
+    recipe: Recipe, dataset: tf.data.Dataset, devices: Sequence[str], make_optimizer: MakeOptimizer
+) -> TimedRun:
+    """A hand-written step under `tf.distribute.MirroredStrategy`; Keras's own optimizer."""
+    strategy = tf.distribute.MirroredStrategy(list(devices))
+    with strategy.scope():
+        model = recipe.make_model(recipe.fields)
+        optimizer = stock_optimizer(make_optimizer())
+        optimizer.build(model.trainable_variables)
+    tower_fn = recipe.make_tower_fn(recipe.fields, model, True)
+    batch_size = recipe.fields.batch_size
+
+    def replica_step(batch: Any) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tower_fn(batch)[0] / batch_size
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        optimizer.apply(clip(gradients, recipe), model.trainable_variables)
+        return loss
+
+    @tf.function(autograph=False)
+    def step(batch: Any) -> tf.Tensor:
+        losses = strategy.run(replica_step, args=(batch,))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    return timed_loop(step, iter(strategy.experimental_distribute_dataset(dataset)))
+
+
+def fit(
+    recipe: Recipe, dataset: tf.data.Dataset, devices: Sequence[str], make_optimizer: MakeOptimizer
+) -> TimedRun:
+    """Keras's `model.fit` on the default device, with Keras's own optimizer and defaults."""
+    return timed_fit(compiled_model(recipe, make_optimizer), dataset)
+
+
+def mirrored_fit(
+    recipe: Recipe, dataset: tf.data.Dataset, devices: Sequence[str], make_optimizer: MakeOptimizer
+) -> TimedRun:
+    """Keras's `model.fit` under `tf.distribute.MirroredStrategy`."""
+    with tf.distribute.MirroredStrategy(list(devices)).scope():
+        model = compiled_model(recipe, make_optimizer)
+    return timed_fit(model, dataset)
+
+
+RIVALS = {"plain": plain, "fit": fit, "mirrored": mirrored, "mirrored_fit": mirrored_fit}
+
+
+def compiled_model(recipe: Recipe, make_optimizer: MakeOptimizer) -> keras.Model:
+    """Returns the recipe's model, ready for `fit`."""
+    model = recipe.make_model(recipe.fields)
+    model.compile(
+        optimizer=stock_optimizer(
+            make_optimizer(), global_clipnorm=recipe.fields.clip_norm or None
+        ),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def stock_optimizer(
+    optimizer: keras.optimizers.Optimizer, **options: Any
+) -> keras.optimizers.Optimizer:
+    """Returns Keras's own optimizer of the same algorithm and settings."""
+    stock = next(c for c in type(optimizer).__mro__ if c.__module__.startswith("keras."))
+    config = {**optimizer.get_config(), **options}
+    config.pop("lazy", None)
+    return stock.from_config(config)
+
+
+def clip(gradients: list[Any], recipe: Recipe) -> list[Any]:
+    """Returns the gradients clipped to the recipe's norm, if it has one."""
+    norm = recipe.fields.clip_norm
+    return tf.clip_by_global_norm(gradients, norm)[0] if norm else gradients
+
+
+def timed_loop(step: Callable[[Any], tf.Tensor], batches: Iterator[Any]) -> TimedRun:
+    """Returns a run over batches that go on where the last run stopped."""
+
+    def run(num_steps: int) -> float:
+        float(step(next(batches)))
+        started = time.perf_counter()
+        for _ in range(num_steps - 1):
+            loss = step(next(batches))
+        float(loss)  # Waits for the devices.
+        return time.perf_counter() - started
+
+    return run
+
+
+def timed_fit(model: keras.Model, dataset: tf.data.Dataset) -> TimedRun:
+    """Returns a run by `fit`, timed from the end of its first step to the end of its last."""
+
+    def run(num_steps: int) -> float:
+        ends: list[float] = []
+        note = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter())
+        )
+        model.fit(dataset, steps_per_epoch=num_steps, verbose=0, callbacks=[note])
+        return ends[-1] - ends[0]
+
+    return run
