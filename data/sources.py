@@ -1,0 +1,97 @@
+"""Where the public image sets are published, and the digests by which their files are known."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+
+
+def find_source(name: str) -> Source:
+    """Returns where an image set is published; a ValueError suggests the nearest name."""
+    if name in SOURCES:
+        return SOURCES[name]
+    nearest = difflib.get_close_matches(name, SOURCES, n=1)
+    hint = f" Did you mean {nearest[0]}?" if nearest else ""
+    raise ValueError(f"name must be one of {', '.join(SOURCES)}. Received {name!r}.{hint}")
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteFile:
+    """A file of an image set.
+
+    Attributes:
+        name: under the base URL, and in the folder that it is fetched into.
+        algorithm: of the digest, as `hashlib` names it.
+        digest: hexadecimal.
+        unpacks_to: the folder in a tar archive that is wanted; None for a file kept as it is.
+    """
+
+    name: str
+    algorithm: str
+    digest: str
+    unpacks_to: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where an image set is published.
+
+    Attributes:
+        base_url: what the files' names are appended to.
+        files: all that the image set consists of.
+    """
+
+    base_url: str
+    files: tuple[RemoteFile, ...]
+
+
+SOURCES = {
+    # The MD5 digests are those of the files of yann.lecun.com/exdb/mnist, mirrored here.
+    "mnist": Source(
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        (
+            RemoteFile("train-images-idx3-ubyte.gz", "md5", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            RemoteFile("train-labels-idx1-ubyte.gz", "md5", "d53e105ee54ea40749a09fcbcd1e9432"),
+            RemoteFile("t10k-images-idx3-ubyte.gz", "md5", "9fb629c4189551a2d022fa330f9573f3"),
+            RemoteFile("t10k-labels-idx1-ubyte.gz", "md5", "ec29112dd5afa0611ce80d1b7f02629c"),
+        ),
+    ),
+    # github.com/zalandoresearch/fashion-mnist
+    "fashion_mnist": Source(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        (
+            RemoteFile(
+                "train-images-idx3-ubyte.gz",
+                "sha256",
+                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            ),
+            RemoteFile(
+                "train-labels-idx1-ubyte.gz",
+                "sha256",
+                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            ),
+            RemoteFile(
+                "t10k-images-idx3-ubyte.gz",
+                "sha256",
+                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            ),
+            RemoteFile(
+                "t10k-labels-idx1-ubyte.gz",
+                "sha256",
+                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            ),
+        ),
+    ),
+    # www.cs.toronto.edu/~kriz/cifar.html
+    "cifar10": Source(
+        "https://www.cs.toronto.edu/~kriz/",
+        (
+            RemoteFile(
+                "cifar-10-binary.tar.gz",
+                "md5",
+                "c32a1d4ab5d03f1284b67883e8d87530",
+                unpacks_to="cifar-10-batches-bin",
+            ),
+        ),
+    ),
+}
