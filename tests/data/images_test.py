@@ -65,6 +65,15 @@ def test_augmentation_does_not_depend_on_the_batch_size():
     np.testing.assert_array_equal(np.concatenate(small), np.concatenate(large))
 
 
+def test_augmentation_does_not_depend_on_the_place_in_the_order():
+    image_set = numbered_images(10)  # Ten examples, so that the label says which one it is.
+    transform = augmentation.Transform((augmentation.random_brightness(63.0),))
+    ordered = collect(image_batches(image_set, 10, shuffle=False, transform=transform)(1))[0][0]
+    images, labels = collect(image_batches(image_set, 3, transform=transform)(1))
+    assert np.concatenate(labels).tolist() != list(range(10))
+    np.testing.assert_array_equal(np.concatenate(images), ordered[np.concatenate(labels)])
+
+
 def test_an_example_is_augmented_anew_in_each_epoch():
     transform = augmentation.Transform((augmentation.random_brightness(63.0),))
     batches = image_batches(numbered_images(20), 20, shuffle=False, transform=transform)
