@@ -1,0 +1,48 @@
+"""What every image model asks of its arguments, and how it says no."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def check_input_shape(input_shape: Sequence[int], *, smallest_side: int = 1) -> None:
+    """Raises ValueError unless this is the shape of an image that a model can take.
+
+    Args:
+        input_shape: (height, width, channels), without the batch.
+        smallest_side: the smallest height and width that leave the last layers something to see.
+    """
+    sides = tuple(input_shape)
+    if len(sides) != 3 or not all(isinstance(side, int) and side >= 1 for side in sides):
+        raise ValueError(
+            "input_shape must be (height, width, channels), without the batch, each a whole "
+            f"number of at least 1. Received {input_shape!r}; expected for example (28, 28, 1)."
+        )
+    if min(sides[:2]) < smallest_side:
+        raise ValueError(
+            f"input_shape must be at least {smallest_side} x {smallest_side} for this model. "
+            f"Received {input_shape!r}; enlarge or pad the images, or take a smaller model."
+        )
+
+
+def check_at_least(minimum: int, **counts: int) -> None:
+    """Raises ValueError for a named count that is no whole number or below the minimum."""
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < minimum:
+            raise ValueError(
+                f"{name} must be a whole number of at least {minimum}. Received {count!r}."
+            )
+
+
+def check_share(**shares: float) -> None:
+    """Raises ValueError for a named share outside of [0, 1)."""
+    for name, share in shares.items():
+        if not 0 <= share < 1:
+            raise ValueError(f"{name} must be in [0, 1). Received {share!r}.")
+
+
+def check_not_negative(**numbers: float) -> None:
+    """Raises ValueError for a named number below 0."""
+    for name, number in numbers.items():
+        if not 0 <= number < float("inf"):
+            raise ValueError(f"{name} must not be negative. Received {number!r}; use 0 for none.")

@@ -1,0 +1,159 @@
+"""Residual networks for CIFAR-sized images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers
+from keras.regularizers import L2
+
+from models.arguments import (
+    check_at_least,
+    check_input_shape,
+    check_not_negative,
+    check_share,
+)
+
+SHORTCUTS = ("identity", "projection")
+
+
+def cifar_resnet(
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    depth: int = 20,
+    shortcut: str = "identity",
+    batch_norm_momentum: float = 0.9,
+    weight_decay: float = 1e-4,
+) -> keras.Model:
+    """Returns a residual network of 6n + 2 layers: images to logits [batch, num_classes].
+
+    He et al. 2015, "Deep Residual Learning for Image Recognition", section 4.2: a convolution,
+    three stages of n blocks with 16, 32 and 64 filters, average pooling and a dense layer.
+
+    Args:
+        input_shape: (height, width, channels); 32 x 32 x 3 in the paper.
+        num_classes: at least 2.
+        depth: 6n + 2 with n of at least 1: 20, 32, 44, 56 and 110 in the paper.
+        shortcut: between stages, `identity` (the paper's option A: every other pixel, new
+            channels zero) or `projection` (option B: a 1x1 convolution).
+        batch_norm_momentum: how much of a moving average a step keeps.
+        weight_decay: of all kernels; its gradient is `weight_decay * weights`.
+    """
+    check_input_shape(input_shape)
+    check_at_least(2, num_classes=num_classes)
+    check_share(batch_norm_momentum=batch_norm_momentum)
+    check_not_negative(weight_decay=weight_decay)
+    if shortcut not in SHORTCUTS:
+        raise ValueError(f"shortcut must be one of {', '.join(SHORTCUTS)}. Received {shortcut!r}.")
+    build = Parts(batch_norm_momentum, weight_decay, shortcut)
+    images = keras.Input(input_shape, name="images")
+    x = build.conv(images, 16, name="conv1")
+    x = build.normalized(x, name="conv1", activated=True)
+    for stage, filters in enumerate((16, 32, 64), start=1):
+        for block in range(1, blocks_per_stage(depth) + 1):
+            strides = 2 if stage > 1 and block == 1 else 1
+            x = build.block(x, filters, strides, name=f"stage{stage}_block{block}")
+    x = layers.GlobalAveragePooling2D(name="pool")(x)
+    logits = layers.Dense(
+        num_classes, kernel_initializer="he_normal", kernel_regularizer=build.decay, name="logits"
+    )(x)
+    return keras.Model(images, logits, name=f"cifar_resnet{depth}")
+
+
+def blocks_per_stage(depth: int) -> int:
+    """Returns n of a depth of 6n + 2."""
+    check_at_least(1, depth=depth)
+    blocks, rest = divmod(depth - 2, 6)
+    if rest or blocks < 1:
+        nearest = [str(6 * n + 2) for n in (blocks, blocks + 1) if n >= 1]
+        raise ValueError(
+            f"depth must be 6n + 2 with n of at least 1. Received {depth}; the nearest is "
+            f"{' or '.join(nearest)}."
+        )
+    return blocks
+
+
+class Parts:
+    """The layers that a residual network is made of, with what all of them share.
+
+    Args:
+        batch_norm_momentum: of every batch normalisation.
+        weight_decay: of every kernel.
+        shortcut: kind of the shortcuts between stages.
+    """
+
+    def __init__(self, batch_norm_momentum: float, weight_decay: float, shortcut: str):
+        self.batch_norm_momentum = batch_norm_momentum
+        # The gradient of L2(c) is 2c * weights, that of the paper weight_decay * weights.
+        self.decay = L2(weight_decay / 2) if weight_decay else None
+        self.shortcut = shortcut
+
+    def block(
+        self, x: keras.KerasTensor, filters: int, strides: int, *, name: str
+    ) -> keras.KerasTensor:
+        """Returns relu(x + F(x)), where F is two 3x3 convolutions."""
+        residual = self.conv(x, filters, strides=strides, name=f"{name}_conv1")
+        residual = self.normalized(residual, name=f"{name}_conv1", activated=True)
+        residual = self.conv(residual, filters, name=f"{name}_conv2")
+        residual = self.normalized(residual, name=f"{name}_conv2", activated=False)
+        if x.shape[-1] != filters:
+            x = self.between_stages(x, filters, strides, name=f"{name}_shortcut")
+        x = layers.Add(name=f"{name}_add")([x, residual])
+        return layers.Activation("relu", name=f"{name}_relu")(x)
+
+    def conv(
+        self, x: keras.KerasTensor, filters: int, *, size: int = 3, strides: int = 1, name: str
+    ) -> keras.KerasTensor:
+        """Returns a convolution without bias, which the normalisation after it has."""
+        return layers.Conv2D(
+            filters,
+            size,
+            strides=strides,
+            padding="same",
+            use_bias=False,
+            kernel_initializer="he_normal",
+            kernel_regularizer=self.decay,
+            name=name,
+        )(x)
+
+    def normalized(self, x: keras.KerasTensor, *, name: str, activated: bool) -> keras.KerasTensor:
+        """Returns the normalised convolution, with a ReLU if it is to be activated."""
+        x = layers.BatchNormalization(momentum=self.batch_norm_momentum, name=f"{name}_norm")(x)
+        return layers.Activation("relu", name=f"{name}_relu")(x) if activated else x
+
+    def between_stages(
+        self, x: keras.KerasTensor, filters: int, strides: int, *, name: str
+    ) -> keras.KerasTensor:
+        """Returns x in the next stage's shape."""
+        if self.shortcut == "identity":
+            return IdentityShortcut(filters, strides, name=name)(x)
+        x = self.conv(x, filters, size=1, strides=strides, name=name)
+        return self.normalized(x, name=name, activated=False)
+
+
+@keras.saving.register_keras_serializable(package="towers")
+class IdentityShortcut(layers.Layer):
+    """Every `strides`-th pixel, with zeros as new channels: no parameters (option A).
+
+    Args:
+        filters: how many channels come out.
+        strides: distance of the pixels that stay.
+        options: those of every Keras layer.
+    """
+
+    def __init__(self, filters: int, strides: int, **options: Any):
+        super().__init__(**options)
+        self.filters = filters
+        self.strides = strides
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns [batch, ceil(height / strides), ceil(width / strides), filters]."""
+        kept = x[:, :: self.strides, :: self.strides, :]
+        return tf.pad(kept, [[0, 0], [0, 0], [0, 0], [0, self.filters - x.shape[-1]]])
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what the layer can be made again from."""
+        return {**super().get_config(), "filters": self.filters, "strides": self.strides}
