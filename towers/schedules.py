@@ -1,0 +1,219 @@
+"""The learning-rate schedules, each of them with a linear warm-up."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.optimizers.schedules import (
+    CosineDecay,
+    ExponentialDecay,
+    LearningRateSchedule,
+    PiecewiseConstantDecay,
+)
+
+
+def build_schedule(
+    name: str,
+    learning_rate: float,
+    *,
+    total_steps: int,
+    warmup_steps: int = 0,
+    decay_steps: int | None = None,
+    decay_rate: float = 0.1,
+    boundaries: Sequence[int] = (),
+    values: Sequence[float] | None = None,
+    final_share: float = 0.0,
+) -> LearningRateSchedule:
+    """Returns a schedule by name; an option that a schedule does not have is not used.
+
+    Steps count updates from 0, warm-up included: a warm-up delays nothing that comes after it.
+
+    Args:
+        name: constant, exponential, piecewise or cosine.
+        learning_rate: the highest one, above 0.
+        total_steps: the updates of the whole training, where the cosine ends.
+        warmup_steps: updates in which the learning rate rises linearly (see `WarmUp`).
+        decay_steps: updates between two steps down of the exponential schedule.
+        decay_rate: factor of each step down of the exponential and the piecewise schedule.
+        boundaries: after how many updates the piecewise schedule goes on to its next value.
+        values: its values, one more than boundaries; by default learning_rate * decay_rate^i.
+        final_share: share of the learning rate at which the cosine ends, in [0, 1].
+    """
+    check_counts(1, total_steps=total_steps)
+    check_counts(0, warmup_steps=warmup_steps)
+    check_positive(learning_rate=learning_rate, decay_rate=decay_rate)
+    if values is None:
+        values = [learning_rate * decay_rate**index for index in range(len(boundaries) + 1)]
+    builders: dict[str, Callable[[], LearningRateSchedule]] = {
+        "constant": lambda: constant(learning_rate),
+        "exponential": lambda: exponential(
+            learning_rate, decay_steps=decay_steps, decay_rate=decay_rate
+        ),
+        "piecewise": lambda: piecewise(boundaries, values),
+        "cosine": lambda: cosine(learning_rate, total_steps=total_steps, final_share=final_share),
+    }
+    if name not in builders:
+        close = difflib.get_close_matches(name, builders, n=1, cutoff=0)
+        raise ValueError(
+            f"schedule must be one of {', '.join(builders)}. Received {name!r}; "
+            f"did you mean {close[0]!r}?"
+        )
+    schedule = builders[name]()
+    return WarmUp(schedule, warmup_steps) if warmup_steps else schedule
+
+
+def constant(learning_rate: float) -> LearningRateSchedule:
+    """Returns the same learning rate for every step."""
+    check_positive(learning_rate=learning_rate)
+    return Constant(float(learning_rate))
+
+
+def exponential(
+    learning_rate: float, *, decay_steps: int | None, decay_rate: float
+) -> LearningRateSchedule:
+    """Returns a staircase: `learning_rate * decay_rate^floor(step / decay_steps)`."""
+    if decay_steps is None:
+        raise ValueError(
+            "The exponential schedule needs decay_steps, the updates between two steps down. "
+            "Received None."
+        )
+    check_counts(1, decay_steps=decay_steps)
+    check_positive(learning_rate=learning_rate, decay_rate=decay_rate)
+    return ExponentialDecay(float(learning_rate), decay_steps, float(decay_rate), staircase=True)
+
+
+def piecewise(boundaries: Sequence[int], values: Sequence[float]) -> LearningRateSchedule:
+    """Returns one value after another: `values[i]` holds up to `boundaries[i]` updates.
+
+    Args:
+        boundaries: numbers of updates, rising, the first of at least 1.
+        values: learning rates, one more than boundaries.
+    """
+    if not boundaries or len(values) != len(boundaries) + 1:
+        raise ValueError(
+            "The piecewise schedule needs at least one boundary, and one value more than "
+            f"boundaries. Received boundaries={list(boundaries)}, values={list(values)}; without "
+            "boundaries take the constant schedule."
+        )
+    for lower, upper in itertools.pairwise([0, *boundaries]):
+        if not lower < upper:
+            raise ValueError(
+                f"boundaries must rise, the first from at least 1. Received {list(boundaries)}."
+            )
+    for index, value in enumerate(values):
+        check_positive(**{f"values[{index}]": value})
+    # Keras counts a boundary as the last step of the old value.
+    last_steps = [boundary - 1 for boundary in boundaries]
+    return PiecewiseConstantDecay(last_steps, [float(value) for value in values])
+
+
+def cosine(
+    learning_rate: float, *, total_steps: int, final_share: float = 0.0
+) -> LearningRateSchedule:
+    """Returns half a cosine from `learning_rate` to `final_share` of it, after total_steps.
+
+    Loshchilov and Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", equation
+    5, without a restart.
+    """
+    check_positive(learning_rate=learning_rate)
+    check_counts(1, total_steps=total_steps)
+    if not 0 <= final_share <= 1:
+        raise ValueError(f"final_share must be in [0, 1]. Received {final_share!r}.")
+    return CosineDecay(float(learning_rate), total_steps, alpha=float(final_share))
+
+
+@keras.saving.register_keras_serializable(package="towers")
+class Constant(LearningRateSchedule):
+    """The same learning rate for every step.
+
+    Args:
+        learning_rate: the learning rate.
+    """
+
+    def __init__(self, learning_rate: float):
+        self.learning_rate = learning_rate
+
+    def __call__(self, step: int | tf.Tensor) -> tf.Tensor:
+        """Returns the learning rate, a float32 scalar."""
+        return tf.constant(self.learning_rate)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what the schedule can be made again from."""
+        return {"learning_rate": self.learning_rate}
+
+
+@keras.saving.register_keras_serializable(package="towers")
+class WarmUp(LearningRateSchedule):
+    """A schedule times a factor that rises linearly to 1 (Goyal et al. 2017, section 2.2).
+
+    Step t, from 0, has `schedule(t) * min(1, (t + 1) / warmup_steps)`: the first step already
+    learns, step `warmup_steps - 1` is the first with the full learning rate. The schedule counts
+    from the start of the training, so that its boundaries and its end stay where they are.
+
+    Args:
+        schedule: what is warmed up to.
+        warmup_steps: how many steps the rise takes, at least 1.
+    """
+
+    def __init__(self, schedule: LearningRateSchedule, warmup_steps: int):
+        check_counts(1, warmup_steps=warmup_steps)
+        self.schedule = schedule
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step: int | tf.Tensor) -> tf.Tensor:
+        """Returns the learning rate of a step, a scalar of the schedule's dtype."""
+        learning_rate = tf.convert_to_tensor(self.schedule(step))
+        count = tf.minimum(tf.cast(step, tf.int64) + 1, self.warmup_steps)
+        return learning_rate * tf.cast(count / self.warmup_steps, learning_rate.dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what the schedule can be made again from."""
+        schedule = keras.optimizers.schedules.serialize(self.schedule)
+        return {"schedule": schedule, "warmup_steps": self.warmup_steps}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> WarmUp:
+        """Returns the schedule of a config."""
+        schedule = keras.optimizers.schedules.deserialize(config["schedule"])
+        return cls(schedule, config["warmup_steps"])
+
+
+def scale_learning_rate(learning_rate: float, batch_size: int, base_batch_size: int) -> float:
+    """Returns the learning rate for a batch size, from that which is right for another.
+
+    Linear scaling: k times the batch, k times the learning rate (Goyal et al. 2017, "Accurate,
+    Large Minibatch SGD: Training ImageNet in 1 Hour", section 2.1). It wants a warm-up.
+
+    >>> scale_learning_rate(0.1, 1024, base_batch_size=256)
+    0.4
+
+    Args:
+        learning_rate: the learning rate at `base_batch_size`.
+        batch_size: examples of one update, over all towers.
+        base_batch_size: the batch size that the learning rate was found with.
+    """
+    check_positive(learning_rate=learning_rate)
+    check_counts(1, batch_size=batch_size, base_batch_size=base_batch_size)
+    return learning_rate * batch_size / base_batch_size
+
+
+def check_counts(minimum: int, **counts: int) -> None:
+    """Raises ValueError for a named number that is not whole or below the minimum."""
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < minimum:
+            raise ValueError(
+                f"{name} must be a whole number of at least {minimum}. Received {count!r}."
+            )
+
+
+def check_positive(**numbers: float) -> None:
+    """Raises ValueError for a named number that is not above 0."""
+    for name, number in numbers.items():
+        if not 0 < number < math.inf:
+            raise ValueError(f"{name} must be above 0. Received {number!r}.")
