@@ -56,11 +56,11 @@ class Data(NamedTuple):
 
     Attributes:
         train: `train(epoch, first_step)` with `steps_per_epoch` and `num_examples`.
-        test: `test()`, every test example once.
+        test: the same for the test data; its epoch 0 has every test example once.
     """
 
     train: Any
-    test: Callable[[], Any]
+    test: Any
 
 
 class Recipe(NamedTuple):

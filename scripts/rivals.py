@@ -128,7 +128,7 @@ def stock_optimizer(
     optimizer: keras.optimizers.Optimizer, **options: Any
 ) -> keras.optimizers.Optimizer:
     """Returns Keras's own optimizer of the same algorithm and settings."""
-    stock = next(c for c in type(optimizer).__mro__ if c.__module__.startswith("keras."))
+    stock: Any = next(c for c in type(optimizer).__mro__ if c.__module__.startswith("keras."))
     config = {**optimizer.get_config(), **options}
     config.pop("lazy", None)
     return stock.from_config(config)
@@ -162,7 +162,7 @@ def timed_fit(model: keras.Model, dataset: tf.data.Dataset) -> TimedRun:
         note = keras.callbacks.LambdaCallback(
             on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter())
         )
-        model.fit(dataset, steps_per_epoch=num_steps, verbose=0, callbacks=[note])
+        model.fit(dataset, steps_per_epoch=num_steps, shuffle=False, verbose=0, callbacks=[note])
         return ends[-1] - ends[0]
 
     return run

@@ -78,11 +78,11 @@ def make_evaluate(
     def evaluate() -> dict[str, float]:
         if not built:
             tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
-            specs = towers.shard_specs(data.test(), len(devices))
+            specs = towers.shard_specs(data.test, len(devices))
             built.append(
                 towers.build_evaluation_step(tower_fn, model, devices, specs, parameters=parameters)
             )
-        return towers.evaluate(built[0], data.test(), devices)
+        return towers.evaluate(built[0], data.test(0, 0), devices)
 
     return evaluate
 

@@ -16,10 +16,9 @@ from towers.gradients import Gradient, clip_factor, global_norm, scale_gradients
 from towers.inputs import Shard
 from towers.parameters import (
     SharedVariables,
-    find_tables,
+    gather_variables,
     parameter_device,
     shared_variables,
-    trace_once,
 )
 from towers.precision import LossScale
 from towers.tower import TowerFn, TowerSums, fold_in, forward, run_tower
@@ -113,10 +112,8 @@ def build_train_step(
     check_arguments(devices, shard_specs, clip_norm, accumulate, batch_norm)
     device = parameter_device(parameters, devices)
     with shared_variables(device):
-        graph = trace_once(tower_fn, shard_specs[0].batch)
-        found = list(getattr(variables, "variables", variables))
-        tables = [] if compiled else find_tables(found, graph)
-        shared = SharedVariables(found, tables)
+        shared = gather_variables(tower_fn, variables, shard_specs[0].batch, compiled=compiled)
+        check_trainable(shared)
         optimizer.build(shared.trainable)
     return TrainStep(
         tower_fn,
@@ -265,7 +262,7 @@ class EvaluationResults(NamedTuple):
 
 def build_evaluation_step(
     tower_fn: TowerFn,
-    shared: SharedVariables,
+    variables: keras.Model | Sequence[keras.Variable],
     devices: Sequence[str],
     shard_specs: Sequence[Shard],
     *,
@@ -275,11 +272,12 @@ def build_evaluation_step(
 
     Args:
         tower_fn: as in `build_train_step`, with the model in inference mode.
-        shared: the variables of a built model, `train_step.shared`.
-        devices, shard_specs, parameters: as in `build_train_step`.
+        variables, devices, shard_specs, parameters: as in `build_train_step`.
     """
     check_arguments(devices, shard_specs)
     device = parameter_device(parameters, devices)
+    with shared_variables(device):
+        shared = gather_variables(tower_fn, variables, shard_specs[0].batch)
 
     @tf.function(input_signature=[tuple(shard_specs)], autograph=False)
     def evaluation_step(shards: tuple[Shard, ...]) -> EvaluationResults:
@@ -319,6 +317,16 @@ def check_arguments(
     if batch_norm not in BATCH_NORM_POLICIES:
         raise ValueError(
             f"batch_norm must be one of {', '.join(BATCH_NORM_POLICIES)}. Received {batch_norm!r}."
+        )
+
+
+def check_trainable(shared: SharedVariables) -> None:
+    """Raises ValueError if there is nothing to train."""
+    if not shared.trainable:
+        paths = [variable.path for variable in shared.states]
+        raise ValueError(
+            "There is nothing to train: none of the variables is trainable. Received "
+            f"{paths or 'no variables'}."
         )
 
 

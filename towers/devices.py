@@ -46,7 +46,7 @@ def select_devices(
     """
     check_request(num_towers, gpus, gpu_memory)
     found = tf.config.list_physical_devices("GPU")
-    if gpus is None and not found:
+    if gpus is None and not found and not virtual:
         return virtual_cpus(num_towers or 1)
     chosen = choose_gpus(found, num_towers, gpus, virtual)
     tf.config.set_visible_devices([found[number] for number in chosen], "GPU")

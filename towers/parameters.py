@@ -53,11 +53,6 @@ class SharedVariables:
         self.seeds = [variable for variable in resting if is_seed(variable)]
         self.states = [variable for variable in resting if not is_seed(variable)]
         self._tables = {id(variable) for variable in tables}
-        if not self.trainable:
-            raise ValueError(
-                "There is nothing to train: none of the variables is trainable. Received "
-                f"{[variable.path for variable in variables] or 'no variables'}."
-            )
 
     @property
     def all(self) -> list[keras.Variable]:
@@ -144,6 +139,27 @@ def no_new_variables(tower: str) -> Iterator[None]:
 
     with tf.variable_creator_scope(refuse):
         yield
+
+
+def gather_variables(
+    tower_fn: Callable,
+    variables: keras.Model | Sequence[keras.Variable],
+    batch_spec: Any,
+    *,
+    compiled: bool = False,
+) -> SharedVariables:
+    """Returns the variables of a tower function; an unbuilt model is built on this device.
+
+    Args:
+        tower_fn: the tower function, traced once to see how it uses the variables.
+        variables: the Keras variables, or the model that owns them.
+        batch_spec: the specs of a shard's batch.
+        compiled: whether XLA compiles the towers. XLA takes no variable of another device, so
+            that tables travel then.
+    """
+    graph = trace_once(tower_fn, batch_spec)
+    found = list(getattr(variables, "variables", variables))
+    return SharedVariables(found, [] if compiled else find_tables(found, graph))
 
 
 def trace_once(tower_fn: Callable, batch_spec: Any) -> tf.Graph:

@@ -28,14 +28,14 @@ class Fields(recipe.Fields):
     """The common fields, and:
 
     Attributes:
-        local_response_norm: whether the tutorial's normalisation layers are there.
+        response_normalization: whether the tutorial's normalisation layers are there.
         weight_decay: L2 penalty on the two dense layers.
     """
 
     epochs: int = 40
     schedule: str = "cosine"
     warmup_steps: int = 100
-    local_response_norm: bool = True
+    response_normalization: bool = True
     weight_decay: float = 0.004
 
 
@@ -54,7 +54,7 @@ def make_model(fields: Fields) -> keras.Model:
     return cnn.cifar_cnn(
         INPUT_SHAPE,
         NUM_CLASSES,
-        local_response_norm=fields.local_response_norm,
+        response_normalization=fields.response_normalization,
         weight_decay=fields.weight_decay,
     )
 
