@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         )
     job = arguments[0]
     extras = ([] if job == "train" else ["test"]) + (["gpu"] if has_nvidia_gpu() else [])
-    python = make_environment()
+    python = str(make_environment())
     install(python, extras)
     return subprocess.run([python, *JOBS[job]], cwd=ROOT, check=False).returncode
 
@@ -73,7 +73,7 @@ def make_environment() -> Path:
     return python
 
 
-def install(python: Path, extras: list[str]) -> None:
+def install(python: str, extras: list[str]) -> None:
     """Installs the project and what it needs, unless that was done before."""
     wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes()).hexdigest()
     note = ENVIRONMENT / f"installed-{'-'.join(extras) or 'plain'}"
