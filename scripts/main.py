@@ -157,7 +157,7 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="folder of the data (default: datasets/...)")
     parser.add_argument("--batch-size", type=positive_int, metavar="B",
                         help="examples in one update, over all towers")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--seed", type=seed_number, default=0, metavar="S")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
                         dest="overrides", help="any other field of the recipe")  # fmt: skip
 
@@ -200,6 +200,16 @@ def positive_int(text: str) -> int:
     value = int(text) if text.strip().lstrip("+-").isdigit() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
+    return value
+
+
+def seed_number(text: str) -> int:
+    """Returns a whole number that NumPy takes as a seed."""
+    value = int(text) if text.strip().isdigit() else -1
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from 0 to 2**32 - 1, not {text!r}"
+        )
     return value
 
 

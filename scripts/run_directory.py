@@ -29,21 +29,21 @@ class RunDirectory:
         self.summaries = self.path / "summaries"
         self._record = self.path / "run.json"
 
+    def check(self, record: dict[str, Any]) -> None:
+        """Raises ValueError unless this can run here: in a free place, or where it ran before."""
+        if self._record.exists():
+            check_same(self.read(), record, self.path)
+        elif self.path.exists():
+            self._check_free()
+
     def begin(self, record: dict[str, Any]) -> None:
-        """Records what runs, or checks that it is what ran here before.
+        """Records what runs, and that a process begins.
 
         Raises:
-            ValueError: listing what differs from the run that the directory holds.
             OSError: if the directory cannot be written.
         """
         self._make()
-        if self._record.exists():
-            before = self.read()
-            check_same(before, record, self.path)
-            starts = before["starts"]
-        else:
-            self._check_free()
-            starts = []
+        starts = self.read()["starts"] if self._record.exists() else []
         write_json(self._record, {**record, "starts": [*starts, describe_start(record)]})
 
     def read(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class RunDirectory:
             )
         try:
             record = json.loads(self._record.read_text(encoding="utf-8"))
-            if not {"starts", *IDENTITY} <= set(record):
+            if not isinstance(record, dict) or not {"starts", *IDENTITY} <= set(record):
                 raise ValueError("entries are missing")
         except (ValueError, TypeError) as error:
             raise ValueError(
@@ -70,10 +70,6 @@ class RunDirectory:
     def _make(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:
-            raise ValueError(
-                f"The run directory {self.path} is a file. Choose another with --run-dir."
-            ) from error
         except OSError as error:
             raise OSError(
                 f"The run directory {self.path} cannot be made: {error.strerror}. "
@@ -81,6 +77,10 @@ class RunDirectory:
             ) from error
 
     def _check_free(self) -> None:
+        if not self.path.is_dir():
+            raise ValueError(
+                f"The run directory {self.path} is a file. Choose another with --run-dir."
+            )
         found = sorted(entry.name for entry in self.path.iterdir())
         if found:
             raise ValueError(

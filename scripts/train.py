@@ -26,19 +26,21 @@ def run(options: argparse.Namespace) -> int:
     recipe = load_recipe(
         options.recipe, options.overrides, batch_size=options.batch_size, epochs=options.epochs
     )
+    directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
+    record = describe_run(recipe, options)
+    directory.check(record)
     if options.deterministic:
         enable_determinism()
     session = open_session(recipe, options, seed=options.seed, precision=options.precision)
-    directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
-    directory.begin(describe_run(recipe, session, options))
     print(f"{recipe.name}: {session.devices.description}, run in {directory.path}", flush=True)
     with Training(session, directory, options) as training:
+        directory.begin({**record, "devices": list(session.devices.towers)})
         reason = training.train()
     return SIGNAL_CODES.get(reason, 0)
 
 
-def describe_run(recipe: Recipe, session: Session, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what run.json records."""
+def describe_run(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what run.json records besides the devices."""
     return {
         "recipe": recipe.name,
         "fields": dataclasses.asdict(recipe.fields),
@@ -46,7 +48,6 @@ def describe_run(recipe: Recipe, session: Session, options: argparse.Namespace) 
         "precision": options.precision,
         "batch_norm": options.batch_norm,
         "data": options.data,
-        "devices": list(session.devices.towers),
         "parameters": options.parameters,
     }
 

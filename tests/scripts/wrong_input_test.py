@@ -1,0 +1,315 @@
+"""Law 11: wrong input gets a clear message and exit code 2, no traceback, and nothing is lost."""
+
+import gzip
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+from data.samples import shapes
+from scripts.main import main
+
+TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """A run of two steps, made once; tests work on copies."""
+    path = tmp_path_factory.mktemp("runs") / "shapes"
+    assert main(["train", "shapes", "--steps", "2", "--run-dir", str(path), *TINY]) == 0
+    return path
+
+
+@pytest.fixture
+def run(finished_run, tmp_path):
+    """A copy of the finished run."""
+    return shutil.copytree(finished_run, tmp_path / "run")
+
+
+@pytest.fixture
+def idx(tmp_path):
+    """A folder with a tiny data set in MNIST's format."""
+    folder = tmp_path / "idx"
+    folder.mkdir()
+    for prefix in ("train", "t10k"):
+        images = np.zeros((4, 28, 28), np.uint8)
+        header = struct.pack(">iiii", 0x803, *images.shape)
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(header + images.tobytes())
+        labels = struct.pack(">ii", 0x801, 4) + bytes([0, 1, 2, 3])
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(labels)
+    return folder
+
+
+@pytest.fixture
+def cifar(tmp_path):
+    """A folder with the embedded images in CIFAR-10's format, unpacked."""
+    folder = tmp_path / "cifar"
+    folder.mkdir()
+    for path in shapes.folder().glob("*.gz"):
+        (folder / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real file system of 400 kB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(mount)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("a small file system can only be mounted as root")
+    yield mount
+    subprocess.run(["umount", "--lazy", str(mount)], check=True)
+
+
+def refuse(arguments, capsys, *expected):
+    """Runs a command and checks how it refuses."""
+    capsys.readouterr()
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as leaving:  # argparse.
+        code = leaving.code
+    error = capsys.readouterr().err
+    assert code == 2, error
+    assert "Traceback" not in error
+    for text in expected:
+        assert text in error
+    return error
+
+
+def train(*arguments):
+    return ["train", "shapes", "--steps", "1", *TINY, *arguments]
+
+
+FLAGS = {
+    "no command": ([], "COMMAND"),
+    "unknown command": (["trian"], "invalid choice"),
+    "no recipe": (["train"], "RECIPE"),
+    "unknown recipe": (["train", "shape"], "Did you mean 'shapes'?"),
+    "recipe with a path": (["train", "../main"], "There is no recipe"),
+    "unknown flag": (train("--tower", "2", "--nonsense"), "--nonsense"),
+    "no towers": (train("--towers", "0"), "whole number of at least 1"),
+    "half a tower": (train("--towers", "1.5"), "whole number of at least 1"),
+    "towers in words": (train("--towers", "two"), "'two'"),
+    "absent GPU": (train("--gpus", "0"), "GPU 0 is not there", "no GPU"),
+    "GPU in words": (train("--gpus", "first"), "whole numbers such as 0,2"),
+    "GPU twice": (train("--gpus", "0,0"), "different numbers"),
+    "negative GPU": (train("--gpus=-1"), "different numbers from 0 on"),
+    "GPUs and other towers": (train("--gpus", "0,1", "--towers", "3"), "one tower per GPU"),
+    "no memory": (train("--gpu-memory", "0"), "number above 0"),
+    "virtual without towers": (train("--virtual"), "--towers N"),
+    "virtual without a GPU": (train("--virtual", "--towers", "2"), "no GPU"),
+    "empty batch": (train("--batch-size", "0"), "whole number of at least 1"),
+    "no epochs": (train("--epochs", "0"), "whole number of at least 1"),
+    "negative steps": (train("--steps", "-5"), "whole number of at least 1"),
+    "unknown precision": (train("--precision", "float8"), "float8", "bfloat16"),
+    "unknown placement": (train("--parameters", "gpu"), "tower0"),
+    "no micro-batch": (train("--accumulate", "0"), "whole number of at least 1"),
+    "unknown policy": (train("--batch-norm", "sum"), "mean"),
+    "negative seed": (train("--seed", "-1"), "from 0 to 2**32 - 1"),
+    "field without value": (train("--set", "epochs"), "FIELD=VALUE"),
+    "unknown field": (train("--set", "learning_rat=1"), "Did you mean 'learning_rate'?"),
+    "field of another recipe": (train("--set", "depth=20"), "no field 'depth'"),
+    "rate in words": (train("--set", "learning_rate=fast"), "takes a number", "'fast'"),
+    "negative rate": (train("--set", "learning_rate=-1"), "learning_rate must be above 0"),
+    "rate not a number": (train("--set", "learning_rate=nan"), "learning_rate must be above 0"),
+    "half a batch": (train("--set", "batch_size=2.5"), "takes a whole number"),
+    "unknown optimizer": (train("--set", "optimizer=adm"), "did you mean 'adam'"),
+    "unknown schedule": (train("--set", "schedule=cosin"), "did you mean 'cosine'"),
+    "too much momentum": (train("--set", "momentum=1"), "momentum must be in [0, 1)"),
+    "negative clipping": (train("--set", "clip_norm=-1"), "clip_norm must not be negative"),
+    "steps without boundaries": (train("--set", "schedule=piecewise"), "boundary"),
+    "one convolution": (train("--set", "filters=20"), "filters"),
+    "download of nothing": (["download", "minst"], "mnist"),
+    "benchmark of nothing": (["benchmark", "shapes", "--towers", "0"], "at least 1"),
+    "unknown rival": (["benchmark", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
+    "benchmark of a step": (["benchmark", "shapes", "--steps", "1"], "--steps must be at least 2"),
+    "evaluation of nothing": (["evaluate", "no/such/run"], "holds no run"),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_wrong_flag_is_refused(name, capsys, tmp_path, monkeypatch):
+    arguments, *expected = FLAGS[name]
+    monkeypatch.chdir(tmp_path)
+    refuse(arguments, capsys, *expected)
+    assert not list(tmp_path.rglob("run.json")), "a refused run would stand in the next one's way"
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def replace_start(path):
+    path.write_bytes(b"\x00\x00\x0d\x01" + path.read_bytes()[4:])
+
+
+def set_label(path, label):
+    content = bytearray(path.read_bytes())
+    content[-1 if "labels" in path.name else 3073] = label
+    path.write_bytes(bytes(content))
+
+
+IDX_FILES = {
+    "missing file": ("t10k-labels-idx1-ubyte", os.remove, "towers download"),
+    "cut file": ("train-images-idx3-ubyte", cut, "expected"),
+    "other magic": ("train-labels-idx1-ubyte", replace_start, "expected"),
+    "label out of range": ("t10k-labels-idx1-ubyte", lambda path: set_label(path, 10), "10"),
+    "empty file": ("train-images-idx3-ubyte", lambda path: path.write_bytes(b""), "expected"),
+}
+
+
+@pytest.mark.parametrize("name", IDX_FILES)
+def test_wrong_idx_file_is_refused(name, idx, capsys, tmp_path):
+    file, spoil, expected = IDX_FILES[name]
+    spoil(idx / file)
+    command = ["train", "mnist", "--data", idx, "--run-dir", tmp_path / "run", "--steps", "1"]
+    refuse(command, capsys, file.partition("-idx")[0], expected)
+    assert not (tmp_path / "run").exists()
+
+
+def test_text_with_the_name_of_a_gzip_file_is_refused(idx, capsys, tmp_path):
+    (idx / "train-images-idx3-ubyte").rename(idx / "train-images-idx3-ubyte.gz")
+    refuse(["train", "mnist", "--data", idx], capsys, "train-images-idx3-ubyte.gz")
+
+
+CIFAR_FILES = {
+    "missing file": ("test_batch.bin", os.remove, "test_batch.bin"),
+    "cut file": ("data_batch_1.bin", cut, "3073"),
+    "label out of range": ("data_batch_1.bin", lambda path: set_label(path, 77), "77"),
+}
+
+
+@pytest.mark.parametrize("name", CIFAR_FILES)
+def test_wrong_cifar_file_is_refused(name, cifar, capsys, tmp_path):
+    file, spoil, expected = CIFAR_FILES[name]
+    spoil(cifar / file)
+    refuse(train("--data", cifar, "--run-dir", tmp_path / "run"), capsys, file, expected)
+
+
+def test_depth_that_no_resnet_has_is_refused(cifar, capsys):
+    command = ["train", "cifar10_resnet", "--data", cifar, "--set", "depth=21"]
+    refuse(command, capsys, "21", "20")
+
+
+@pytest.mark.parametrize("kind", ["missing", "a file", "empty"])
+def test_wrong_data_folder_is_refused(kind, capsys, tmp_path):
+    folder = tmp_path / "data"
+    if kind == "a file":
+        folder.write_text("not a folder")
+    elif kind == "empty":
+        folder.mkdir()
+    refuse(["train", "fashion_mnist", "--data", folder], capsys, str(folder))
+
+
+def digests(path):
+    return {
+        file.relative_to(path): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+
+
+def other_run(run, *arguments):
+    return ["train", "shapes", "--steps", "4", "--run-dir", str(run), *TINY, *arguments]
+
+
+OTHER_SETTINGS = {
+    "other seed": (["--seed", "5"], "seed: 0 before, 5 now"),
+    "other size": (["--set", "hidden_size=5"], "hidden_size: 4 before, 5 now"),
+    "other batch": (["--batch-size", "50"], "batch_size: 100 before, 50 now"),
+    "other precision": (["--precision", "bfloat16"], "precision: float32 before, bfloat16 now"),
+    "two of them": (["--seed", "5", "--set", "momentum=0.5"], "momentum: 0.9 before, 0.5 now"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SETTINGS)
+def test_run_refuses_other_settings_and_says_which(name, run, capsys):
+    arguments, expected = OTHER_SETTINGS[name]
+    before = digests(run)
+    refuse(other_run(run, *arguments), capsys, expected, "--run-dir")
+    assert digests(run) == before
+
+
+def test_run_refuses_another_recipe(run, idx, capsys):
+    before = digests(run)
+    command = ["train", "mnist", "--data", idx, "--run-dir", run]
+    refuse(command, capsys, "recipe: shapes before, mnist now")
+    assert digests(run) == before
+
+
+def test_damaged_record_is_refused(run, capsys):
+    (run / "run.json").write_text('{"recipe": "shapes"')
+    refuse(other_run(run), capsys, "run.json is damaged")
+
+
+def test_record_of_something_else_is_refused(run, capsys):
+    (run / "run.json").write_text(json.dumps([1, 2]))
+    refuse(["evaluate", run], capsys, "run.json is damaged")
+
+
+def test_checkpoints_that_are_all_damaged_are_refused(run, capsys):
+    files = list((run / "checkpoints").iterdir())
+    for file in files:
+        cut(file)
+    before = digests(run)
+    refuse(other_run(run), capsys, "checkpoint")
+    after = digests(run)
+    assert {path: after[path] for path in before if "checkpoints" in str(path)} == {
+        path: before[path] for path in before if "checkpoints" in str(path)
+    }
+
+
+def test_evaluation_without_a_checkpoint_is_refused(run, capsys):
+    shutil.rmtree(run / "checkpoints")
+    refuse(["evaluate", run], capsys, "no checkpoint yet")
+
+
+def test_run_directory_that_is_a_file_is_refused(capsys, tmp_path):
+    path = tmp_path / "run"
+    path.write_text("mine")
+    refuse(train("--run-dir", path), capsys, "is a file")
+    assert path.read_text() == "mine"
+
+
+def test_directory_of_somebody_else_is_refused(capsys, tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    refuse(train("--run-dir", tmp_path), capsys, "thesis.tex")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.tex"]
+
+
+def test_directory_that_cannot_be_made_is_refused(capsys):
+    if not pathlib.Path("/sys").is_dir():
+        pytest.skip("this system has no /sys, where nobody may make a directory")
+    refuse(train("--run-dir", "/sys/towers-run"), capsys, "/sys/towers-run cannot be made")
+
+
+def test_full_disk_is_a_clear_error(small_disk, capsys):
+    big = ["train", "shapes", "--steps", "3", "--batch-size", "100", "--checkpoint-every", "1"]
+    error = refuse([*big, "--run-dir", small_disk / "run"], capsys, "checkpoints")
+    assert "space" in error
+    assert not list(small_disk.rglob("*.tmp*"))
+
+
+def test_full_disk_loses_no_checkpoint(small_disk, finished_run, capsys):
+    run = shutil.copytree(finished_run, small_disk / "run")
+    kept = digests(run / "checkpoints")
+    (small_disk / "ballast").write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096))
+    refuse(other_run(run), capsys)
+    assert digests(run / "checkpoints") == kept
+
+
+def test_download_from_nowhere_is_a_clear_error(capsys, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    refuse(["download", "mnist", "--data", tmp_path, "--url", url], capsys, url)
