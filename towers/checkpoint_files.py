@@ -1,0 +1,243 @@
+"""The checkpoint file: arrays and a little state, written whole or not at all, never a pickle.
+
+A checkpoint is an uncompressed zip file in NumPy's .npz form. Its member `manifest` is a JSON
+text that names the step, the state and every array; the member `<group>/<number>` is an array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+FORMAT = "towers checkpoint"
+VERSION = 1
+MANIFEST = "manifest"
+PARTIAL = ".partial"
+
+Groups = Mapping[str, Sequence[keras.Variable | tf.Variable]]
+
+
+class DamagedCheckpointError(ValueError):
+    """A file is not a whole checkpoint: truncated, altered, or something else altogether."""
+
+
+class SavedArray(NamedTuple):
+    """The value of one variable.
+
+    Attributes:
+        path: the variable's path when it was saved, such as `encoder/lstm/kernel`.
+        array: its value, of its shape and dtype.
+    """
+
+    path: str
+    array: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a checkpoint file holds.
+
+    Attributes:
+        path: the file.
+        step: the step after which it was saved.
+        state: anything else that the training keeps, as JSON has it.
+        groups: by name, the values of a group's variables in their order.
+    """
+
+    path: Path
+    step: int
+    state: dict[str, Any]
+    groups: dict[str, list[SavedArray]]
+
+
+def write_checkpoint(
+    path: str | os.PathLike[str], step: int, groups: Groups, state: Mapping[str, Any]
+) -> None:
+    """Writes a checkpoint, whole or not at all: a file of that name is replaced at the end.
+
+    Args:
+        path: the file.
+        step: the step after which it is saved.
+        groups: by name, the variables whose values to save, in their order.
+        state: anything else to keep that JSON can hold.
+
+    Raises:
+        OSError: the file cannot be written. What was saved before is untouched.
+        ValueError: a variable holds text.
+        TypeError: the state is not JSON.
+    """
+    path = Path(path)
+    saved = {
+        name: [SavedArray(path_of(variable), value_of(variable)) for variable in variables]
+        for name, variables in groups.items()
+    }
+    manifest = describe(step, saved, state)
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        with named_failure(path):
+            with open(partial, "wb") as file:
+                write_archive(file, manifest, saved)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def path_of(variable: keras.Variable | tf.Variable) -> str:
+    """Returns the name that messages give a variable."""
+    if isinstance(variable, keras.Variable):
+        return variable.path
+    return variable.name.removesuffix(":0")
+
+
+def value_of(variable: keras.Variable | tf.Variable) -> np.ndarray:
+    """Returns a copy of the variable's value; raises ValueError unless it is of numbers."""
+    if tf.as_dtype(variable.dtype) == tf.string:
+        raise ValueError(
+            "A checkpoint holds numbers and booleans. Received the variable "
+            f"'{path_of(variable)}' of dtype string; keep a text in the state."
+        )
+    return np.asarray(tensorflow_variable(variable).numpy())
+
+
+def tensorflow_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
+    """Returns the variable itself, without Keras's wrapper."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def describe(step: int, groups: Mapping[str, list[SavedArray]], state: Mapping[str, Any]) -> bytes:
+    """Returns the manifest, a JSON text."""
+    entries = {
+        name: [
+            {"path": path, "shape": list(array.shape), "dtype": array.dtype.name}
+            for path, array in arrays
+        ]
+        for name, arrays in groups.items()
+    }
+    manifest = {"format": FORMAT, "version": VERSION, "step": int(step), "state": dict(state)}
+    return json.dumps({**manifest, "groups": entries}).encode()
+
+
+@contextlib.contextmanager
+def named_failure(path: Path) -> Iterator[None]:
+    """The scope in which an OSError becomes one that names the checkpoint."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"Cannot save the checkpoint {path}: {error.strerror or error}. "
+            "What was saved before is untouched."
+        ) from error
+
+
+def write_archive(file: BinaryIO, manifest: bytes, groups: Mapping[str, list[SavedArray]]) -> None:
+    """Writes the manifest and the arrays as members of a zip file."""
+    with zipfile.ZipFile(file, "w") as archive:
+        write_member(archive, MANIFEST, np.frombuffer(manifest, np.uint8))
+        for name, arrays in groups.items():
+            for number, (_, array) in enumerate(arrays):
+                write_member(archive, f"{name}/{number}", storable(array))
+
+
+def write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
+    """Writes one array in NumPy's .npy form."""
+    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def storable(array: np.ndarray) -> np.ndarray:
+    """Returns the array, or its raw bytes if its dtype is not NumPy's own, such as bfloat16."""
+    if array.dtype.isbuiltin == 1:
+        return array
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a new name in the folder outlast a power failure, where its file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Returns a checkpoint whose every byte has been checked against its checksum.
+
+    Raises:
+        DamagedCheckpointError: the file is truncated, altered or no checkpoint.
+    """
+    path = Path(path)
+    with open(path, "rb") as file:
+        try:
+            return read_archive(path, file)
+        # What zipfile, json and NumPy raise for damaged bytes, wherever the damage is.
+        except (
+            zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError,
+            ValueError, LookupError, TypeError, AttributeError, OverflowError,
+        ) as error:  # fmt: skip
+            cause = (str(error) or type(error).__name__).rstrip(".")
+            raise DamagedCheckpointError(f"{path} is not a whole checkpoint: {cause}.") from error
+
+
+def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
+    """Returns the checkpoint in an open zip file; raises all kinds of errors if it is damaged."""
+    num_bytes = os.fstat(file.fileno()).st_size
+    with zipfile.ZipFile(file) as archive:
+        sizes = [max(member.file_size, member.compress_size) for member in archive.infolist()]
+        if any(size > num_bytes for size in sizes):
+            raise ValueError(f"it has only {num_bytes} bytes, fewer than its directory speaks of")
+        if f"{MANIFEST}.npy" not in archive.namelist():
+            raise ValueError("the zip file holds no manifest")
+        manifest = json.loads(read_member(archive, MANIFEST).tobytes())
+        if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
+            raise ValueError(
+                f"expected a {FORMAT} of version {VERSION}, found a {manifest['format']} of "
+                f"version {manifest['version']}"
+            )
+        groups = {
+            name: [
+                SavedArray(entry["path"], read_array(archive, f"{name}/{number}", entry))
+                for number, entry in enumerate(entries)
+            ]
+            for name, entries in manifest["groups"].items()
+        }
+    return Checkpoint(path, manifest["step"], manifest["state"], groups)
+
+
+def read_array(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) -> np.ndarray:
+    """Returns an array; raises ValueError if it is not what the manifest says."""
+    array = read_member(archive, name)
+    shape, dtype = tuple(entry["shape"]), np.dtype(tf.as_dtype(entry["dtype"]).as_numpy_dtype)
+    if dtype.isbuiltin != 1:
+        array = array.view(dtype).reshape(shape)
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(
+            f"the manifest says that {entry['path']} is {dtype} {list(shape)}, "
+            f"its array is {array.dtype} {list(array.shape)}"
+        )
+    return array
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """Returns one array, having read its member to the end, where the checksum is compared."""
+    content = io.BytesIO(archive.read(f"{name}.npy"))
+    return np.lib.format.read_array(content, allow_pickle=False)
