@@ -1,0 +1,146 @@
+"""Law 7: killed at any moment and started again, a run ends bit-identical to one that was not."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from towers.checkpoints import CheckpointFolder
+from towers.summaries import read_scalars
+
+NUM_STEPS = 45  # An epoch has 20 steps, so that kills fall into three of them.
+
+
+def start(run_dir, *, num_towers=2, steps=NUM_STEPS):
+    """Starts a training process; its lines come through a pipe as they are printed."""
+    command = [sys.executable, "-m", "scripts.main", "train", "shapes", "--run-dir", str(run_dir)]
+    command += ["--towers", str(num_towers), "--steps", str(steps), "--batch-size", "100"]
+    command += ["--deterministic", "--report-every", "1", "--checkpoint-every", "4"]
+    command += [
+        "--set",
+        "filters=4,6",
+        "--set",
+        "hidden_size=16",
+        "--set",
+        "clip_norm=1",
+        "--set",
+        "schedule=constant",
+    ]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+    )
+
+
+def finish(run_dir, **options):
+    """Runs a training process to its end and returns what it printed."""
+    process = start(run_dir, **options)
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, output
+    return output
+
+
+def kill_once(run_dir, moments, *, steps):
+    """Starts a process and kills it at a random moment; returns whether it was still at work."""
+    process = start(run_dir, steps=steps)
+    process.stdout.readline()
+    if moments.random() < 0.7:  # While it trains; else at any time, building and restoring too.
+        for line in process.stdout:
+            if line.startswith(("train", "done")):
+                break
+        time.sleep(moments.uniform(0, 0.5))
+    else:
+        time.sleep(moments.uniform(0, 3))
+    alive = process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    return alive
+
+
+def final_arrays(run_dir, step=NUM_STEPS):
+    checkpoint = CheckpointFolder(run_dir / "checkpoints").latest()
+    assert checkpoint.step == step
+    return {
+        f"{group}/{index}/{saved.path}": saved.array
+        for group, arrays in checkpoint.groups.items()
+        for index, saved in enumerate(arrays)
+    }
+
+
+def assert_identical(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("uninterrupted") / "run"
+    finish(path)
+    return path
+
+
+def assert_each_step_once(run_dir, expected_dir, steps=NUM_STEPS):
+    for run in ("average", "tower_0", "tower_1"):
+        written = [step for step, _ in read_scalars(run_dir / "summaries", run)["loss"]]
+        assert written == list(range(1, steps + 1)), run
+    for run in ("average", "evaluation"):
+        actual = read_scalars(run_dir / "summaries", run)["loss"]
+        assert actual == read_scalars(expected_dir / "summaries", run)["loss"]
+
+
+def kill_and_compare(run_dir, uninterrupted, num_kills, steps=NUM_STEPS):
+    seed = os.getpid()
+    print(f"moments are those of seed {seed}")
+    moments = random.Random(seed)
+    survived = sum(kill_once(run_dir, moments, steps=steps) for _ in range(num_kills))
+    print(f"{survived} of {num_kills} processes were at work when they were killed")
+    assert survived, "no process was alive when it was killed: the moments are too late"
+    finish(run_dir, steps=steps)
+    assert_identical(final_arrays(run_dir, steps), final_arrays(uninterrupted, steps))
+    assert_each_step_once(run_dir, uninterrupted, steps)
+
+
+def test_run_killed_three_times_ends_bit_identical(uninterrupted, tmp_path):
+    kill_and_compare(tmp_path / "run", uninterrupted, 3)
+
+
+@pytest.mark.slow
+def test_run_killed_twenty_times_ends_bit_identical(tmp_path):
+    finish(tmp_path / "uninterrupted", steps=400)
+    kill_and_compare(tmp_path / "run", tmp_path / "uninterrupted", 20, steps=400)
+
+
+def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(uninterrupted, tmp_path):
+    run_dir = tmp_path / "run"
+    process = start(run_dir)
+    for line in process.stdout:
+        if line.startswith("train | step 6 "):
+            break
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, output
+    assert f"continue with: towers train shapes --run-dir {run_dir}" in output
+    stopped = CheckpointFolder(run_dir / "checkpoints").latest()
+    assert stopped.step >= 6 and f"step {stopped.step} saved" in output
+    assert f"continues at step {stopped.step}" in finish(run_dir)
+    assert_identical(final_arrays(run_dir), final_arrays(uninterrupted))
+    assert_each_step_once(run_dir, uninterrupted)
+
+
+@pytest.mark.parametrize("num_towers", [1, 4])
+def test_checkpoint_of_three_towers_continues_on_others(num_towers, tmp_path):
+    run_dir = tmp_path / "run"
+    finish(run_dir, num_towers=3, steps=8)
+    before = final_arrays(run_dir, step=8)
+    output = finish(run_dir, num_towers=num_towers, steps=12)
+    assert "continues at step 8" in output
+    after = final_arrays(run_dir, step=12)
+    assert before.keys() == after.keys()
+    finish(tmp_path / "same", num_towers=3, steps=12)
+    for name, array in final_arrays(tmp_path / "same", step=12).items():
+        np.testing.assert_allclose(after[name], array, atol=2e-6, err_msg=name)
