@@ -1,0 +1,163 @@
+"""TensorBoard's event files: one run per tower, equal tags, so that one chart shows all towers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.util.tensor_util import make_ndarray
+
+GRAPH_RUN = "average"
+FLUSH_MILLISECONDS = 10_000
+PARTIAL = "rewriting.partial"  # Without "tfevents", so that TensorBoard does not read it.
+
+# A record: its length (uint64), a checksum (uint32), the data, a checksum.
+# https://www.tensorflow.org/tutorials/load_data/tfrecord
+RECORD_FRAME = 16
+
+
+class SummaryWriters:
+    """Writers of event files by run name, such as `average` and `tower_0`, made when needed.
+
+    Args:
+        folder: TensorBoard's log directory; each run is a folder in it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self._folder = Path(folder)
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    def __enter__(self) -> SummaryWriters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, run: str, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes one point of a run's curve for every tag.
+
+        Raises:
+            OSError: the file cannot be written; so do the other methods.
+        """
+        with np.errstate(over="ignore"):  # A float64 too large for float32 is drawn as infinite.
+            values = [scalar_pb(tag, value).value[0] for tag, value in scalars.items()]
+        summary = Summary(value=values).SerializeToString()
+        with self._default_writer(run):
+            tf.summary.experimental.write_raw_pb(summary, step=step)
+
+    def write_text(self, run: str, step: int, tag: str, text: str) -> None:
+        """Writes a text, which TensorBoard renders as Markdown."""
+        with self._default_writer(run):
+            tf.summary.text(tag, text, step=step)
+
+    def write_graph(self, graph: tf.Graph) -> None:
+        """Writes a graph into the run `average`."""
+        with self._default_writer(GRAPH_RUN):
+            tf.summary.graph(graph)
+
+    def flush(self) -> None:
+        """Hands everything written so far to the operating system."""
+        with named_failure(self._folder):
+            for writer in self._writers.values():
+                writer.flush()
+
+    def close(self) -> None:
+        """Ends the files; a later write begins new ones."""
+        with named_failure(self._folder):
+            while self._writers:
+                self._writers.popitem()[1].close()
+
+    @contextlib.contextmanager
+    def _default_writer(self, run: str) -> Iterator[None]:
+        """The scope in which summaries go into a run."""
+        folder = self._folder / run
+        with named_failure(folder):
+            if run not in self._writers:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._writers[run] = tf.summary.create_file_writer(
+                    str(folder), flush_millis=FLUSH_MILLISECONDS
+                )
+            with self._writers[run].as_default():
+                yield
+
+
+@contextlib.contextmanager
+def named_failure(folder: Path) -> Iterator[None]:
+    """The scope in which TensorFlow's error becomes an OSError that names the folder."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        cause = error.message.splitlines()[0].split("; ")[-1]
+        raise OSError(f"Cannot write summaries in {folder}: {cause}.") from error
+
+
+def forget_after(folder: str | os.PathLike[str], step: int) -> None:
+    """Removes every event after a step, and what a killed writer left half written.
+
+    With it a run that goes back to a checkpoint shows each step once. File versions and graphs
+    stay. No writer may have a file of the folder open.
+
+    Args:
+        folder: TensorBoard's log directory.
+        step: the step of the checkpoint from which the run continues.
+    """
+    for leftover in sorted(Path(folder).rglob(PARTIAL)):
+        leftover.unlink()
+    for path in event_files(folder):
+        spans, size = [], 0
+        for event, num_bytes in read_events(path):
+            if event.step <= step or event.WhichOneof("what") == "graph_def":
+                spans.append((size, num_bytes))
+            size += num_bytes
+        if sum(num_bytes for _, num_bytes in spans) < path.stat().st_size:
+            keep_spans(path, spans)
+
+
+def event_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """Returns the event files in a folder and below, in the order in which TensorBoard reads."""
+    return sorted(path for path in Path(folder).rglob("*tfevents*") if path.is_file())
+
+
+def read_events(path: Path) -> Iterator[tuple[Any, int]]:
+    """Yields the events of a file, with their sizes in bytes, up to the first damaged one."""
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    with contextlib.suppress(tf.errors.DataLossError, DecodeError):
+        for record in records:
+            yield Event.FromString(record), len(record) + RECORD_FRAME
+
+
+def keep_spans(path: Path, spans: list[tuple[int, int]]) -> None:
+    """Replaces a file by parts of itself, (offset, number of bytes) each, at once or not at all."""
+    partial = path.with_name(PARTIAL)
+    try:
+        with open(path, "rb") as source, open(partial, "wb") as target:
+            for offset, num_bytes in spans:
+                source.seek(offset)
+                target.write(source.read(num_bytes))
+            target.flush()
+            os.fsync(target.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def read_scalars(folder: str | os.PathLike[str], run: str) -> dict[str, list[tuple[int, float]]]:
+    """Returns the curves of a run: by tag, its points (step, value) in the order written."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for path in event_files(Path(folder) / run):
+        for event, _ in read_events(path):
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    point = (event.step, float(make_ndarray(value.tensor)))
+                    curves.setdefault(value.tag, []).append(point)
+    return curves
