@@ -113,14 +113,18 @@ def tower_devices(num_towers: int) -> list[str]:
 
 def train_on_towers(tower_fn, model, optimizer, batches, num_towers, **options):
     """Trains on towers and returns (weights, the results of every step)."""
+    step, shards = build_step(tower_fn, model, optimizer, batches, num_towers, **options)
+    results = [step(tuple_of_shards, number) for number, tuple_of_shards in enumerate(shards, 1)]
+    return weights_of(model), results
+
+
+def build_step(tower_fn, variables, optimizer, batches, num_towers, **options):
+    """Returns a step on towers and the shards of every batch."""
     dataset = dataset_of(batches)
     devices = tower_devices(num_towers)
     specs = towers.shard_specs(dataset, num_towers)
-    step = towers.build_train_step(tower_fn, model, optimizer, devices, specs, **options)
-    results = [
-        step(shards, number + 1) for number, shards in enumerate(towers.split(dataset, num_towers))
-    ]
-    return weights_of(model), results
+    step = towers.build_train_step(tower_fn, variables, optimizer, devices, specs, **options)
+    return step, list(towers.split(dataset, num_towers))
 
 
 def train_plainly(tower_fn, model, optimizer, batches, *, clip_norm=None):

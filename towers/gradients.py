@@ -11,7 +11,7 @@ Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
 
 
 def average_gradients(
-    tower_gradients: Sequence[Sequence[Gradient]], weights: Sequence[tf.Tensor]
+    tower_gradients: Sequence[Sequence[Gradient]], weights: Sequence[tf.Tensor | float]
 ) -> list[Gradient]:
     """Returns the average gradient of each variable, divided once by the towers' true weight.
 
@@ -29,13 +29,14 @@ def average_gradients(
     >>> average_gradients(towers, [tf.constant(1.0), tf.constant(2.0)])[0].numpy().tolist()
     [3.0]
     """
-    if len(tower_gradients) != len(weights):
+    if len(tower_gradients) != len(weights) or len(weights) == 0:
         raise ValueError(
-            "average_gradients takes one weight per tower. "
-            f"Received {len(tower_gradients)} towers and {len(weights)} weights."
+            "average_gradients takes the gradients and the weight of at least one tower, one "
+            f"weight per tower. Received {len(tower_gradients)} towers and {len(weights)} weights."
         )
-    factor = tf.math.reciprocal_no_nan(tf.add_n(list(weights)))
-    return scale_gradients(sum_gradients(tower_gradients), factor)
+    weight = tf.add_n([tf.cast(weight, tf.float64) for weight in weights])
+    summed = [sum_repeated_rows(gradient) for gradient in sum_gradients(tower_gradients)]
+    return scale_gradients(summed, tf.math.reciprocal_no_nan(weight))
 
 
 def sum_gradients(tower_gradients: Sequence[Sequence[Gradient]]) -> list[Gradient]:
@@ -101,7 +102,7 @@ def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> 
     It is not finite as soon as one entry is not. Rows of sparse gradients must be unique.
     """
     squares = [
-        tf.cast(2 * tf.nn.l2_loss(getattr(gradient, "values", gradient)), dtype)
+        2 * tf.nn.l2_loss(tf.cast(getattr(gradient, "values", gradient), dtype))
         for gradient in gradients
         if gradient is not None
     ]
