@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -164,8 +165,15 @@ def gather_variables(
 
 def trace_once(tower_fn: Callable, batch_spec: Any) -> tf.Graph:
     """Returns the graph of one plain call of the tower function, building what is unbuilt."""
-    plain = tf.function(lambda batch: tower_fn(batch)[0], autograph=False)
-    return plain.get_concrete_function(batch_spec).graph
+    calls = itertools.count()
+
+    def call(batch: Any) -> None:
+        # TensorFlow calls it again if variables were made: a tower function that makes some
+        # anew in each call would make them in every tower.
+        with no_new_variables("Every tower") if next(calls) else contextlib.nullcontext():
+            tower_fn(batch)
+
+    return tf.function(call, autograph=False).get_concrete_function(batch_spec).graph
 
 
 def find_tables(variables: Sequence[keras.Variable], graph: tf.Graph) -> list[keras.Variable]:

@@ -149,8 +149,12 @@ def forward(
 
 
 def seed_states(seed: tf.Tensor, num_generators: int) -> list[tf.Tensor]:
-    """Returns a state for each seed generator, int64 [2], all different."""
-    return [fold_in(seed, generator) for generator in range(num_generators)]
+    """Returns a state for each seed generator, int64 [2], all different.
+
+    A generator adds one to the second number at each draw, so that the first must differ: else
+    the second draw of one generator is the first of the next.
+    """
+    return [fold_in(fold_in(seed, generator), 0) for generator in range(num_generators)]
 
 
 def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
@@ -174,9 +178,22 @@ def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
             f"{loss.dtype.name}, and a weight of shape {weight.shape}; "
             "use tf.reduce_sum, not the mean."
         )
+    for name, value in metrics.items():
+        check_metric(name, value)
     if loss.dtype in (tf.float16, tf.bfloat16):
         loss = tf.cast(loss, tf.float32)
     return loss, weight, metrics
+
+
+def check_metric(name: str, value: Any) -> None:
+    """Raises ValueError unless a metric is a scalar, or a pair of scalars (sum, weight)."""
+    parts = value if isinstance(value, tuple) else (value,)
+    shapes = [tuple(tf.convert_to_tensor(part).shape) for part in parts]
+    if len(parts) > 2 or any(shape != () for shape in shapes):
+        raise ValueError(
+            "A metric is a sum over the shard, a scalar, or a pair of scalars (sum, weight). "
+            f"Received {name!r} with shapes {shapes}; use tf.reduce_sum, not the mean."
+        )
 
 
 def metric_sums(value: Any, weight: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
