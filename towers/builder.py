@@ -201,7 +201,7 @@ class TrainStep:
             norm = global_norm(gradients, weight.dtype) * share
             factor = share * clip_factor(norm, self._clip_norm)
             gradients = scale_gradients(gradients, factor)
-            states = merge_states(towers, self._batch_norm)
+            states = merge_states(towers, self.shared.states, self._batch_norm)
 
         with tf.device(self.parameter_device), tf.name_scope("update"):
             learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
@@ -218,7 +218,7 @@ class TrainStep:
                 learning_rate=learning_rate,
                 finite=finite,
                 loss_scale=loss_scale,
-                towers=tower_results(towers, norm),
+                towers=tower_results(towers, self.devices, norm),
             )
 
     def _tower(self, tower: int, device: str, shard: Shard, step: tf.Tensor) -> TowerSums:
@@ -238,8 +238,8 @@ class TrainStep:
     def _apply(self, gradients: list[Gradient], states: list[tf.Tensor | None]) -> None:
         """Updates every variable that has a gradient, and the states that were assigned."""
         pairs = list(zip(gradients, self.shared.trainable, strict=True))
-        warn_without_gradient([variable.path for part, variable in pairs if part is None])
         connected = [pair for pair in pairs if pair[0] is not None]
+        report_unconnected([variable.path for part, variable in pairs if part is None], connected)
         self.optimizer.apply(*zip(*connected, strict=True))
         for state, value in zip(self.shared.states, states, strict=True):
             if value is not None:
@@ -335,23 +335,28 @@ def step_seed(seed: int, step: tf.Tensor, tower: int) -> tf.Tensor:
     return fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), tower)
 
 
-def merge_states(towers: Sequence[TowerSums], policy: str) -> list[tf.Tensor | None]:
+def merge_states(
+    towers: Sequence[TowerSums], states: Sequence[keras.Variable], policy: str
+) -> list[tf.Tensor | None]:
     """Returns one value for each non-trainable variable, None where no tower assigned it."""
-    weight, *_ = weights = [tower.weight for tower in towers]
-    if policy == "mean":
-        weight = tf.add_n(weights)
-    return [
-        merge_state(values if policy == "mean" else values[:1], weight)
-        for values in zip(*[tower.states for tower in towers], strict=True)
-    ]
+    counted = towers if policy == "mean" else towers[:1]
+    weight = tf.add_n([tower.weight for tower in counted])
+    values = zip(*[tower.states for tower in counted], strict=True)
+    return [merge_state(*pair, weight) for pair in zip(states, values, strict=True)]
 
 
-def merge_state(values: Sequence[tf.Tensor | None], weight: tf.Tensor) -> tf.Tensor | None:
-    """Returns the weighted mean of a state's weighted values; whole numbers are the first's."""
+def merge_state(
+    state: keras.Variable, values: Sequence[tf.Tensor | None], weight: tf.Tensor
+) -> tf.Tensor | None:
+    """Returns the weighted mean of a state's weighted values; whole numbers are the first's.
+
+    Without any weight (all of it padding) the state stays as it is.
+    """
     present = [value for value in values if value is not None]
     if not present or not present[0].dtype.is_floating:
         return present[0] if present else None
-    return tf.add_n(present) / tf.cast(weight, present[0].dtype)
+    mean = tf.add_n(present) / tf.cast(weight, present[0].dtype)
+    return tf.where(weight > 0, mean, tf.convert_to_tensor(state.value))
 
 
 def total_results(towers: Sequence[TowerSums]) -> tuple[tf.Tensor, tf.Tensor, dict]:
@@ -371,10 +376,12 @@ def mean_results(towers: Sequence[TowerSums]) -> dict[str, Any]:
     return {"loss": tf.math.divide_no_nan(loss, weight), "weight": weight, "metrics": means}
 
 
-def tower_results(towers: Sequence[TowerSums], norm: tf.Tensor) -> TowerResults:
+def tower_results(
+    towers: Sequence[TowerSums], devices: Sequence[str], norm: tf.Tensor
+) -> TowerResults:
     """Returns each tower's means; the only tower's gradient norm is the averaged one."""
     each = [mean_results([tower]) for tower in towers]
-    norms = [norm] if len(towers) == 1 else [own_norm(tower) for tower in towers]
+    norms = [norm] if len(towers) == 1 else list(map(own_norm, towers, devices))
     return TowerResults(
         loss=tf.stack([mean["loss"] for mean in each]),
         weight=tf.stack([mean["weight"] for mean in each]),
@@ -385,14 +392,21 @@ def tower_results(towers: Sequence[TowerSums], norm: tf.Tensor) -> TowerResults:
     )
 
 
-def own_norm(tower: TowerSums) -> tf.Tensor:
+def own_norm(tower: TowerSums, device: str) -> tf.Tensor:
     """Returns the norm of a tower's mean gradient; NaN or infinity tells whose it was."""
-    norm = global_norm(tower.gradients, tower.weight.dtype)
-    return norm * tf.math.reciprocal_no_nan(tower.weight)
+    with tf.device(device):  # Where the gradients are.
+        norm = global_norm(tower.gradients, tower.weight.dtype)
+        return norm * tf.math.reciprocal_no_nan(tower.weight)
 
 
-def warn_without_gradient(paths: Sequence[str]) -> None:
-    """Warns of trainable variables on which the loss does not depend."""
+def report_unconnected(paths: Sequence[str], connected: Sequence[Any]) -> None:
+    """Warns of variables on which the loss does not depend; it must depend on some."""
+    if not connected:
+        raise ValueError(
+            "The loss depends on none of the trainable variables, so that there is nothing to "
+            f"update. Received {', '.join(paths)}; does the tower function use this model, and "
+            "only operations that have a gradient?"
+        )
     if paths:
         warnings.warn(
             f"The loss does not depend on {', '.join(paths)}: they stay as they are.",
