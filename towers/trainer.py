@@ -38,7 +38,7 @@ class StepReport:
         epoch_end: whether it was the last step of its epoch.
         position: where the training goes on after it.
         results: the step's results; reading one waits for the devices.
-        seconds: how long the step took, waiting for its input included, actions excluded.
+        seconds: how long the step took, the longest of `waits` included, actions excluded.
         waits: how long each tower's shard was waited for, in seconds.
     """
 
@@ -59,7 +59,7 @@ class StopTraining(Exception):  # noqa: N818 - it is a request, as StopIteration
 
 
 class NonFiniteGradientError(RuntimeError):
-    """A gradient is NaN or infinite. The variables are those before the step."""
+    """A gradient is NaN or infinite. That step changed no variable."""
 
 
 class Trainer:
@@ -122,25 +122,24 @@ class Trainer:
         with DeviceFeed(self._split(dataset, len(devices)), devices) as feed:
             if feed.exhausted():
                 self._end_empty_epoch()
-            started = time.perf_counter()
             for shards in feed:
-                report = self._run_step(shards, feed, started)
+                report = self._run_step(shards, feed)
                 self._act(report)
                 if steps is not None and report.step >= steps:
                     return
-                started = time.perf_counter()
 
-    def _run_step(self, shards: tuple, feed: DeviceFeed, started: float) -> StepReport:
+    def _run_step(self, shards: tuple, feed: DeviceFeed) -> StepReport:
         before, waits = self.position, list(feed.waits)
         step = before.step + 1
+        started = time.perf_counter()
         results = self._train_step(shards, step)
         self._check_finite()  # The step before this one: it is done, so nothing is waited for.
         self._unchecked = (step, results)
+        seconds = max(waits) + time.perf_counter() - started
         epoch_end = feed.exhausted()
         next_epoch = Position(step, before.epoch + 1, 0)
         same_epoch = Position(step, before.epoch, before.epoch_step + 1)
         self.position = next_epoch if epoch_end else same_epoch
-        seconds = time.perf_counter() - started
         return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
 
     def _act(self, report: StepReport) -> None:
@@ -184,7 +183,7 @@ def describe_non_finite(step: int, results: StepResults) -> str:
     ]
     return (
         f"The gradient is not finite at step {step}: "
-        f"{', '.join(culprits) or 'only after the towers were summed'}. The variables are those "
-        "before that step. Try a lower learning rate, warm-up or --clip-norm, and look for bad "
-        "examples in the data."
+        f"{', '.join(culprits) or 'only after the towers were summed'}. That step changed no "
+        "variable. Try a lower learning rate, warm-up or --clip-norm, and look for bad examples "
+        "in the data."
     )
