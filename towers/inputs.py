@@ -30,8 +30,9 @@ class Shard(NamedTuple):
 def split(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
     """Returns a data set of `num_towers`-tuples of `Shard` from one of global batches."""
     check_batch_spec(dataset.element_spec)
+    is_tuple = type(dataset.element_spec) is tuple  # Then each part is an argument of its own.
     return dataset.map(
-        lambda *batch: split_batch(batch if len(batch) > 1 else batch[0], num_towers),
+        lambda *batch: split_batch(batch if is_tuple else batch[0], num_towers),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
@@ -125,6 +126,7 @@ class DeviceFeed:
         self._queue: queue.Queue = queue.Queue(maxsize=ahead)
         self._closed = threading.Event()
         self._peeked: list[Any] = []
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
         self._thread.start()
 
@@ -145,11 +147,13 @@ class DeviceFeed:
 
     def exhausted(self) -> bool:
         """Returns whether no batch is left, which waits until the next one is known."""
+        if self._error is not None:
+            raise self._error
         if not self._peeked:
             asked = time.perf_counter()
-            shards, ready_times, error = self._queue.get()
-            if error is not None:
-                raise error
+            shards, ready_times, self._error = self._queue.get()
+            if self._error is not None:
+                raise self._error
             waits = [max(0.0, ready - asked) for ready in ready_times]
             self._peeked.append((shards, waits))
         return self._peeked[0][0] is None
