@@ -100,20 +100,20 @@ class Trainer:
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
         try:
-            while not self._reached(epochs, steps):
+            while not (reason := self._reached(epochs, steps)):
                 self._train_epoch(steps)
         except StopTraining as stop:
-            self._check_finite()
-            return str(stop)
+            reason = str(stop)
         self._check_finite()
-        position = self.position
-        return f"{position.epoch} epochs done" if steps is None else f"{position.step} steps done"
+        return reason
 
-    def _reached(self, epochs: int | None, steps: int | None) -> bool:
-        position = self.position
-        return (epochs is not None and position.epoch >= epochs) or (
-            steps is not None and position.step >= steps
-        )
+    def _reached(self, epochs: int | None, steps: int | None) -> str:
+        """Returns why the training is done, or nothing if it is not."""
+        if steps is not None and self.position.step >= steps:
+            return f"{self.position.step} steps done"
+        if epochs is not None and self.position.epoch >= epochs:
+            return f"{self.position.epoch} epochs done"
+        return ""
 
     def _train_epoch(self, steps: int | None) -> None:
         position = self.position
