@@ -32,6 +32,8 @@ def every(
     """
     if steps is None and seconds is None and not epochs:
         raise ValueError("every() needs steps, seconds or epochs=True. Received none of them.")
+    if steps is not None and steps < 1:
+        raise ValueError(f"every() needs steps of at least 1. Received {steps}.")
     last_time = time.monotonic()
 
     def periodic(report: StepReport) -> None:
@@ -182,9 +184,9 @@ def stop_early(best: Best, *, patience: int) -> Action:
 
     def check(report: StepReport) -> None:
         if best.stale >= patience:
+            reached = "none" if best.value is None else f"{best.value:.4f} at step {best.step}"
             raise StopTraining(
-                f"{best.metric} has not improved for {best.stale} evaluations "
-                f"(best: {best.value:.4f} at step {best.step})"
+                f"{best.metric} has not improved for {best.stale} evaluations (best: {reached})"
             )
 
     return check
