@@ -44,7 +44,8 @@ def select_devices(
     Raises:
         ValueError: for a GPU that is not there or numbers that contradict each other.
     """
-    check_request(num_towers, gpus, gpu_memory)
+    check_request(num_towers, gpus, virtual, gpu_memory)
+    check_virtual(num_towers, gpus, virtual)
     found = tf.config.list_physical_devices("GPU")
     if gpus is None and not found and not virtual:
         return virtual_cpus(num_towers or 1)
@@ -62,7 +63,7 @@ def select_devices(
 
 
 def check_request(
-    num_towers: int | None, gpus: Sequence[int] | None, gpu_memory: float | None
+    num_towers: int | None, gpus: Sequence[int] | None, virtual: bool, gpu_memory: float | None
 ) -> None:
     """Raises ValueError for a request that no machine could fulfil."""
     if num_towers is not None and num_towers < 1:
@@ -78,10 +79,20 @@ def check_request(
         raise ValueError(
             f"gpus must be different numbers from 0 on, such as 0,2. Received {list(gpus)}."
         )
-    if num_towers is not None and num_towers != len(gpus):
+    if num_towers is not None and num_towers != len(gpus) and not virtual:
         raise ValueError(
             f"There is one tower per GPU. Received {num_towers} towers and the GPUs "
             f"{list(gpus)}; leave the number of towers out."
+        )
+
+
+def check_virtual(num_towers: int | None, gpus: Sequence[int] | None, virtual: bool) -> None:
+    """Raises ValueError unless exactly one GPU is split, into a given number of towers."""
+    if virtual and (num_towers is None or (gpus is not None and len(gpus) > 1)):
+        raise ValueError(
+            "A virtual run splits one GPU into several towers. Received "
+            f"{num_towers} towers and the GPUs {'any' if gpus is None else list(gpus)}; give the "
+            "number of towers, and one GPU at most."
         )
 
 
