@@ -1,0 +1,155 @@
+"""A real TensorBoard on a real run, seen in a real browser: one chart, a curve for each tower.
+
+With the environment variable TOWERS_SCREENSHOTS=docs the pictures of the README are made anew.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from scripts.main import main
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="chromium and chromedriver (Debian: chromium, chromium-driver) are not installed",
+    ),
+]
+CHROMIUM_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-3d-apis",  # Without WebGL the curves are SVG paths that a test can count.
+    "--window-size=1280,960",
+)
+# All elements that match, also those in the shadow trees of TensorBoard's components.
+FIND_DEEP = """
+const found = [];
+const visit = (root) => {
+  found.push(...root.querySelectorAll(arguments[0]));
+  root.querySelectorAll('*').forEach((node) => node.shadowRoot && visit(node.shadowRoot));
+};
+visit(document);
+return found;
+"""
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """A short real training on two towers."""
+    path = tmp_path_factory.mktemp("run") / "shapes"
+    command = ["train", "shapes", "--towers", "2", "--epochs", "5", "--report-every", "5"]
+    assert main([*command, "--run-dir", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(run_dir):
+    """The address of a TensorBoard process that shows the run."""
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run_dir / "summaries")]
+    process = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", "0"], stderr=subprocess.PIPE, text=True
+    )
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        if found:
+            break
+    else:
+        pytest.fail(f"TensorBoard did not start: {''.join(lines)}")
+    yield found.group(0)
+    process.terminate()
+    process.communicate(timeout=30)
+
+
+@pytest.fixture
+def browser(tmp_path):
+    """A headless Chromium that asks nothing of the network but this machine."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+def wait_for(browser, selector, holds, seconds=60):
+    """Returns the elements of a selector as soon as `holds(elements)` does."""
+    deadline = time.monotonic() + seconds
+    while True:
+        elements = browser.execute_script(FIND_DEEP, selector)
+        if holds(elements):
+            return elements
+        assert time.monotonic() < deadline, f"{selector}: {[e.text for e in elements]}"
+        time.sleep(0.2)
+
+
+def save_screenshot(browser, name, tmp_path):
+    folder = pathlib.Path(os.environ.get("TOWERS_SCREENSHOTS", tmp_path))
+    assert browser.save_screenshot(str(folder / name))
+    assert (folder / name).stat().st_size > 10_000
+
+
+def texts(elements):
+    return {element.text.strip() for element in elements}
+
+
+def test_one_loss_chart_has_a_curve_for_each_tower_and_the_average(browser, address, tmp_path):
+    browser.get(f"{address}?tagFilter=%5Eloss%24&smoothing=0#timeseries")
+    (card,) = wait_for(browser, "scalar-card", lambda cards: len(cards) == 1)
+    runs = {"average", "evaluation", "tower_0", "tower_1"}
+    wait_for(browser, "scalar-card", lambda cards: all(run in cards[0].text for run in runs))
+    assert card.text.startswith("loss")
+    browser.execute_script(
+        "arguments[0].querySelector('[title=\"Toggle full size mode\"]').click()", card
+    )
+    lines = wait_for(
+        browser, "scalar-card line-chart svg path", lambda paths: len(drawn(paths)) >= len(runs)
+    )
+    colours = {line.value_of_css_property("stroke") for line in drawn(lines)} - {"none"}
+    assert len(colours) == len(runs), "each curve has its own colour"
+    time.sleep(1)  # The chart grows to its new size.
+    save_screenshot(browser, "tensorboard.png", tmp_path)
+
+
+def drawn(paths):
+    """The curves that are visible and have more than one point."""
+    return [
+        path
+        for path in paths
+        if "L" in (path.get_attribute("d") or "")
+        and path.value_of_css_property("display") != "none"
+    ]
+
+
+def test_graph_page_has_a_box_for_each_tower_with_its_layers_inside(browser, address, tmp_path):
+    browser.get(f"{address}#graphs")
+    boxes = {"tower_0", "tower_1", "average", "update"}
+    wait_for(browser, "g.node text", lambda labels: boxes <= texts(labels))
+    time.sleep(1)  # The graph is zoomed to fit.
+    save_screenshot(browser, "graph.png", tmp_path)
+    (tower,) = browser.execute_script(FIND_DEEP, 'g.node[data-name="tower_1"]')
+    browser.execute_script(
+        "arguments[0].querySelector('.nodeshape > *')"
+        ".dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))",
+        tower,
+    )
+    wait_for(browser, "g.node text", lambda labels: {"lenet_1"} <= texts(labels))
