@@ -160,7 +160,11 @@ def gather_variables(
     """
     graph = trace_once(tower_fn, batch_spec)
     found = list(getattr(variables, "variables", variables))
-    return SharedVariables(found, [] if compiled else find_tables(found, graph))
+    consumers = {id(variable): consumers_of(variable, graph) for variable in found}
+    for variable in found:
+        check_consumers(variable, consumers[id(variable)])
+    tables = [variable for variable in found if consumers[id(variable)] == {"ResourceGather"}]
+    return SharedVariables(found, [] if compiled else tables)
 
 
 def trace_once(tower_fn: Callable, batch_spec: Any) -> tf.Graph:
@@ -176,14 +180,19 @@ def trace_once(tower_fn: Callable, batch_spec: Any) -> tf.Graph:
     return tf.function(call, autograph=False).get_concrete_function(batch_spec).graph
 
 
-def find_tables(variables: Sequence[keras.Variable], graph: tf.Graph) -> list[keras.Variable]:
-    """Returns the variables that the graph only looks up row by row through their handle."""
-    return [variable for variable in variables if is_only_gathered(variable, graph)]
-
-
-def is_only_gathered(variable: keras.Variable, graph: tf.Graph) -> bool:
-    """Returns whether every op that takes the variable's handle gathers rows from it."""
+def consumers_of(variable: keras.Variable, graph: tf.Graph) -> set[str]:
+    """Returns the types of the ops that take the variable's handle."""
     captured = {id(outer): inner for outer, inner in graph.captures}
     placeholder = captured.get(id(variable.value.handle))
-    consumers = [] if placeholder is None else placeholder.consumers()
-    return bool(consumers) and all(op.type == "ResourceGather" for op in consumers)
+    return set() if placeholder is None else {op.type for op in placeholder.consumers()}
+
+
+def check_consumers(variable: keras.Variable, consumers: set[str]) -> None:
+    """Raises ValueError for a variable that no tower could read for itself."""
+    if consumers & {"PartitionedCall", "StatefulPartitionedCall"}:
+        raise ValueError(
+            f"The tower function calls a tf.function that uses the variable '{variable.path}'. "
+            "It would keep the variable of its first trace, instead of the value that each "
+            "tower has read, and give it no gradient. Leave `@tf.function` out there: the "
+            "whole step is one."
+        )

@@ -228,6 +228,42 @@ def test_an_unbuilt_model_is_built_on_the_parameter_device_before_any_tower():
     assert len(calls) == 2 + 2  # TensorFlow traces a function that makes variables twice.
 
 
+def test_a_tf_function_within_a_tower_is_refused():
+    """It would be traced once and keep what it captured then: the variable would not train."""
+    model = helpers.dense_model()
+    logits = tf.function(lambda inputs: model(inputs))
+
+    def tower_fn(batch):
+        inputs, labels = batch
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits(inputs))
+        return tf.reduce_sum(losses), tf.size(labels), {}
+
+    with pytest.raises(ValueError, match=r"a tf\.function that uses the variable 'hidden/kernel'"):
+        build(tower_fn, model)
+
+
+def test_branches_and_loops_of_a_tower_train_as_in_a_plain_loop():
+    """A branch holds variables in a graph of its own; a table is no table there."""
+    trained = []
+    for train in (helpers.train_plainly, helpers.train_on_towers):
+        keras.utils.set_random_seed(3)
+        model = lookup_model()
+
+        def tower_fn(batch, model=model):
+            token_ids, labels = batch
+            logits = tf.cond(
+                tf.size(token_ids) > 0, lambda: model(token_ids), lambda: 2 * model(token_ids)
+            )
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            return tf.reduce_sum(losses), tf.cast(tf.size(labels), tf.float32), {}
+
+        options = {} if train is helpers.train_plainly else {"num_towers": 2}
+        optimizer = keras.optimizers.SGD(0.5)
+        weights, _ = train(tower_fn, model, optimizer, helpers.token_batches([5, 4]), **options)
+        trained.append(weights)
+    helpers.assert_same_weights(*trained)
+
+
 def test_a_variable_without_gradient_warns_and_rests():
     model = helpers.dense_model()
     spare = keras.Variable(np.ones(3, "float32"), name="spare")
