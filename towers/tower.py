@@ -60,7 +60,8 @@ def run_tower(
             taken, or None.
         compiled: whether XLA compiles the pass.
     """
-    values = shared.read()
+    with tf.name_scope("parameters"):
+        values = shared.read()
 
     def run(values: dict[int, tf.Tensor], shard: Shard, seed: tf.Tensor) -> TowerSums:
         return differentiate(tower_fn, shared, values, shard, tower, seed, loss_scale)

@@ -1,0 +1,192 @@
+"""Every command does on real files what its help says."""
+
+import gzip
+import http.server
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from data.samples import shapes
+from scripts.main import main
+from towers.summaries import read_scalars
+
+TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
+FASHION_MNIST = pathlib.Path(__file__).parents[3] / "shared" / "data" / "fashion_mnist"
+
+
+def train(run_dir, *arguments):
+    return main(["train", "shapes", "--run-dir", str(run_dir), *TINY, *arguments])
+
+
+def last_object(capsys):
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_help_imports_neither_tensorflow_nor_numpy():
+    code = (
+        "import sys, scripts.main\n"
+        "try: scripts.main.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    for command in ("recipes", "train", "evaluate", "devices", "download", "benchmark"):
+        assert command in result.stdout
+
+
+def test_command_prints_no_notices_of_tensorflow_and_no_traceback(tmp_path):
+    command = [sys.executable, "-m", "scripts.main", "train", "shapes", "--towers", "2"]
+    command += ["--steps", "1", "--run-dir", str(tmp_path / "run"), *TINY]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert result.stdout.startswith("shapes: 2 towers on virtual CPUs")
+    refused = subprocess.run([*command, "--seed", "1"], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("towers: error: ") and refused.stderr.count("\n") == 1
+
+
+def test_recipes_are_listed_with_what_they_train(capsys):
+    assert main(["recipes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert names == ["cifar10", "cifar10_resnet", "fashion_mnist", "mnist", "shapes"]
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_devices_are_listed(capsys):
+    assert main(["devices", "--json"]) == 0
+    assert last_object(capsys)["CPU"][0]["number"] == 0
+
+
+def test_evaluation_reports_what_the_training_saw(tmp_path, capsys):
+    assert train(tmp_path / "run", "--epochs", "2", "--towers", "3") == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--json", "--checkpoint", "latest"]) == 0
+    report = last_object(capsys)
+    assert report["examples"] == 500 and report["step"] == 40
+    curves = read_scalars(tmp_path / "run" / "summaries", "evaluation")
+    step, accuracy = curves["accuracy"][-1]
+    assert step == 40
+    assert report["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+
+
+@pytest.mark.parametrize("num_towers", ["1", "4"])
+def test_evaluation_does_not_depend_on_towers_or_batch(num_towers, tmp_path, capsys):
+    assert train(tmp_path / "run", "--steps", "3") == 0
+    evaluate = ["evaluate", str(tmp_path / "run"), "--json"]
+    assert main(evaluate) == 0
+    expected = last_object(capsys)
+    assert main([*evaluate, "--towers", num_towers, "--batch-size", "7"]) == 0
+    report = last_object(capsys)
+    assert report["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert report["accuracy"] == expected["accuracy"]
+    assert report["examples"] == expected["examples"] == 500
+
+
+ENGINES = {
+    "accumulate": ["--accumulate", "3", "--towers", "2"],
+    "bfloat16": ["--precision", "bfloat16", "--towers", "2"],
+    "float16": ["--precision", "float16", "--towers", "2"],
+    "xla": ["--xla"],
+    "parameters on tower 0": ["--parameters", "tower0", "--towers", "2"],
+    "nesterov with warm-up": ["--set", "optimizer=nesterov", "--set", "warmup_steps=5"],
+    "clipped adagrad": ["--set", "optimizer=adagrad", "--set", "clip_norm=1"],
+    "scaled rate": ["--set", "base_batch_size=50", "--set", "schedule=exponential"],
+    "piecewise": ["--set", "schedule=piecewise", "--set", "boundaries=1,2"],
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_way_to_run_the_engine_trains_and_evaluates(name, tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "--steps", "4", *ENGINES[name]) == 0
+    assert main(["evaluate", str(run_dir), "--json"]) == 0
+    assert last_object(capsys)["step"] == 4
+
+
+def test_placement_is_printed(tmp_path, capsys):
+    assert train(tmp_path / "run", "--steps", "2", "--towers", "2", "--log-placement") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("ReadVariableOp" in line for line in lines if line.startswith("CPU:0"))
+    for tower in ("CPU:1", "CPU:2"):
+        assert any("MatMul" in line for line in lines if line.startswith(tower))
+
+
+def test_training_stops_early_and_keeps_the_best(tmp_path, capsys):
+    options = ["--epochs", "50", "--early-stopping", "2", "--set", "learning_rate=1e-30"]
+    assert train(tmp_path / "run", *options) == 0
+    output = capsys.readouterr().out
+    assert "has not improved for 2 evaluations" in output
+    assert main(["evaluate", str(tmp_path / "run"), "--json", "--checkpoint", "best"]) == 0
+    assert last_object(capsys)["step"] == 20
+
+
+def test_run_directory_records_what_ran(tmp_path):
+    assert train(tmp_path / "run", "--steps", "1") == 0
+    assert train(tmp_path / "run", "--steps", "2", "--towers", "2") == 0
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["recipe"] == "shapes" and record["fields"]["filters"] == [2, 3]
+    first, second = record["starts"]
+    assert first["devices"] == ["/CPU:0"] and second["devices"] == ["/CPU:1", "/CPU:2"]
+    assert first["versions"]["tensorflow"].startswith("2.")
+
+
+def test_diverged_training_names_the_tower_and_the_step(tmp_path, capsys):
+    options = ["--epochs", "3", "--set", "optimizer=sgd", "--set", "learning_rate=1e30"]
+    assert train(tmp_path / "run", "--towers", "2", *options) == 1
+    error = capsys.readouterr().err
+    assert "not finite at step" in error and "tower" in error
+
+
+def test_download_gets_a_data_set_over_http_and_training_reads_it(tmp_path, capsys, monkeypatch):
+    if not FASHION_MNIST.is_dir():
+        pytest.skip("the published Fashion-MNIST files are not beside the repository")
+
+    def handler(*arguments):
+        return http.server.SimpleHTTPRequestHandler(*arguments, directory=str(FASHION_MNIST))
+
+    monkeypatch.setattr(
+        http.server.SimpleHTTPRequestHandler, "log_message", lambda *arguments: None
+    )
+    monkeypatch.chdir(tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        assert main(["download", "fashion_mnist", "--url", url]) == 0
+        server.shutdown()
+    assert main(["train", "fashion_mnist", "--steps", "2", "--towers", "2"]) == 0
+    assert "10000 examples" in capsys.readouterr().out
+
+
+def test_cifar10_recipes_train_on_the_published_format(tmp_path):
+    for path in shapes.folder().glob("*.gz"):
+        (tmp_path / path.stem).write_bytes(gzip.decompress(path.read_bytes())[: 3073 * 40])
+    for recipe, fields in {"cifar10": [], "cifar10_resnet": ["--set", "depth=8"]}.items():
+        command = ["train", recipe, "--data", str(tmp_path), "--run-dir", str(tmp_path / recipe)]
+        assert main([*command, "--steps", "2", "--batch-size", "20", *fields]) == 0
+
+
+@pytest.mark.parametrize("network", ["softmax", "mlp", "lenet"])
+def test_mnist_networks_train(network, tmp_path):
+    if not FASHION_MNIST.is_dir():
+        pytest.skip("the published Fashion-MNIST files are not beside the repository")
+    command = ["train", "mnist", "--data", str(FASHION_MNIST), "--run-dir", str(tmp_path / "run")]
+    assert main([*command, "--steps", "2", "--set", f"network={network}"]) == 0
+
+
+def test_benchmark_prints_every_way_with_its_ratio(capsys):
+    command = ["benchmark", "shapes", "--towers", "1,2", "--against", "plain,fit,mirrored"]
+    assert main([*command, *TINY, "--repetitions", "2", "--steps", "3", "--json"]) == 0
+    rows = last_object(capsys)["results"]
+    names = [row["name"] for row in rows]
+    assert names == ["towers 1", "towers 2", "plain", "fit", "mirrored 2"]
+    assert rows[0]["time_ratio"] == 1
+    for row in rows:
+        assert row["milliseconds"] > 0
+        assert row["examples_per_second"] == pytest.approx(100_000 / row["milliseconds"])
