@@ -1,7 +1,8 @@
 """The engine: devices, towers, gradients, steps, checkpoints."""
 
-from towers.builder import build_evaluation_step, build_train_step
+from towers.builder import build_train_step
 from towers.devices import Devices, select_devices
+from towers.evaluation import build_evaluation_step
 from towers.gradients import average_gradients
 from towers.inputs import Shard, batches_from, shard_specs, split, split_batch
 from towers.metrics import evaluate

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,50 +21,11 @@ from towers.parameters import (
     shared_variables,
 )
 from towers.precision import LossScale
-from towers.tower import TowerFn, TowerSums, fold_in, forward, run_tower
+from towers.results import StepResults, mean_results, tower_results
+from towers.states import BATCH_NORM_POLICIES, merge_states
+from towers.tower import TowerFn, TowerSums, run_tower, step_seed
 
 ReduceAcross = Callable[[list[Gradient], tf.Tensor], tuple[list[Gradient], tf.Tensor]]
-BATCH_NORM_POLICIES = ("first", "mean")
-
-
-class TowerResults(NamedTuple):
-    """Each tower's own part of a step, every tensor of shape [num_towers].
-
-    Attributes:
-        loss: mean over the tower's shard; 0 for an empty shard, as for the metrics.
-        weight: how many examples (or tokens) the shard holds.
-        metrics: by name, the mean over the tower's shard.
-        gradient_norm: norm of the tower's own mean gradient.
-    """
-
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tf.Tensor]
-    gradient_norm: tf.Tensor
-
-
-class StepResults(NamedTuple):
-    """What one step returns, scalars over the whole batch.
-
-    Attributes:
-        loss: mean over every example (or token) of the batch, before the update.
-        weight: how many there were.
-        metrics: by name, the mean over the batch.
-        gradient_norm: norm of the averaged gradient, before it is clipped.
-        learning_rate: what this update used.
-        finite: bool, whether the gradient was finite and the update therefore applied.
-        loss_scale: the scale of float16 losses in this step, 1 without.
-        towers: each tower's part.
-    """
-
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tf.Tensor]
-    gradient_norm: tf.Tensor
-    learning_rate: tf.Tensor
-    finite: tf.Tensor
-    loss_scale: tf.Tensor
-    towers: TowerResults
 
 
 def build_train_step(
@@ -104,7 +65,8 @@ def build_train_step(
         loss_scale: for float16, else None.
         compiled: whether XLA compiles each tower.
         reduce_across: called once with the gradients and the weight summed over the towers,
-            returns both summed over the processes that train together.
+            returns both summed over the processes that train together, sparse gradients with
+            each row once. States such as BatchNorm's averages do not pass through it.
 
     Raises:
         ValueError: for an argument that cannot work, before anything is traced.
@@ -201,7 +163,12 @@ class TrainStep:
             norm = global_norm(gradients, weight.dtype) * share
             factor = share * clip_factor(norm, self._clip_norm)
             gradients = scale_gradients(gradients, factor)
-            states = merge_states(towers, self.shared.states, self._batch_norm)
+            states = merge_states(
+                [tower.states for tower in towers],
+                [tower.weight for tower in towers],
+                self.shared.states,
+                self._batch_norm,
+            )
 
         with tf.device(self.parameter_device), tf.name_scope("update"):
             learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
@@ -246,53 +213,6 @@ class TrainStep:
                 state.assign(value)
 
 
-class EvaluationResults(NamedTuple):
-    """The sums over one batch and all towers: add them up, then divide.
-
-    Attributes:
-        loss: scalar, summed over the examples (or tokens).
-        weight: scalar, how many there were.
-        metrics: by name, a pair of scalars (sum, weight).
-    """
-
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
-
-
-def build_evaluation_step(
-    tower_fn: TowerFn,
-    variables: keras.Model | Sequence[keras.Variable],
-    devices: Sequence[str],
-    shard_specs: Sequence[Shard],
-    *,
-    parameters: str = "auto",
-) -> Callable[[tuple[Shard, ...]], EvaluationResults]:
-    """Returns `step(shards) -> EvaluationResults`: sums over one batch, no variable changed.
-
-    Args:
-        tower_fn: as in `build_train_step`, with the model in inference mode.
-        variables, devices, shard_specs, parameters: as in `build_train_step`.
-    """
-    check_arguments(devices, shard_specs)
-    device = parameter_device(parameters, devices)
-    with shared_variables(device):
-        shared = gather_variables(tower_fn, variables, shard_specs[0].batch)
-
-    @tf.function(input_signature=[tuple(shard_specs)], autograph=False)
-    def evaluation_step(shards: tuple[Shard, ...]) -> EvaluationResults:
-        towers = []
-        for tower, (tower_device, shard) in enumerate(zip(devices, shards, strict=True)):
-            with tf.device(tower_device), tf.name_scope(f"tower_{tower}"):
-                seed = step_seed(0, tf.zeros([], tf.int64), tower)
-                values = shared.read()
-                towers.append(forward(tower_fn, shared, values, shard, tower=tower, seed=seed))
-        with tf.device(device), tf.name_scope("results"):
-            return EvaluationResults(*total_results(towers))
-
-    return evaluation_step
-
-
 def check_arguments(
     devices: Sequence[str],
     shard_specs: Sequence[Shard],
@@ -328,75 +248,6 @@ def check_trainable(shared: SharedVariables) -> None:
             "There is nothing to train: none of the variables is trainable. Received "
             f"{paths or 'no variables'}."
         )
-
-
-def step_seed(seed: int, step: tf.Tensor, tower: int) -> tf.Tensor:
-    """Returns the seed of one tower in one step, int64 [2]."""
-    return fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), tower)
-
-
-def merge_states(
-    towers: Sequence[TowerSums], states: Sequence[keras.Variable], policy: str
-) -> list[tf.Tensor | None]:
-    """Returns one value for each non-trainable variable, None where no tower assigned it."""
-    counted = towers if policy == "mean" else towers[:1]
-    weight = tf.add_n([tower.weight for tower in counted])
-    values = zip(*[tower.states for tower in counted], strict=True)
-    return [merge_state(*pair, weight) for pair in zip(states, values, strict=True)]
-
-
-def merge_state(
-    state: keras.Variable, values: Sequence[tf.Tensor | None], weight: tf.Tensor
-) -> tf.Tensor | None:
-    """Returns the weighted mean of a state's weighted values; whole numbers are the first's.
-
-    Without any weight (all of it padding) the state stays as it is.
-    """
-    present = [value for value in values if value is not None]
-    if not present or not present[0].dtype.is_floating:
-        return present[0] if present else None
-    mean = tf.add_n(present) / tf.cast(weight, present[0].dtype)
-    return tf.where(weight > 0, mean, tf.convert_to_tensor(state.value))
-
-
-def total_results(towers: Sequence[TowerSums]) -> tuple[tf.Tensor, tf.Tensor, dict]:
-    """Returns loss, weight and metrics summed over the towers."""
-    loss = tf.add_n([tower.loss for tower in towers])
-    weight = tf.add_n([tower.weight for tower in towers])
-    metrics = tf.nest.map_structure(
-        lambda *parts: tf.add_n(parts), *[tower.metrics for tower in towers]
-    )
-    return loss, weight, metrics
-
-
-def mean_results(towers: Sequence[TowerSums]) -> dict[str, Any]:
-    """Returns the mean loss and metrics of the batch, with its weight."""
-    loss, weight, metrics = total_results(towers)
-    means = {key: tf.math.divide_no_nan(*pair) for key, pair in metrics.items()}
-    return {"loss": tf.math.divide_no_nan(loss, weight), "weight": weight, "metrics": means}
-
-
-def tower_results(
-    towers: Sequence[TowerSums], devices: Sequence[str], norm: tf.Tensor
-) -> TowerResults:
-    """Returns each tower's means; the only tower's gradient norm is the averaged one."""
-    each = [mean_results([tower]) for tower in towers]
-    norms = [norm] if len(towers) == 1 else list(map(own_norm, towers, devices))
-    return TowerResults(
-        loss=tf.stack([mean["loss"] for mean in each]),
-        weight=tf.stack([mean["weight"] for mean in each]),
-        metrics={
-            key: tf.stack([mean["metrics"][key] for mean in each]) for key in each[0]["metrics"]
-        },
-        gradient_norm=tf.stack(norms),
-    )
-
-
-def own_norm(tower: TowerSums, device: str) -> tf.Tensor:
-    """Returns the norm of a tower's mean gradient; NaN or infinity tells whose it was."""
-    with tf.device(device):  # Where the gradients are.
-        norm = global_norm(tower.gradients, tower.weight.dtype)
-        return norm * tf.math.reciprocal_no_nan(tower.weight)
 
 
 def report_unconnected(paths: Sequence[str], connected: Sequence[Any]) -> None:

@@ -105,6 +105,20 @@ def batches_from(dataset: tf.data.Dataset) -> Batches:
     return batches
 
 
+class Arrival(NamedTuple):
+    """What the host thread hands over: the shards of a batch, the end, or an error.
+
+    Attributes:
+        shards: on their devices; None at the end of the data set or for an error.
+        waits: when each tower's shard was ready; for whoever takes them, how long they waited.
+        error: what the data set raised.
+    """
+
+    shards: tuple[Shard, ...] | None = None
+    waits: Sequence[float] = ()
+    error: BaseException | None = None
+
+
 class DeviceFeed:
     """An iterator of shard tuples that a host thread puts on the towers' devices in advance.
 
@@ -117,16 +131,15 @@ class DeviceFeed:
     is raised by the `next` that would have returned the batch.
 
     Attributes:
-        waits: seconds that the last `next` waited for each tower's shard, list of floats.
+        waits: seconds that the last `next` waited for each tower's shard.
     """
 
     def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], *, ahead: int = 1):
-        self.waits = [0.0] * len(devices)
+        self.waits: Sequence[float] = [0.0] * len(devices)
         self._devices = list(devices)
-        self._queue: queue.Queue = queue.Queue(maxsize=ahead)
+        self._queue: queue.Queue[Arrival] = queue.Queue(maxsize=ahead)
+        self._next: Arrival | None = None
         self._closed = threading.Event()
-        self._peeked: list[Any] = []
-        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
         self._thread.start()
 
@@ -140,23 +153,26 @@ class DeviceFeed:
         return self
 
     def __next__(self) -> tuple[Shard, ...]:
-        if self.exhausted():
+        arrival = self._peek()
+        if arrival.error is not None:
+            raise arrival.error
+        if arrival.shards is None:
             raise StopIteration
-        shards, self.waits = self._peeked.pop()
-        return shards
+        self._next, self.waits = None, arrival.waits
+        return arrival.shards
 
     def exhausted(self) -> bool:
         """Returns whether no batch is left, which waits until the next one is known."""
-        if self._error is not None:
-            raise self._error
-        if not self._peeked:
+        arrival = self._peek()
+        return arrival.shards is None and arrival.error is None
+
+    def _peek(self) -> Arrival:
+        if self._next is None:
             asked = time.perf_counter()
-            shards, ready_times, self._error = self._queue.get()
-            if self._error is not None:
-                raise self._error
-            waits = [max(0.0, ready - asked) for ready in ready_times]
-            self._peeked.append((shards, waits))
-        return self._peeked[0][0] is None
+            arrival = self._queue.get()
+            waits = [max(0.0, ready - asked) for ready in arrival.waits]
+            self._next = arrival._replace(waits=waits)
+        return self._next
 
     def close(self) -> None:
         """Ends the thread."""
@@ -174,16 +190,15 @@ class DeviceFeed:
             for shards in dataset:
                 if self._closed.is_set():
                     return
-                placed, ready_times = self._place(shards)
-                self._queue.put((placed, ready_times, None))
-            self._queue.put((None, [], None))
+                self._queue.put(self._place(shards))
+            self._queue.put(Arrival())
         except BaseException as error:  # Whatever it is, it belongs to the thread that waits.
-            self._queue.put((None, [], error))
+            self._queue.put(Arrival(error=error))
 
-    def _place(self, shards: tuple[Shard, ...]) -> tuple[tuple[Shard, ...], list[float]]:
+    def _place(self, shards: tuple[Shard, ...]) -> Arrival:
         placed, ready_times = [], []
         for device, shard in zip(self._devices, shards, strict=True):
             with tf.device(device):
                 placed.append(tf.nest.map_structure(tf.identity, shard))
             ready_times.append(time.perf_counter())
-        return tuple(placed), ready_times
+        return Arrival(tuple(placed), ready_times)

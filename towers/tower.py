@@ -11,6 +11,7 @@ import tensorflow as tf
 from towers.gradients import Gradient, scale_gradients, sum_gradients, sum_repeated_rows
 from towers.inputs import Batch, Shard, split_batch
 from towers.parameters import SharedVariables, TowerScope, no_new_variables
+from towers.states import weigh_state
 
 # A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
 Metrics = dict[str, Any]
@@ -163,6 +164,11 @@ def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int64))
 
 
+def step_seed(seed: int, step: tf.Tensor, tower: int) -> tf.Tensor:
+    """Returns the seed of one tower in one step, int64 [2]."""
+    return fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), tower)
+
+
 def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
     """Returns what a tower function returned, as tensors; raises ValueError if it is not right."""
     if not isinstance(results, tuple) or len(results) != 3 or not isinstance(results[2], dict):
@@ -203,13 +209,6 @@ def metric_sums(value: Any, weight: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Te
         return tf.cast(value, weight.dtype) * counts, weight
     total, own_weight = value
     return tf.cast(total, weight.dtype) * counts, tf.cast(own_weight, weight.dtype) * counts
-
-
-def weigh_state(value: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor | None:
-    """Returns an assigned state times the weight; whole numbers are taken as they are."""
-    if value is None or not value.dtype.is_floating:
-        return value
-    return value * tf.cast(weight, value.dtype)
 
 
 def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:

@@ -9,8 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.builder import StepResults, TrainStep
+from towers.builder import TrainStep
 from towers.inputs import Batches, DeviceFeed, split
+from towers.results import StepResults
 
 
 @dataclasses.dataclass(frozen=True)

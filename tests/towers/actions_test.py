@@ -12,8 +12,8 @@ import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event
 
 from towers import actions
-from towers.builder import StepResults, TowerResults
 from towers.metrics import Rates
+from towers.results import StepResults, TowerResults
 from towers.summaries import SummaryWriters
 from towers.trainer import Position, StepReport, StopTraining
 

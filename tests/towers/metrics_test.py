@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.builder import EvaluationResults
 from towers.metrics import Rates
+from towers.results import EvaluationResults
 
 
 def evaluation(tower_fn, variables, dataset, num_towers):

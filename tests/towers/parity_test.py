@@ -69,8 +69,9 @@ def plain(make_case, make_optimizer):
     return helpers.train_plainly(tower_fn, model, make_optimizer(), batches, **options)
 
 
-@pytest.mark.parametrize("num_towers", [1, 2, 3, 4])
-@pytest.mark.parametrize("make_optimizer", [sgd, adam])
+@pytest.mark.parametrize(
+    ("make_optimizer", "num_towers"), [(sgd, 3), (adam, 1), (adam, 2), (adam, 3), (adam, 4)]
+)
 @pytest.mark.parametrize("make_case", CASES, ids=lambda case: case.__name__)
 def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
     expected, losses = plain(make_case, make_optimizer)

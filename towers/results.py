@@ -1,0 +1,105 @@
+"""What a step returns: means over the batch and over each tower's shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.gradients import global_norm
+from towers.tower import TowerSums
+
+
+class TowerResults(NamedTuple):
+    """Each tower's own part of a step, every tensor of shape [num_towers].
+
+    Attributes:
+        loss: mean over the tower's shard; 0 for an empty shard, as for the metrics.
+        weight: how many examples (or tokens) the shard holds.
+        metrics: by name, the mean over the tower's shard.
+        gradient_norm: norm of the tower's own mean gradient.
+    """
+
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tf.Tensor]
+    gradient_norm: tf.Tensor
+
+
+class StepResults(NamedTuple):
+    """What one step returns, scalars over the whole batch.
+
+    Attributes:
+        loss: mean over every example (or token) of the batch, before the update.
+        weight: how many there were.
+        metrics: by name, the mean over the batch.
+        gradient_norm: norm of the averaged gradient, before it is clipped.
+        learning_rate: what this update used.
+        finite: bool, whether the gradient was finite and the update therefore applied.
+        loss_scale: the scale of float16 losses in this step, 1 without.
+        towers: each tower's part.
+    """
+
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tf.Tensor]
+    gradient_norm: tf.Tensor
+    learning_rate: tf.Tensor
+    finite: tf.Tensor
+    loss_scale: tf.Tensor
+    towers: TowerResults
+
+
+class EvaluationResults(NamedTuple):
+    """The sums over one batch and all towers: add them up, then divide.
+
+    Attributes:
+        loss: scalar, summed over the examples (or tokens).
+        weight: scalar, how many there were.
+        metrics: by name, a pair of scalars (sum, weight).
+    """
+
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+
+
+def mean_results(towers: Sequence[TowerSums]) -> dict[str, Any]:
+    """Returns the mean loss and metrics of the batch, with its weight."""
+    loss, weight, metrics = total_results(towers)
+    means = {key: tf.math.divide_no_nan(*pair) for key, pair in metrics.items()}
+    return {"loss": tf.math.divide_no_nan(loss, weight), "weight": weight, "metrics": means}
+
+
+def total_results(towers: Sequence[TowerSums]) -> tuple[tf.Tensor, tf.Tensor, dict]:
+    """Returns loss, weight and metrics summed over the towers."""
+    loss = tf.add_n([tower.loss for tower in towers])
+    weight = tf.add_n([tower.weight for tower in towers])
+    metrics = tf.nest.map_structure(
+        lambda *parts: tf.add_n(parts), *[tower.metrics for tower in towers]
+    )
+    return loss, weight, metrics
+
+
+def tower_results(
+    towers: Sequence[TowerSums], devices: Sequence[str], norm: tf.Tensor
+) -> TowerResults:
+    """Returns each tower's means; the only tower's gradient norm is the averaged one."""
+    each = [mean_results([tower]) for tower in towers]
+    norms = [norm] if len(towers) == 1 else list(map(own_norm, towers, devices))
+    return TowerResults(
+        loss=tf.stack([mean["loss"] for mean in each]),
+        weight=tf.stack([mean["weight"] for mean in each]),
+        metrics={
+            key: tf.stack([mean["metrics"][key] for mean in each]) for key in each[0]["metrics"]
+        },
+        gradient_norm=tf.stack(norms),
+    )
+
+
+def own_norm(tower: TowerSums, device: str) -> tf.Tensor:
+    """Returns the norm of a tower's mean gradient; NaN or infinity tells whose it was."""
+    with tf.device(device):  # Where the gradients are.
+        norm = global_norm(tower.gradients, tower.weight.dtype)
+        return norm * tf.math.reciprocal_no_nan(tower.weight)

@@ -1,0 +1,52 @@
+"""Non-trainable variables, such as BatchNorm's moving averages: one value from many towers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+BATCH_NORM_POLICIES = ("first", "mean")
+
+
+def merge_states(
+    tower_states: Sequence[Sequence[tf.Tensor | None]],
+    weights: Sequence[tf.Tensor],
+    states: Sequence[keras.Variable],
+    policy: str,
+) -> list[tf.Tensor | None]:
+    """Returns one value for each non-trainable variable, None where no tower assigned it.
+
+    Args:
+        tower_states: for each tower, its values times its weight, in the order of `states`.
+        weights: for each tower, how many examples (or tokens) it had.
+        states: the variables.
+        policy: `first`, the first tower's values, or `mean`, their weighted mean.
+    """
+    if policy == "first":
+        tower_states, weights = tower_states[:1], weights[:1]
+    weight = tf.add_n(list(weights))
+    values = zip(*tower_states, strict=True)
+    return [merge_state(*pair, weight) for pair in zip(states, values, strict=True)]
+
+
+def merge_state(
+    state: keras.Variable, values: Sequence[tf.Tensor | None], weight: tf.Tensor
+) -> tf.Tensor | None:
+    """Returns the weighted mean of a state's weighted values; whole numbers are the first's.
+
+    Without any weight (all of it padding) the state stays as it is.
+    """
+    present = [value for value in values if value is not None]
+    if not present or not present[0].dtype.is_floating:
+        return present[0] if present else None
+    mean = tf.add_n(present) / tf.cast(weight, present[0].dtype)
+    return tf.where(weight > 0, mean, tf.convert_to_tensor(state.value))
+
+
+def weigh_state(value: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor | None:
+    """Returns an assigned state times the weight; whole numbers are taken as they are."""
+    if value is None or not value.dtype.is_floating:
+        return value
+    return value * tf.cast(weight, value.dtype)
