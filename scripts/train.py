@@ -12,9 +12,10 @@ from scripts.recipe import Recipe, load_recipe
 from scripts.run_directory import RunDirectory
 from scripts.session import Session, build_step, enable_determinism, open_session
 from towers import actions
+from towers.advice import advise_placement
 from towers.builder import TrainStep
 from towers.checkpoints import CheckpointFolder, restore
-from towers.placement import format_placement, record_placement
+from towers.placement import format_placement, record_placement, short_device
 from towers.summaries import SummaryWriters, forget_after
 from towers.trainer import Position, StepReport, Trainer
 
@@ -32,7 +33,6 @@ def run(options: argparse.Namespace) -> int:
     if options.deterministic:
         enable_determinism()
     session = open_session(recipe, options, seed=options.seed, precision=options.precision)
-    print(f"{recipe.name}: {session.devices.description}, run in {directory.path}", flush=True)
     with Training(session, directory, options) as training:
         directory.begin({**record, "devices": list(session.devices.towers)})
         reason = training.train()
@@ -66,6 +66,11 @@ class Training:
         self._options = options
         self._directory = directory
         self._step: TrainStep = build_step(session, options)
+        print(
+            f"{session.recipe.name}: {session.devices.description}, parameters on "
+            f"{short_device(self._step.parameter_device)}, run in {directory.path}",
+            flush=True,
+        )
         self._checkpoints = CheckpointFolder(directory.checkpoints)
         recipe = session.recipe
         self._best = actions.Best(recipe.best_metric, recipe.maximize)
@@ -122,6 +127,7 @@ class Training:
         yield actions.with_rates(
             lambda report, rates: print_report(report, rates, write=self._bar.write), steps=report
         )
+        yield advise_placement(self._step, self._bar.write)
         every = options.evaluate_every
         yield actions.every(
             lambda report: self._evaluate(report.position), steps=every, epochs=every is None
