@@ -1,16 +1,51 @@
-"""`towers recipes`: what can be trained."""
+"""`towers recipes`: what can be trained, and what can be set."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import inspect
 
-from scripts.recipe import summaries
+from scripts.quiet import import_tensorflow_quietly
+from scripts.recipe import check_name, import_recipe, summaries
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints a line per recipe."""
+    """Prints a line per recipe, or all about one."""
+    if options.recipe is None:
+        print_recipes()
+    else:
+        check_name(options.recipe)
+        import_tensorflow_quietly()
+        print_recipe(options.recipe)
+    return 0
+
+
+def print_recipes() -> None:
+    """Prints the name and the summary of each recipe."""
     lines = summaries()
     width = max(map(len, lines))
     for name, line in lines.items():
         print(f"{name:<{width}}  {line}")
-    return 0
+
+
+def print_recipe(name: str) -> None:
+    """Prints a recipe's description, and its fields with what they mean and are by default."""
+    module = import_recipe(name)
+    print(f"{inspect.getdoc(module)}\n\nFields (--set FIELD=VALUE):")
+    meanings = field_meanings(module.Fields)
+    for field in dataclasses.fields(module.Fields):
+        default = field.default
+        value = ",".join(map(str, default)) if isinstance(default, tuple) else default
+        print(f"  {field.name}={value}  {meanings[field.name]}")
+
+
+def field_meanings(fields_class: type) -> dict[str, str]:
+    """Returns what the docstrings of a class and its bases say of each field."""
+    meanings: dict[str, str] = {}
+    for base in reversed(fields_class.__mro__):
+        for line in (inspect.getdoc(base) or "").splitlines():
+            name, colon, meaning = line.strip().partition(": ")
+            if colon and name in getattr(base, "__annotations__", {}):
+                meanings[name] = meaning
+    return meanings

@@ -9,6 +9,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from scripts.quiet import import_tensorflow_quietly
+
 WRONG_INPUT = 2
 FAILED = 1
 WITHOUT_TENSORFLOW = ("recipes", "download")
@@ -46,24 +48,6 @@ def load_command(name: str):  # type: ignore[no-untyped-def]
     return importlib.import_module(f"scripts.{module}").run
 
 
-def import_tensorflow_quietly() -> None:
-    """Imports TensorFlow without the notices that its C++ code writes to file descriptor 2."""
-    # Without an NVIDIA driver TensorFlow reports as an error that it finds no GPU.
-    level = "2" if os.path.exists("/proc/driver/nvidia/version") else "3"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", level)
-    if "tensorflow" in sys.modules:
-        return
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        importlib.import_module("tensorflow")
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command line."""
     parser = argparse.ArgumentParser(
@@ -83,7 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def add_recipes(commands: argparse._SubParsersAction) -> None:
     """Adds `towers recipes`."""
-    commands.add_parser("recipes", help="list the recipes that can be trained")
+    parser = commands.add_parser("recipes", help="list the recipes, or the fields of one")
+    parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="show its fields")
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:

@@ -130,10 +130,15 @@ def make_recipe(name: str, module: ModuleType, fields: Any) -> Recipe:
 
 def import_recipe(name: str) -> ModuleType:
     """Returns the module of a recipe; a wrong name is an error that suggests the nearest."""
+    check_name(name)
+    return importlib.import_module(f"scripts.recipes.{name}")
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError if there is no such recipe."""
     names = recipe_names()
     if name not in names:
         raise ValueError(f"There is no recipe {name!r}.{nearest(name, names)}")
-    return importlib.import_module(f"scripts.recipes.{name}")
 
 
 def recipe_names() -> list[str]:

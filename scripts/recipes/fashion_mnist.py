@@ -22,10 +22,11 @@ __all__ = ["DATA_SET", "Fields", "make_data", "make_model", "make_tower_fn"]
 class Fields(mnist.Fields):
     """The fields of mnist with other values."""
 
-    epochs: int = 12
+    epochs: int = 14
+    learning_rate: float = 2e-3
     schedule: str = "cosine"
     warmup_steps: int = 100
-    dropout_rate: float = 0.4
+    dropout_rate: float = 0.3
 
 
 def make_data(fields: Fields, folder: Path, seed: int) -> recipe.Data:

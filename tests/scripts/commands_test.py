@@ -1,5 +1,6 @@
 """Every command does on real files what its help says."""
 
+import dataclasses
 import gzip
 import http.server
 import json
@@ -12,6 +13,7 @@ import pytest
 
 from data.samples import shapes
 from scripts.main import main
+from scripts.recipe import import_recipe, recipe_names
 from towers.summaries import read_scalars
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
@@ -58,6 +60,15 @@ def test_recipes_are_listed_with_what_they_train(capsys):
     names = [line.split()[0] for line in lines]
     assert names == ["cifar10", "cifar10_resnet", "fashion_mnist", "mnist", "shapes"]
     assert all(len(line.split()) > 3 for line in lines)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipe_shows_every_field_with_its_meaning(name, capsys):
+    assert main(["recipes", name]) == 0
+    output = capsys.readouterr().out
+    for field in dataclasses.fields(import_recipe(name).Fields):
+        (line,) = [line for line in output.splitlines() if line.startswith(f"  {field.name}=")]
+        assert len(line.split()) > 3
 
 
 def test_devices_are_listed(capsys):
