@@ -45,6 +45,8 @@ def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
     [[0, 1, 2], [3, 4]]
     """
     num_examples = tf.shape(tf.nest.flatten(batch)[0])[0]
+    if num_towers == 1:  # Nothing to cut, and so nothing to copy.
+        return (Shard(batch, num_examples),)
     sizes = num_examples // num_towers + tf.cast(
         tf.range(num_towers) < num_examples % num_towers, tf.int32
     )
