@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import towers
 from scripts.recipe import Recipe, nearest
+from towers.inputs import any_number_of_rows
 
 # Runs so many steps and returns the seconds of all but the first, which may wait for its input.
 TimedRun = Callable[[int], float]
@@ -53,7 +54,9 @@ def plain(
         optimizer.build(model.trainable_variables)
     tower_fn = recipe.make_tower_fn(recipe.fields, model, True)
 
-    @tf.function(input_signature=[dataset.element_spec], autograph=False)
+    any_batch_size = tf.nest.map_structure(any_number_of_rows, dataset.element_spec)
+
+    @tf.function(input_signature=[any_batch_size], autograph=False)
     def step(batch: Any) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss_sum, weight, _ = tower_fn(batch)
