@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -65,7 +65,7 @@ def plain(
         optimizer.apply(clip(gradients, recipe), model.trainable_variables)
         return loss
 
-    return timed_loop(step, iter(dataset))
+    return timed_loop(step, dataset)
 
 
 def mirrored(
@@ -92,7 +92,7 @@ def mirrored(
         losses = strategy.run(replica_step, args=(batch,))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
-    return timed_loop(step, iter(strategy.experimental_distribute_dataset(dataset)))
+    return timed_loop(step, strategy.experimental_distribute_dataset(dataset))
 
 
 def fit(
@@ -143,10 +143,11 @@ def clip(gradients: list[Any], recipe: Recipe) -> list[Any]:
     return tf.clip_by_global_norm(gradients, norm)[0] if norm else gradients
 
 
-def timed_loop(step: Callable[[Any], tf.Tensor], batches: Iterator[Any]) -> TimedRun:
-    """Returns a run over batches that go on where the last run stopped."""
+def timed_loop(step: Callable[[Any], tf.Tensor], dataset: Iterable[Any]) -> TimedRun:
+    """Returns a run with an iterator of its own, as the towers and `fit` have one an epoch."""
 
     def run(num_steps: int) -> float:
+        batches = iter(dataset)
         float(step(next(batches)))
         started = time.perf_counter()
         for _ in range(num_steps - 1):
