@@ -24,6 +24,7 @@ def record_placement() -> Iterator[Placement]:
     """
     placement: Placement = collections.Counter()
     context.enable_run_metadata()
+    context.export_run_metadata()  # Forgets what ran before.
     try:
         yield placement
         metadata = context.export_run_metadata()

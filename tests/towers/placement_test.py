@@ -36,6 +36,7 @@ class Placed:
             2,
         )
         context.enable_run_metadata()
+        context.export_run_metadata()  # Forgets what other tests ran.
         try:
             self.step(shards, 1)
             nodes = list(placed_nodes(context.export_run_metadata()))
