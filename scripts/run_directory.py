@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -130,8 +129,6 @@ def describe_start(record: dict[str, Any]) -> dict[str, Any]:
 
 def write_json(path: pathlib.Path, content: Any) -> None:
     """Writes JSON to a temporary name and renames it."""
-    if dataclasses.is_dataclass(content) and not isinstance(content, type):
-        content = dataclasses.asdict(content)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
