@@ -107,45 +107,49 @@ def batches_from(dataset: tf.data.Dataset) -> Batches:
     return batches
 
 
-class Arrival(NamedTuple):
-    """What the host thread hands over: the shards of a batch, the end, or an error.
+def open_feed(dataset: tf.data.Dataset, devices: Sequence[str]) -> Feed:
+    """Returns the shards of a data set, in order, each on its tower's device a step ahead.
 
-    Attributes:
-        shards: on their devices; None at the end of the data set or for an error.
-        waits: when each tower's shard was ready; for whoever takes them, how long they waited.
-        error: what the data set raised.
-    """
-
-    shards: tuple[Shard, ...] | None = None
-    waits: Sequence[float] = ()
-    error: BaseException | None = None
-
-
-class DeviceFeed:
-    """An iterator of shard tuples that a host thread puts on the towers' devices in advance.
+    Use it as a context manager, so that a thread of it ends with the epoch.
 
     Args:
         dataset: a data set of tuples with one `Shard` per device, as `split` returns.
         devices: the towers' devices.
-        ahead: how many steps the thread is ahead of the one that takes the shards.
+    """
+    on_host = all(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
+    return HostFeed(dataset, devices) if on_host else DeviceFeed(dataset, devices)
 
-    Use it as a context manager, so that the thread ends with the epoch. An error in the data set
-    is raised by the `next` that would have returned the batch.
+
+class Arrival(NamedTuple):
+    """What a feed takes in: the shards of a batch, the end, or an error.
+
+    Attributes:
+        shards: on their devices; None at the end of the data set or for an error.
+        ready: when each tower's shard was ready, by `time.perf_counter`.
+        error: what the data set raised.
+    """
+
+    shards: tuple[Shard, ...] | None = None
+    ready: Sequence[float] = ()
+    error: BaseException | None = None
+
+
+class Feed:
+    """An iterator of shard tuples that knows whether one is left and how long each was waited for.
+
+    An error in the data set is raised by the `next` that would have returned the batch.
 
     Attributes:
         waits: seconds that the last `next` waited for each tower's shard.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], *, ahead: int = 1):
+    def __init__(self, devices: Sequence[str]):
         self.waits: Sequence[float] = [0.0] * len(devices)
         self._devices = list(devices)
-        self._queue: queue.Queue[Arrival] = queue.Queue(maxsize=ahead)
         self._next: Arrival | None = None
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
-        self._thread.start()
+        self._next_waits: Sequence[float] = ()
 
-    def __enter__(self) -> DeviceFeed:
+    def __enter__(self) -> Feed:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -160,7 +164,7 @@ class DeviceFeed:
             raise arrival.error
         if arrival.shards is None:
             raise StopIteration
-        self._next, self.waits = None, arrival.waits
+        self._next, self.waits = None, self._next_waits
         return arrival.shards
 
     def exhausted(self) -> bool:
@@ -168,13 +172,56 @@ class DeviceFeed:
         arrival = self._peek()
         return arrival.shards is None and arrival.error is None
 
+    def close(self) -> None:
+        """Ends what runs for the feed."""
+
     def _peek(self) -> Arrival:
         if self._next is None:
             asked = time.perf_counter()
-            arrival = self._queue.get()
-            waits = [max(0.0, ready - asked) for ready in arrival.waits]
-            self._next = arrival._replace(waits=waits)
+            self._next = self._take()
+            self._next_waits = [max(0.0, ready - asked) for ready in self._next.ready]
         return self._next
+
+    def _take(self) -> Arrival:
+        raise NotImplementedError
+
+
+class HostFeed(Feed):
+    """The feed of towers on the CPU: `tf.data` is a step ahead by itself, and nothing travels.
+
+    A thread that iterates in Python would take cores from the towers that compute.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str]):
+        super().__init__(devices)
+        self._dataset = dataset.prefetch(1)
+        self._iterator: Iterator[tuple[Shard, ...]] | None = None
+
+    def _take(self) -> Arrival:
+        try:
+            if self._iterator is None:  # Only now, so that its start counts as waiting.
+                self._iterator = iter(self._dataset)
+            return Arrival(next(self._iterator), [time.perf_counter()] * len(self._devices))
+        except StopIteration:
+            return Arrival()
+        except Exception as error:  # Whatever it is, it belongs to the `next` of this batch.
+            return Arrival(error=error)
+
+
+class DeviceFeed(Feed):
+    """The feed of towers on accelerators: a host thread puts each shard on its device in advance.
+
+    Args:
+        dataset, devices: as in `open_feed`.
+        ahead: how many steps the thread is ahead of the one that takes the shards.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], *, ahead: int = 1):
+        super().__init__(devices)
+        self._queue: queue.Queue[Arrival] = queue.Queue(maxsize=ahead)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Ends the thread."""
@@ -182,6 +229,9 @@ class DeviceFeed:
         while self._thread.is_alive():
             self._drain()
             self._thread.join(timeout=0.05)
+
+    def _take(self) -> Arrival:
+        return self._queue.get()
 
     def _drain(self) -> None:
         while not self._queue.empty():
@@ -198,9 +248,9 @@ class DeviceFeed:
             self._queue.put(Arrival(error=error))
 
     def _place(self, shards: tuple[Shard, ...]) -> Arrival:
-        placed, ready_times = [], []
+        placed, ready = [], []
         for device, shard in zip(self._devices, shards, strict=True):
             with tf.device(device):
                 placed.append(tf.nest.map_structure(tf.identity, shard))
-            ready_times.append(time.perf_counter())
-        return Arrival(tuple(placed), ready_times)
+            ready.append(time.perf_counter())
+        return Arrival(tuple(placed), ready)

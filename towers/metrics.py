@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from towers.inputs import DeviceFeed, split
+from towers.inputs import open_feed, split
 
 if TYPE_CHECKING:
     from towers.trainer import StepReport
@@ -28,7 +28,7 @@ def evaluate(
         devices: the towers' devices.
     """
     sums: dict[str, np.ndarray] = {}
-    with DeviceFeed(split(dataset, len(devices)), devices) as feed:
+    with open_feed(split(dataset, len(devices)), devices) as feed:
         for shards in feed:
             add_batch(sums, evaluation_step(shards))
     if not sums or not sums["loss"][1] > 0:

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.builder import TrainStep
-from towers.inputs import Batches, DeviceFeed, split
+from towers.inputs import Batches, Feed, open_feed, split
 from towers.results import StepResults
 
 
@@ -120,7 +120,7 @@ class Trainer:
         position = self.position
         dataset = self._batches(position.epoch, position.epoch_step)
         devices = self._train_step.devices
-        with DeviceFeed(self._split(dataset, len(devices)), devices) as feed:
+        with open_feed(self._split(dataset, len(devices)), devices) as feed:
             if feed.exhausted():
                 self._end_empty_epoch()
             for shards in feed:
@@ -129,7 +129,7 @@ class Trainer:
                 if steps is not None and report.step >= steps:
                     return
 
-    def _run_step(self, shards: tuple, feed: DeviceFeed) -> StepReport:
+    def _run_step(self, shards: tuple, feed: Feed) -> StepReport:
         before, waits = self.position, list(feed.waits)
         step = before.step + 1
         started = time.perf_counter()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import towers
 from tests import helpers
-from towers.inputs import DeviceFeed, check_batch_spec
+from towers.inputs import DeviceFeed, HostFeed, check_batch_spec, open_feed
 from towers.metrics import Window
 
 
@@ -87,10 +87,11 @@ def test_resuming_skips_what_was_consumed():
     assert len(list(batches(4, 0))) == 3
 
 
-def feed_of(dataset, num_towers=2, **options):
-    return DeviceFeed(
-        towers.split(dataset, num_towers), helpers.tower_devices(num_towers), **options
-    )
+def feed_of(dataset, num_towers=2, kind=DeviceFeed, **options):
+    return kind(towers.split(dataset, num_towers), helpers.tower_devices(num_towers), **options)
+
+
+both_kinds = pytest.mark.parametrize("kind", [DeviceFeed, HostFeed])
 
 
 def feeding_threads():
@@ -108,8 +109,9 @@ def test_shards_come_in_order_each_on_its_tower():
     assert rows == list(range(10))
 
 
-def test_exhausted_looks_ahead_without_taking():
-    with feed_of(tf.data.Dataset.range(4).batch(2)) as feed:
+@both_kinds
+def test_exhausted_looks_ahead_without_taking(kind):
+    with feed_of(tf.data.Dataset.range(4).batch(2), kind=kind) as feed:
         assert not feed.exhausted() and not feed.exhausted()
         assert next(feed)[0].batch.numpy().tolist() == [0]
         assert next(feed)[0].batch.numpy().tolist() == [2]
@@ -128,15 +130,16 @@ def produced(counts, num_batches):
     return tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([2], tf.int64))
 
 
-def test_batches_are_prepared_while_nobody_asks():
+@both_kinds
+def test_batches_are_prepared_while_nobody_asks(kind):
     counts = []
-    with feed_of(produced(counts, 3)) as feed:
+    with feed_of(produced(counts, 2), kind=kind) as feed:
         next(feed)
         for _ in range(500):
-            if len(counts) == 3:
+            if len(counts) == 2:
                 break
             time.sleep(0.01)
-        assert len(counts) == 3
+        assert len(counts) == 2
 
 
 def test_an_endless_data_set_is_not_read_far_ahead():
@@ -147,7 +150,8 @@ def test_an_endless_data_set_is_not_read_far_ahead():
     assert len(counts) < 20
 
 
-def test_an_error_in_the_data_set_is_raised_in_the_consumer_again_and_again():
+@both_kinds
+def test_an_error_in_the_data_set_is_raised_in_the_consumer_again_and_again(kind):
     def generate():
         yield [1, 2]
         raise OSError("the disk is gone")
@@ -155,12 +159,20 @@ def test_an_error_in_the_data_set_is_raised_in_the_consumer_again_and_again():
     dataset = tf.data.Dataset.from_generator(
         generate, output_signature=tf.TensorSpec([2], tf.int64)
     )
-    with feed_of(dataset) as feed:
+    with feed_of(dataset, kind=kind) as feed:
         next(feed)
         for _ in range(2):
             with pytest.raises(tf.errors.UnknownError, match="the disk is gone"):
                 next(feed)
     assert not feeding_threads()
+
+
+def test_towers_on_the_cpu_take_no_core_for_a_thread():
+    dataset = towers.split(tf.data.Dataset.range(4).batch(2), 2)
+    assert isinstance(open_feed(dataset, helpers.tower_devices(2)), HostFeed)
+    feed = open_feed(dataset, ["/GPU:0", "/GPU:1"])
+    assert isinstance(feed, DeviceFeed)
+    feed.close()
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
