@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -14,9 +15,9 @@ import tensorflow as tf
 import towers
 from scripts import rivals
 from scripts.recipe import Recipe, load_recipe
-from scripts.session import data_folder, make_optimizer
+from scripts.session import data_paths, make_optimizer
 
-WARM_UP_STEPS = 5
+WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
 NUM_BATCHES = 8  # So many batches of the recipe's data are kept in memory and repeated.
 
 
@@ -68,48 +69,47 @@ def needed_replicas(options: argparse.Namespace) -> int:
 
 def make_contenders(recipe: Recipe, options: argparse.Namespace, devices: Sequence[str]) -> Any:
     """Yields every way to train that was asked for, each with its own model."""
-    data = recipe.make_data(recipe.fields, data_folder(recipe, options.data), options.seed)
+    data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
     dataset = keep_in_memory(data.train(0, 0))
 
     def optimizer() -> Any:
         return make_optimizer(recipe.fields, data, recipe.fields.epochs)
 
+    task = rivals.Task(recipe, data, dataset, optimizer)
     for number in options.towers:
         chosen = ("/CPU:0",) if number == 1 and "CPU" in devices[0] else devices[:number]
-        yield Contender(f"towers {number}", towers_run(recipe, dataset, chosen, optimizer))
+        yield Contender(f"towers {number}", towers_run(task, chosen))
     for name in options.against:
         replicas = devices[: needed_replicas(options)]
         label = f"{name} {len(replicas)}" if name.startswith("mirrored") else name
-        timed = rivals.make_rival(name, recipe, dataset, replicas, optimizer)
+        timed = rivals.make_rival(name, task, replicas)
         yield Contender(label, timed)
 
 
 def keep_in_memory(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the first full batches, again and again, ready made: what is timed is the step."""
+    """Returns the first batches, again and again, ready made: what is timed is the step.
+
+    Of an epoch that is shorter than `NUM_BATCHES`, the smaller last batch is left out.
+    """
     batches = list(dataset.take(NUM_BATCHES))
-    rows = len(tf.nest.flatten(batches[0])[0])
-    full = [batch for batch in batches if len(tf.nest.flatten(batch)[0]) == rows]
-    stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *full)
-    return tf.data.Dataset.from_tensor_slices(stacked).repeat()
+    if NUM_BATCHES > len(batches) > 1:
+        batches.pop()
+    parts = [tf.data.Dataset.from_tensors(batch) for batch in batches]
+    return functools.reduce(tf.data.Dataset.concatenate, parts).cache().repeat()
 
 
-def towers_run(
-    recipe: Recipe,
-    dataset: tf.data.Dataset,
-    devices: Sequence[str],
-    optimizer: rivals.MakeOptimizer,
-) -> rivals.TimedRun:
+def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
     """Returns training on towers by the `Trainer`, its input feed included."""
     with towers.shared_variables(towers.parameter_device("auto", devices)):
-        model = recipe.make_model(recipe.fields)
-        built = optimizer()
+        model = task.make_model()
+        optimizer = task.make_optimizer()
     step = towers.build_train_step(
-        recipe.make_tower_fn(recipe.fields, model, True),
+        task.make_tower_fn(model),
         model,
-        built,
+        optimizer,
         devices,
-        towers.shard_specs(dataset, len(devices)),
-        clip_norm=recipe.fields.clip_norm or None,
+        towers.shard_specs(task.dataset, len(devices)),
+        clip_norm=task.recipe.fields.clip_norm or None,
     )
 
     def timed(num_steps: int) -> float:
@@ -122,7 +122,7 @@ def towers_run(
                 float(report.results.loss)  # Waits for the devices.
             ends.append(time.perf_counter())
 
-        trainer = towers.Trainer(step, towers.batches_from(dataset), [note])
+        trainer = towers.Trainer(step, towers.batches_from(task.dataset), [note])
         trainer.train(steps=num_steps)
         return ends[-1] - ends[0]
 

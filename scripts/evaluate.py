@@ -25,6 +25,8 @@ def run(options: argparse.Namespace) -> int:
     session = open_session(recipe, options, seed=record["seed"], precision=record["precision"])
     restore_model(session, checkpoint)
     metrics = session.evaluate()
+    if session.examiner is not None:
+        metrics.update(session.examiner.examine(print))
     print(describe(checkpoint, metrics))
     if options.json:
         metrics["examples"] = round(metrics["examples"])

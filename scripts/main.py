@@ -100,7 +100,8 @@ def add_evaluate(commands: argparse._SubParsersAction) -> None:
     """Adds `towers evaluate`."""
     parser = commands.add_parser("evaluate", help="evaluate a run on its test data")
     parser.add_argument("run_dir", metavar="RUN_DIR")
-    parser.add_argument("--data", metavar="DIR", help="default: where the run was trained from")
+    parser.add_argument("--data", metavar="PATH", nargs="+",
+                        help="default: where the run was trained from")  # fmt: skip
     parser.add_argument("--checkpoint", choices=("best", "latest"), default="best")
     parser.add_argument("--batch-size", type=positive_int, metavar="B")
     add_json_option(parser)
@@ -139,7 +140,8 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     """Adds what changes a recipe's fields or data."""
-    parser.add_argument("--data", metavar="DIR", help="folder of the data (default: datasets/...)")
+    parser.add_argument("--data", metavar="PATH", nargs="+",
+                        help="the data's folder, or files (default: datasets/...)")  # fmt: skip
     parser.add_argument("--batch-size", type=positive_int, metavar="B",
                         help="examples in one update, over all towers")  # fmt: skip
     parser.add_argument("--seed", type=seed_number, default=0, metavar="S")

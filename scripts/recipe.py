@@ -10,7 +10,7 @@ import pathlib
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 DATA_SETS = pathlib.Path("datasets")  # Where `towers download` puts what it gets.
 RECIPES_FOLDER = pathlib.Path(__file__).parent / "recipes"
@@ -52,15 +52,21 @@ class Fields:
 
 
 class Data(NamedTuple):
-    """The batches of a recipe.
+    """The data of a recipe.
 
     Attributes:
         train: `train(epoch, first_step)` with `steps_per_epoch` and `num_examples`.
         test: the same for the test data; its epoch 0 has every test example once.
+        text: of a recipe with text, what turns it into ids and back.
+        corpus: of a recipe with a corpus of the user's, what the batches were made from.
+        key: a digest that changes with the content of the data; None where it never changes.
     """
 
     train: Any
     test: Any
+    text: Any = None
+    corpus: Any = None
+    key: str | None = None
 
 
 class Recipe(NamedTuple):
@@ -70,11 +76,19 @@ class Recipe(NamedTuple):
         name: the module's name.
         fields: the `Fields` of this run.
         data_set: the name under which its data is downloaded, None if it carries its data.
-        make_data: `make_data(fields, folder, seed) -> Data`.
-        make_model: `make_model(fields) -> keras.Model`.
+        make_data: `make_data(fields, folder, seed) -> Data`; a list of paths instead of a folder
+            if the recipe takes files.
+        make_model: `make_model(fields, data) -> keras.Model`; of the data only `text` is used.
         make_tower_fn: `make_tower_fn(fields, model, training) -> tower_fn`.
+        takes_files: whether `--data` takes files and folders of the user's.
         best_metric: the metric that says which checkpoint is the best.
         maximize: whether more of it is better.
+        derive_metrics: `derive_metrics(metrics, data) -> dict` of further metrics, such as the
+            perplexity, from the means over the test data.
+        to_keras: `to_keras(*batch)` of a batch as `fit` takes it, `(inputs, labels, weights)`.
+        make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry.
+        make_examiner: `make_examiner(fields, model, data) -> Examiner`, who looks at what the
+            model says.
     """
 
     name: str
@@ -83,8 +97,23 @@ class Recipe(NamedTuple):
     make_data: Callable
     make_model: Callable
     make_tower_fn: Callable
+    takes_files: bool = False
     best_metric: str = "accuracy"
     maximize: bool = True
+    derive_metrics: Callable | None = None
+    to_keras: Callable | None = None
+    make_carried: Callable | None = None
+    make_examiner: Callable | None = None
+
+
+class Examiner(Protocol):
+    """Looks at what a model says, where a loss alone does not tell."""
+
+    def show(self, write: Callable[[str], None]) -> None:
+        """Writes a few examples, and warns of what looks wrong."""
+
+    def examine(self, write: Callable[[str], None]) -> dict[str, float]:
+        """Returns further metrics over the whole test data, and writes some examples."""
 
 
 def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recipe:
@@ -125,6 +154,13 @@ def make_recipe(name: str, module: ModuleType, fields: Any) -> Recipe:
         module.make_data,
         module.make_model,
         module.make_tower_fn,
+        takes_files=getattr(module, "TAKES_FILES", False),
+        best_metric=getattr(module, "BEST_METRIC", "accuracy"),
+        maximize=getattr(module, "MAXIMIZE", True),
+        derive_metrics=getattr(module, "derive_metrics", None),
+        to_keras=getattr(module, "to_keras", None),
+        make_carried=getattr(module, "make_carried", None),
+        make_examiner=getattr(module, "make_examiner", None),
     )
 
 

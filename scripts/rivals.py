@@ -4,38 +4,53 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 import towers
-from scripts.recipe import Recipe, nearest
+from scripts.recipe import Data, Recipe, nearest
 from towers.inputs import any_number_of_rows
 
 # Runs so many steps and returns the seconds of all but the first, which may wait for its input.
 TimedRun = Callable[[int], float]
-MakeOptimizer = Callable[[], keras.optimizers.Optimizer]
 
 
-def make_rival(
-    name: str,
-    recipe: Recipe,
-    dataset: tf.data.Dataset,
-    devices: Sequence[str],
-    make_optimizer: MakeOptimizer,
-) -> TimedRun:
+class Task(NamedTuple):
+    """What every way trains.
+
+    Attributes:
+        recipe: the recipe.
+        data: its data, for the model's sizes.
+        dataset: global batches, endless.
+        make_optimizer: makes the optimizer that the towers use.
+    """
+
+    recipe: Recipe
+    data: Data
+    dataset: tf.data.Dataset
+    make_optimizer: Callable[[], keras.optimizers.Optimizer]
+
+    def make_model(self) -> keras.Model:
+        """Returns a model with its own variables."""
+        return self.recipe.make_model(self.recipe.fields, self.data)
+
+    def make_tower_fn(self, model: keras.Model) -> Callable:
+        """Returns the tower function for training."""
+        return self.recipe.make_tower_fn(self.recipe.fields, model, True)
+
+
+def make_rival(name: str, task: Task, devices: Sequence[str]) -> TimedRun:
     """Returns one of the other ways, ready to be timed.
 
     Args:
         name: a key of `RIVALS`.
-        recipe: the recipe.
-        dataset: global batches, endless.
+        task: what is trained.
         devices: a device for each replica; the rivals without replicas use the default device.
-        make_optimizer: makes the optimizer that the towers use.
     """
     check_rival(name)
-    return RIVALS[name](recipe, dataset, devices, make_optimizer)
+    return RIVALS[name](task, devices)
 
 
 def check_rival(name: str) -> None:
@@ -44,17 +59,15 @@ def check_rival(name: str) -> None:
         raise ValueError(f"There is no rival {name!r}.{nearest(name, RIVALS)}")
 
 
-def plain(
-    recipe: Recipe, dataset: tf.data.Dataset, devices: Sequence[str], make_optimizer: MakeOptimizer
-) -> TimedRun:
+def plain(task: Task, devices: Sequence[str]) -> TimedRun:
     """A hand-written tf.function: tape, mean loss, apply; the optimizer of the towers."""
     with towers.shared_variables(towers.parameter_device("auto", devices[:1])):
-        model = recipe.make_model(recipe.fields)
-        optimizer = make_optimizer()
+        model = task.make_model()
+        optimizer = task.make_optimizer()
         optimizer.build(model.trainable_variables)
-    tower_fn = recipe.make_tower_fn(recipe.fields, model, True)
+    tower_fn = task.make_tower_fn(model)
 
-    any_batch_size = tf.nest.map_structure(any_number_of_rows, dataset.element_spec)
+    any_batch_size = tf.nest.map_structure(any_number_of_rows, task.dataset.element_spec)
 
     @tf.function(input_signature=[any_batch_size], autograph=False)
     def step(batch: Any) -> tf.Tensor:
@@ -62,29 +75,28 @@ def plain(
             loss_sum, weight, _ = tower_fn(batch)
             loss = loss_sum / weight
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
-        optimizer.apply(clip(gradients, recipe), model.trainable_variables)
+        optimizer.apply(clip(gradients, task.recipe), model.trainable_variables)
         return loss
 
-    return timed_loop(step, dataset)
+    return timed_loop(step, task.dataset)
 
 
-def mirrored(
-    recipe: Recipe, dataset: tf.data.Dataset, devices: Sequence[str], make_optimizer: MakeOptimizer
-) -> TimedRun:
+def mirrored(task: Task, devices: Sequence[str]) -> TimedRun:
     """A hand-written step under `tf.distribute.MirroredStrategy`; Keras's own optimizer."""
     strategy = tf.distribute.MirroredStrategy(list(devices))
     with strategy.scope():
-        model = recipe.make_model(recipe.fields)
-        optimizer = stock_optimizer(make_optimizer())
+        model = task.make_model()
+        optimizer = stock_optimizer(task.make_optimizer())
         optimizer.build(model.trainable_variables)
-    tower_fn = recipe.make_tower_fn(recipe.fields, model, True)
-    batch_size = recipe.fields.batch_size
+    tower_fn = task.make_tower_fn(model)
 
     def replica_step(batch: Any) -> tf.Tensor:
+        replicas: Any = tf.distribute.get_replica_context()
         with tf.GradientTape() as tape:
-            loss = tower_fn(batch)[0] / batch_size
+            loss_sum, weight, _ = tower_fn(batch)
+            loss = loss_sum / replicas.all_reduce(tf.distribute.ReduceOp.SUM, weight)
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
-        optimizer.apply(clip(gradients, recipe), model.trainable_variables)
+        optimizer.apply(clip(gradients, task.recipe), model.trainable_variables)
         return loss
 
     @tf.function(autograph=False)
@@ -92,35 +104,36 @@ def mirrored(
         losses = strategy.run(replica_step, args=(batch,))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
-    return timed_loop(step, strategy.experimental_distribute_dataset(dataset))
+    return timed_loop(step, strategy.experimental_distribute_dataset(task.dataset))
 
 
-def fit(
-    recipe: Recipe, dataset: tf.data.Dataset, devices: Sequence[str], make_optimizer: MakeOptimizer
-) -> TimedRun:
+def fit(task: Task, devices: Sequence[str]) -> TimedRun:
     """Keras's `model.fit` on the default device, with Keras's own optimizer and defaults."""
-    return timed_fit(compiled_model(recipe, make_optimizer), dataset)
+    return timed_fit(compiled_model(task), keras_batches(task))
 
 
-def mirrored_fit(
-    recipe: Recipe, dataset: tf.data.Dataset, devices: Sequence[str], make_optimizer: MakeOptimizer
-) -> TimedRun:
+def mirrored_fit(task: Task, devices: Sequence[str]) -> TimedRun:
     """Keras's `model.fit` under `tf.distribute.MirroredStrategy`."""
     with tf.distribute.MirroredStrategy(list(devices)).scope():
-        model = compiled_model(recipe, make_optimizer)
-    return timed_fit(model, dataset)
+        model = compiled_model(task)
+    return timed_fit(model, keras_batches(task))
 
 
 RIVALS = {"plain": plain, "fit": fit, "mirrored": mirrored, "mirrored_fit": mirrored_fit}
 
 
-def compiled_model(recipe: Recipe, make_optimizer: MakeOptimizer) -> keras.Model:
+def keras_batches(task: Task) -> tf.data.Dataset:
+    """Returns the batches as `fit` takes them."""
+    to_keras = task.recipe.to_keras
+    return task.dataset if to_keras is None else task.dataset.map(to_keras)
+
+
+def compiled_model(task: Task) -> keras.Model:
     """Returns the recipe's model, ready for `fit`."""
-    model = recipe.make_model(recipe.fields)
+    model = task.make_model()
+    norm = task.recipe.fields.clip_norm or None
     model.compile(
-        optimizer=stock_optimizer(
-            make_optimizer(), global_clipnorm=recipe.fields.clip_norm or None
-        ),
+        optimizer=stock_optimizer(task.make_optimizer(), global_clipnorm=norm),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

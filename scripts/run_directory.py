@@ -26,6 +26,7 @@ class RunDirectory:
         self.path = pathlib.Path(path)
         self.checkpoints = self.path / "checkpoints"
         self.summaries = self.path / "summaries"
+        self.text = self.path / "text"
         self._record = self.path / "run.json"
 
     def check(self, record: dict[str, Any]) -> None:
@@ -96,6 +97,8 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) 
             differences += different_fields(before[key], now[key])
         elif before[key] != now[key]:
             differences.append(f"{key}: {before[key]} before, {now[key]} now")
+    if "data_key" in now and before.get("data_key") != now["data_key"]:
+        differences.append("the content of the data, or how it is prepared")
     if differences:
         raise ValueError(
             f"{path} holds another run, which cannot go on with these settings: "

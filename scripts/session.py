@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 import towers
-from scripts.recipe import DATA_SETS, Data, Recipe
+from scripts.recipe import DATA_SETS, Data, Examiner, Recipe
 from towers.optimizers import build_optimizer
 from towers.precision import LossScale, set_precision
 from towers.schedules import build_schedule, scale_learning_rate
@@ -27,6 +27,7 @@ class Session(NamedTuple):
         model: its Keras model, the variables on the parameter device.
         devices: the towers' devices, and a line about them.
         evaluate: `evaluate() -> dict` of means over the test data.
+        examiner: who looks at what the model says, or None.
     """
 
     recipe: Recipe
@@ -34,6 +35,7 @@ class Session(NamedTuple):
     model: keras.Model
     devices: towers.Devices
     evaluate: Callable[[], dict[str, float]]
+    examiner: Examiner | None
 
 
 def open_session(
@@ -43,11 +45,14 @@ def open_session(
     devices = choose_devices(options)
     set_precision(precision)
     keras.utils.set_random_seed(seed)
-    data = recipe.make_data(recipe.fields, data_folder(recipe, options.data), seed)
+    data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), seed)
     with towers.shared_variables(towers.parameter_device(options.parameters, devices.towers)):
-        model = recipe.make_model(recipe.fields)
+        model = recipe.make_model(recipe.fields, data)
     evaluate = make_evaluate(recipe, model, data, devices.towers, options.parameters)
-    return Session(recipe, data, model, devices, evaluate)
+    examiner = None
+    if recipe.make_examiner is not None:
+        examiner = recipe.make_examiner(recipe.fields, model, data)
+    return Session(recipe, data, model, devices, evaluate, examiner)
 
 
 def choose_devices(options: argparse.Namespace) -> towers.Devices:
@@ -62,11 +67,21 @@ def choose_devices(options: argparse.Namespace) -> towers.Devices:
     )
 
 
-def data_folder(recipe: Recipe, folder: str | None) -> pathlib.Path | None:
-    """Returns the folder of a recipe's data: the given one, or its default if it has one."""
-    if folder is not None:
-        return pathlib.Path(folder)
-    return DATA_SETS / recipe.data_set if recipe.data_set else None
+def data_paths(recipe: Recipe, given: Sequence[str] | None) -> Any:
+    """Returns where a recipe's data is: what is given, or its default if it has one.
+
+    A recipe that takes files gets a list of paths, the others get one folder.
+    """
+    if recipe.takes_files:
+        return None if given is None else [pathlib.Path(path) for path in given]
+    if given is None:
+        return DATA_SETS / recipe.data_set if recipe.data_set else None
+    if len(given) > 1:
+        raise ValueError(
+            f"The data of {recipe.name} is in one folder. Received {len(given)} with --data: "
+            f"{', '.join(given)}."
+        )
+    return pathlib.Path(given[0])
 
 
 def make_evaluate(
@@ -82,7 +97,10 @@ def make_evaluate(
             built.append(
                 towers.build_evaluation_step(tower_fn, model, devices, specs, parameters=parameters)
             )
-        return towers.evaluate(built[0], data.test(0, 0), devices)
+        metrics = towers.evaluate(built[0], data.test(0, 0), devices)
+        if recipe.derive_metrics is not None:
+            metrics.update(recipe.derive_metrics(metrics, data))
+        return metrics
 
     return evaluate
 

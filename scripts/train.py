@@ -33,8 +33,12 @@ def run(options: argparse.Namespace) -> int:
     if options.deterministic:
         enable_determinism()
     session = open_session(recipe, options, seed=options.seed, precision=options.precision)
+    record["data_key"] = session.data.key
+    directory.check(record)
     with Training(session, directory, options) as training:
         directory.begin({**record, "devices": list(session.devices.towers)})
+        if session.data.text is not None:
+            session.data.text.save(directory.text)
         reason = training.train()
     return SIGNAL_CODES.get(reason, 0)
 
@@ -153,6 +157,8 @@ class Training:
         self._bar.write(f"test  | step {position.step} | {values} | {examples:.0f} examples{mark}")
         if better:
             self._checkpoints.save_best(position.step, self._groups(), self._state(position))
+        if self._session.examiner is not None:
+            self._session.examiner.show(self._bar.write)
 
     def _save_after(self, report: StepReport) -> None:
         if bool(report.results.finite):

@@ -51,7 +51,7 @@ def make_data(fields: Fields, folder: Path, seed: int) -> recipe.Data:
     )
 
 
-def make_model(fields: Fields) -> keras.Model:
+def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
     """Returns the network."""
     return cnn.cifar_cnn(
         INPUT_SHAPE,

@@ -54,7 +54,7 @@ def make_data(fields: Fields, folder: Path, seed: int) -> recipe.Data:
     )
 
 
-def make_model(fields: Fields) -> keras.Model:
+def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
     """Returns the network."""
     return resnet.cifar_resnet(
         INPUT_SHAPE, NUM_CLASSES, depth=fields.depth, weight_decay=fields.weight_decay

@@ -48,7 +48,7 @@ def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -
     )
 
 
-def make_model(fields: Fields) -> keras.Model:
+def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
     """Returns the network."""
     rate = fields.dropout_rate
     networks = {

@@ -51,7 +51,7 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> recipe.Data:
     )
 
 
-def make_model(fields: Fields) -> keras.Model:
+def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
     """Returns the network."""
     return cnn.lenet(
         INPUT_SHAPE, NUM_CLASSES, filters=fields.filters, hidden_size=fields.hidden_size
