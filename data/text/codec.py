@@ -1,0 +1,117 @@
+"""The codec: text to ids and back, saved as a folder that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from .files import read_text, write_whole
+from .settings import TextSettings
+from .tokenizers import make_tokenizer
+from .vocabulary import END, SEPARATOR, Vocabulary
+
+_SETTINGS_FILE = "text.json"
+_VOCABULARY_FILE = "vocabulary.txt"
+# The files that settings may name, and what they are called in the codec's folder.
+_COPIES = {
+    "dictionary": "dictionary.txt",
+    "user_dictionary": "user_dictionary.txt",
+    "subword_model": "subwords.model",
+}
+_CACHE_SIZE = 1 << 18  # Tokens whose ids are remembered, some 50 MB.
+
+
+class TextCodec:
+    """Text to ids and back.
+
+    Args:
+        settings: how text is normalised and cut.
+        vocabulary: the ids.
+
+    Raises:
+        ValueError: a file that the settings name is missing or wrong.
+    """
+
+    def __init__(self, settings: TextSettings, vocabulary: Vocabulary) -> None:
+        self.settings = settings
+        self.vocabulary = vocabulary
+        self._tokenizer = make_tokenizer(settings)
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, without START and END; none if it has nothing to read."""
+        ids: list[int] = []
+        for token in self._tokenizer.tokenize(self.settings.normalise(text)):
+            ids.extend(self._known.get(token) or self._look_up(token))
+        return ids
+
+    def _look_up(self, token: str) -> tuple[int, ...]:
+        if len(self._known) >= _CACHE_SIZE:
+            self._known.clear()
+        self._known[token] = self.vocabulary.ids(token)
+        return self._known[token]
+
+    def encode_question(self, turns: Sequence[str]) -> list[int]:
+        """Returns the ids of the turns with SEPARATOR between them; empty turns are left out."""
+        ids: list[int] = []
+        for turn in filter(None, map(self.encode, turns)):
+            ids.extend([SEPARATOR, *turn] if ids else turn)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text up to END, if there is one; nothing special is shown.
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+        """
+        ids = [int(unit_id) for unit_id in ids]
+        shown = ids[: ids.index(END)] if END in ids else ids
+        return self._tokenizer.join(self.vocabulary.tokens(shown))
+
+    def characters(self, text: str) -> int:
+        """Returns how many characters the normalised text has, blanks not counted."""
+        return len(self.settings.normalise(text).replace(" ", ""))
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the settings, the vocabulary and copies of the files that the settings name."""
+        folder = Path(folder)
+        copied = _copy_files(self.settings, folder)
+        self.vocabulary.save(folder / _VOCABULARY_FILE)
+        content = json.dumps(copied.as_dict(), ensure_ascii=False, indent=2) + "\n"
+        write_whole(folder / _SETTINGS_FILE, content.encode("utf-8"))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> TextCodec:
+        """Returns the codec that `save` wrote.
+
+        Raises:
+            FileNotFoundError: a file is not there.
+            ValueError: a file is damaged; the message names it.
+        """
+        folder = Path(folder)
+        settings = _read_settings(folder)
+        return cls(settings, Vocabulary.load(folder / _VOCABULARY_FILE))
+
+
+def _copy_files(settings: TextSettings, folder: Path) -> TextSettings:
+    """Copies what the settings name; returns them with the names in the folder."""
+    named = {name: path for name, path in settings.as_dict().items() if name in _COPIES and path}
+    contents = {name: Path(path).read_bytes() for name, path in named.items()}
+    for name, content in contents.items():
+        write_whole(folder / _COPIES[name], content)
+    return TextSettings(**settings.as_dict() | {name: _COPIES[name] for name in named})
+
+
+def _read_settings(folder: Path) -> TextSettings:
+    path = folder / _SETTINGS_FILE
+    try:
+        settings = TextSettings(**json.loads(read_text(path)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: expected the settings of a text codec, found: {error}"
+        ) from error
+    named = [name for name in _COPIES if getattr(settings, name)]
+    return TextSettings(
+        **settings.as_dict() | {name: str(folder / _COPIES[name]) for name in named}
+    )

@@ -1,0 +1,58 @@
+"""Joining: tokens back to text, with blanks where a person writes them.
+
+Letters keep their case: a text that was made lower case stays so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .normalisation import NARROW_LETTER, WIDE
+
+
+def join_chinese(tokens: Sequence[str]) -> str:
+    """Returns the tokens as Chinese is written: a blank only between two words of letters."""
+    return _NARROW_PAIR.sub(" ", "\0".join(tokens)).replace("\0", "")
+
+
+# The NUL marks where tokens meet; a normalised text has none.
+_NARROW_PAIR = re.compile(f"(?<={NARROW_LETTER})\0(?={NARROW_LETTER})")
+
+
+def join_english(tokens: Sequence[str]) -> str:
+    """Returns the tokens as English is written.
+
+    No blank stands before a comma, a full stop and their like, inside brackets, before `'s` and
+    `n't`, round a slash or between Chinese characters. Quotes open and close in turn; a last
+    single one without a partner closes, since it is more often `the dogs' tails`.
+    """
+    opening = _opening_quotes(tokens)
+    parts: list[str] = []
+    for index, token in enumerate(tokens):
+        if index and not _touch(tokens[index - 1], token, opening, index):
+            parts.append(" ")
+        parts.append(token)
+    return "".join(parts)
+
+
+def _opening_quotes(tokens: Sequence[str]) -> set[int]:
+    """Returns where the quotes that open something are."""
+    double = [index for index, token in enumerate(tokens) if token == '"']
+    single = [index for index, token in enumerate(tokens) if token == "'"]
+    return {*double[::2], *single[: len(single) // 2 * 2 : 2]}
+
+
+def _touch(left: str, right: str, opening: set[int], index: int) -> bool:
+    if right in _QUOTES and index not in opening:
+        return True
+    if index - 1 in opening or left in _OPENERS or right in _CLOSERS:
+        return True
+    return bool(_WORD_END.fullmatch(right) or _WIDE_PAIR.fullmatch(left[-1:] + right[:1]))
+
+
+_QUOTES = ("'", '"')
+_OPENERS = frozenset("([{$€£/")
+_CLOSERS = frozenset([*".,!?;:)]}%/", "..."])
+_WORD_END = re.compile(r"'(?:s|m|d|t|re|ve|ll)|n't", re.IGNORECASE)
+_WIDE_PAIR = re.compile(f"[{WIDE}]{{2}}")

@@ -1,0 +1,94 @@
+"""Subwords: pieces of words learned from a corpus, by the SentencePiece library.
+
+It is an extra: `pip install "towers[subwords]"`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .files import write_whole
+
+_BLANK = "\u2581"  # How SentencePiece writes the blank before a word.
+
+
+def train_subwords(texts: Iterable[str], size: int, path: str | Path) -> None:
+    """Writes a model of at most `size` pieces, learned from normalised texts.
+
+    The pieces are those of a unigram language model (Kudo 2018, "Subword regularization",
+    section 3.2); the same texts give the same file.
+
+    Raises:
+        ValueError: there is no text, or the size does not hold the characters of the texts.
+        ImportError: the library is not installed.
+    """
+    sentencepiece = _import_sentencepiece()
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(text.replace(_BLANK, "_") for text in texts),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            hard_vocab_limit=False,
+            normalization_rule_name="identity",
+            bos_id=-1,
+            eos_id=-1,
+            num_threads=1,  # More would add the counts in another order each time.
+            minloglevel=3,
+        )
+    except (RuntimeError, OSError) as error:
+        raise ValueError(
+            f"size must hold every common character of the texts, and there must be text. "
+            f"Received size={size}; SentencePiece says: {error}"
+        ) from error
+    write_whole(path, model.getvalue())
+
+
+class SubwordTokenizer:
+    """Pieces of words; one that begins a word begins with the sign `\u2581`.
+
+    Args:
+        model: path of the file that `train_subwords` wrote.
+
+    Raises:
+        ValueError: there is none, or it is not one.
+        ImportError: the library is not installed.
+    """
+
+    def __init__(self, model: str | None) -> None:
+        if model is None:
+            raise ValueError(
+                "The tokenizer subwords needs a subword_model. Received None; write one with "
+                "train_subwords."
+            )
+        self._processor = _load(Path(model))
+
+    def tokenize(self, text: str) -> list[str]:
+        return self._processor.encode(text.replace(_BLANK, "_"), out_type=str)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        return "".join(tokens).replace(_BLANK, " ").strip()
+
+
+def _load(path: Path) -> Any:
+    try:
+        return _import_sentencepiece().SentencePieceProcessor(model_proto=path.read_bytes())
+    except (OSError, RuntimeError) as error:
+        raise ValueError(
+            f"{path}: expected a SentencePiece model as train_subwords writes it, found: {error}."
+        ) from error
+
+
+def _import_sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise ImportError(
+            "The tokenizer subwords needs the library sentencepiece, which is not installed. "
+            'Install it with: pip install "towers[subwords]"'
+        ) from error
+    return sentencepiece

@@ -1,0 +1,159 @@
+"""Tokenizers: normalised text to tokens, and tokens to text as a person writes it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from .joining import join_chinese, join_english
+from .normalisation import AFTER_APOSTROPHE, WIDE
+from .settings import TextSettings
+from .subwords import SubwordTokenizer
+
+
+class Tokenizer(Protocol):
+    """What cuts a normalised text (`TextSettings.normalise`) into tokens and joins them again."""
+
+    def tokenize(self, text: str) -> list[str]:
+        """Returns the tokens of a normalised text; none is empty."""
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Returns the text that the tokens stand for."""
+
+
+def make_tokenizer(settings: TextSettings) -> Tokenizer:
+    """Returns the tokenizer that the settings name.
+
+    Raises:
+        ValueError: a dictionary or model is missing or is not one; the message names it.
+        ImportError: the subwords' library is not installed; the message says how to get it.
+    """
+    name = settings.chosen_tokenizer
+    if name == "jieba":
+        return JiebaTokenizer(settings)
+    if name == "words":
+        return WordTokenizer(settings.language)
+    if name == "subwords":
+        return SubwordTokenizer(settings.subword_model)
+    return CharacterTokenizer() if name == "characters" else SpaceTokenizer(settings.language)
+
+
+class CharacterTokenizer:
+    """Every character is a token, blanks too."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return list(text)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        return "".join(tokens)
+
+
+class SpaceTokenizer:
+    """Tokens are what the text parts by blanks."""
+
+    def __init__(self, language: str) -> None:
+        self.join = _join_of(language)
+
+    def tokenize(self, text: str) -> list[str]:
+        return text.split()
+
+
+class WordTokenizer:
+    """Words with their apostrophes and hyphens, numbers, addresses, and each sign by itself.
+
+    A Chinese character is a token of its own.
+    """
+
+    def __init__(self, language: str) -> None:
+        self.join = _join_of(language)
+
+    def tokenize(self, text: str) -> list[str]:
+        return _WORDS.findall(text)
+
+
+class JiebaTokenizer:
+    """Chinese words by jieba; everything else is cut as `WordTokenizer` cuts it.
+
+    jieba alone breaks `don't` and `café`, so it is only given runs of Chinese with the plain
+    letters and digits that touch them (`T恤`, `卡拉OK`).
+    """
+
+    def __init__(self, settings: TextSettings) -> None:
+        self.join = _join_of(settings.language)
+        self._jieba = _load_jieba(settings.dictionary, settings.user_dictionary)
+
+    def tokenize(self, text: str) -> list[str]:
+        tokens: list[str] = []
+        for match in _CHINESE_OR_WORDS.finditer(text):
+            tokens.extend(self._jieba.cut(match[0]) if match["chinese"] else [match[0]])
+        return tokens
+
+
+def _join_of(language: str) -> Callable[[Sequence[str]], str]:
+    return join_chinese if language == "zh" else join_english
+
+
+_WORD = rf"""
+    (?:https?://|www\.)[^\s"'()\[\]{{}}{WIDE}]+      # An address.
+    | [0-9]+(?:[.,:/][0-9]+)+                        # 1,000, 3.5 or 7:30.
+    | (?:[A-Za-z]\.){{2,}}                           # U.S.
+    | [^\W{WIDE}]+(?:['&-][^\W{WIDE}]+)*             # don't, well-known, C4.
+    | '(?:{AFTER_APOSTROPHE})\b                      # The 's of a word that ends in no letter.
+    | \.\.\.
+    | \S
+"""
+_CHINESE = r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
+_CHINESE_RUN = rf"(?P<chinese>[A-Za-z0-9]*{_CHINESE}(?:{_CHINESE}|[A-Za-z0-9])*)"
+_WORDS = re.compile(_WORD, re.VERBOSE | re.IGNORECASE)
+_CHINESE_OR_WORDS = re.compile(f"{_CHINESE_RUN} | {_WORD}", re.VERBOSE | re.IGNORECASE)
+
+
+def _load_jieba(dictionary: str | None, user_dictionary: str | None) -> Any:
+    jieba = _import_jieba()
+    tokenizer = jieba.Tokenizer()
+    path = Path(dictionary) if dictionary else Path(jieba.__file__).with_name("dict.txt")
+    # jieba's own start would keep a cache that any user of the machine can write and that it
+    # loads by marshal; reading the dictionary takes no longer (0.4 s, the cache 0.5 s).
+    tokenizer.FREQ, tokenizer.total = _read_dictionary(tokenizer, path)
+    tokenizer.initialized = True
+    if user_dictionary:
+        _add_words(tokenizer, Path(user_dictionary))
+    return tokenizer
+
+
+def _import_jieba() -> Any:
+    with warnings.catch_warnings():
+        # It imports pkg_resources, which setuptools deprecates, and holds invalid escapes.
+        warnings.simplefilter("ignore")
+        import jieba
+    return jieba
+
+
+def _read_dictionary(tokenizer: Any, path: Path) -> tuple[dict[str, int], int]:
+    try:
+        with path.open("rb") as file:
+            frequencies, total = tokenizer.gen_pfdict(file)
+    except (OSError, ValueError) as error:
+        raise _wrong_dictionary("dictionary", path, error) from error
+    if not total or min(frequencies.values()) < 0:
+        raise _wrong_dictionary("dictionary", path, "no words, or negative counts")
+    return frequencies, total
+
+
+def _add_words(tokenizer: Any, path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            tokenizer.load_userdict(file)
+    except (OSError, ValueError) as error:
+        raise _wrong_dictionary("user_dictionary", path, error) from error
+
+
+def _wrong_dictionary(name: str, path: Path, found: object) -> ValueError:
+    return ValueError(
+        f"{path}: expected {name} to be a UTF-8 file of jieba's form, `word count tag` on each "
+        f"line ({'the count and' if name == 'user_dictionary' else ''} the tag may be left out), "
+        f"found: {found}."
+    )

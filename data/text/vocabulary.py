@@ -1,0 +1,199 @@
+"""The vocabulary: tokens to ids and back, rare tokens by their characters."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .files import read_text, write_whole
+from .normalisation import is_wide
+
+PAD, START, END, UNKNOWN, SEPARATOR = range(5)
+SPECIALS = ("<pad>", "<start>", "<end>", "<unknown>", "<separator>")
+CHARACTER_SHARE = 0.5  # Of a vocabulary that is too small for all its characters.
+
+
+class Unit(NamedTuple):
+    """What an id stands for: a token, or a character that continues the token before it."""
+
+    text: str
+    continues: bool = False
+
+
+def build_vocabulary(counts: Mapping[str, int], size: int) -> Vocabulary:
+    """Returns the vocabulary of at most `size` ids for tokens that were counted.
+
+    It holds the characters of all tokens, the most frequent first and at most `CHARACTER_SHARE`
+    of it, and then the most frequent tokens. Its order is by how often each would be used on the
+    counted text (most first), then by the text.
+
+    Raises:
+        ValueError: the size leaves no place for a token.
+    """
+    places = size - len(SPECIALS)
+    if places < 1:
+        raise ValueError(
+            f"size must be at least {len(SPECIALS) + 1}, of which {len(SPECIALS)} are special. "
+            f"Received {size}."
+        )
+    chosen = _frequent_characters(counts, int(places * CHARACTER_SHARE))
+    for token in _by_count(counts):
+        if len(chosen) == places:
+            break
+        chosen.add(Unit(token))
+    uses = _count_uses(Vocabulary(sorted(chosen)), counts)
+    return Vocabulary(sorted(chosen, key=lambda unit: (-uses[unit], unit)))
+
+
+def _frequent_characters(counts: Mapping[str, int], places: int) -> set[Unit]:
+    characters: Counter[str] = Counter()
+    for token, count in counts.items():
+        for character in token:
+            characters[character] += count
+    chosen: set[Unit] = set()
+    for character in _by_count(characters):
+        forms = _forms(character)
+        if len(chosen) + len(forms) > places:
+            break
+        chosen.update(forms)
+    return chosen
+
+
+def _forms(character: str) -> tuple[Unit, ...]:
+    start = Unit(character)
+    return (start,) if is_wide(character) else (start, Unit(character, continues=True))
+
+
+def _by_count(counts: Mapping[str, int]) -> list[str]:
+    return sorted(counts, key=lambda text: (-counts[text], text))
+
+
+def _count_uses(vocabulary: Vocabulary, counts: Mapping[str, int]) -> Counter[Unit]:
+    uses: Counter[Unit] = Counter()
+    for token, count in counts.items():
+        for unit_id in vocabulary.ids(token):
+            if unit_id != UNKNOWN:
+                uses[vocabulary.unit(unit_id)] += count
+    return uses
+
+
+class Vocabulary:
+    """Units in the order of their ids, which follow those of `SPECIALS`.
+
+    A token that is no unit is spelled by characters. A narrow one (`b` in `ab`) is written as a
+    continuation, so that the word can be put together again; Chinese needs no such mark.
+
+    Args:
+        units: tokens and continuations, none twice.
+    """
+
+    def __init__(self, units: Iterable[Unit]) -> None:
+        self._units = tuple(units)
+        self._ids = {unit: index for index, unit in enumerate(self._units, len(SPECIALS))}
+        if len(self._ids) < len(self._units):
+            twice = next(unit for unit, count in Counter(self._units).items() if count > 1)
+            raise ValueError(f"units must differ from each other. Received {twice} twice.")
+
+    def __len__(self) -> int:
+        return len(SPECIALS) + len(self._units)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self._units == other._units
+
+    def __hash__(self) -> int:
+        return hash(self._units)
+
+    def unit(self, unit_id: int) -> Unit:
+        """Returns what an id that is not special stands for."""
+        return self._units[unit_id - len(SPECIALS)]
+
+    def ids(self, token: str) -> tuple[int, ...]:
+        """Returns the id of a token, or those of the characters that spell it.
+
+        Only a character that the vocabulary lacks becomes UNKNOWN.
+        """
+        whole = self._ids.get(Unit(token))
+        if whole is not None:
+            return (whole,)
+        return tuple(
+            self._character_id(character, first=not index) for index, character in enumerate(token)
+        )
+
+    def _character_id(self, character: str, *, first: bool) -> int:
+        start = self._ids.get(Unit(character), UNKNOWN)
+        if first or is_wide(character):
+            return start
+        return self._ids.get(Unit(character, continues=True), start)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Returns the tokens, continuations joined to what they continue, specials left out.
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+        """
+        tokens: list[str] = []
+        open_token = False
+        for unit_id in map(int, ids):
+            if not 0 <= unit_id < len(self):
+                raise ValueError(f"ids must be in 0..{len(self) - 1}. Received {unit_id}.")
+            if unit_id < len(SPECIALS):
+                open_token = False
+            elif open_token and self.unit(unit_id).continues:
+                tokens[-1] += self.unit(unit_id).text
+            else:
+                tokens.append(self.unit(unit_id).text)
+                open_token = True
+        return tokens
+
+    def save(self, path: str | Path) -> None:
+        """Writes the specials and units as UTF-8 text, one a line, whole or not at all."""
+        lines = [*SPECIALS, *map(_to_line, self._units)]
+        write_whole(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Vocabulary:
+        """Returns the vocabulary that `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is damaged; the message says where.
+        """
+        *lines, rest = read_text(path).split("\n")
+        if rest or tuple(lines[: len(SPECIALS)]) != SPECIALS:
+            raise ValueError(
+                f"{path}: expected lines that begin with {', '.join(SPECIALS)} and the last of "
+                f"which is ended, found {lines[: len(SPECIALS)]} and {rest!r} at the end."
+            )
+        units = [
+            _from_line(line, f"{path}, line {number}")
+            for number, line in enumerate(lines[len(SPECIALS) :], len(SPECIALS) + 1)
+        ]
+        try:
+            return cls(units)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+_CONTINUES = "##"
+_ESCAPES = {"\\": "\\\\", "\n": "\\n"}
+
+
+def _to_line(unit: Unit) -> str:
+    """Returns the unit in one line: `##` begins a continuation, `\\##` a token like one."""
+    text = "".join(_ESCAPES.get(character, character) for character in unit.text)
+    if unit.continues:
+        return _CONTINUES + text
+    return "\\" + text if text.startswith(_CONTINUES) else text
+
+
+def _from_line(line: str, place: str) -> Unit:
+    continues = line.startswith(_CONTINUES)
+    escaped = line[len(_CONTINUES) :] if continues else line
+    text = re.sub(r"\\(\\|n|(?=##))", lambda match: "\n" if match[1] == "n" else match[1], escaped)
+    unit = Unit(text, continues)
+    if not text or _to_line(unit) != line:
+        raise ValueError(f"{place}: expected a token, found {line!r}.")
+    return unit
