@@ -1,0 +1,14 @@
+"""Files of people talking: read as dialogues, and the pairs of turns to learn from."""
+
+from data.dialogues.pairing import PAIRINGS, pair_turns, unpaired_turns
+from data.dialogues.reading import KINDS, read_dialogues
+from data.dialogues.report import ReadingReport
+
+__all__ = [
+    "KINDS",
+    "PAIRINGS",
+    "ReadingReport",
+    "pair_turns",
+    "read_dialogues",
+    "unpaired_turns",
+]

@@ -1,0 +1,190 @@
+"""One file of dialogues: its decoded lines, what of them can be used, and the report on it."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import re
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from data.dialogues.report import (
+    BLANK_LINE,
+    BLANK_TURN,
+    NO_LETTER,
+    NUL,
+    TOO_LONG,
+    UNDECODED,
+    ReadingReport,
+)
+
+Dialogue = list[str]
+
+CHUNK_BYTES = 1 << 16
+MAX_LINE_CHARACTERS = 100_000
+MAX_DIALOGUE_CHARACTERS = 1_000_000
+MAX_DIALOGUE_TURNS = 10_000
+NUM_SAMPLE_LINES = 200
+GZIP_MAGIC = b"\x1f\x8b"
+# Decoding puts U+FFFD for bytes that it cannot read; JSON may spell a lone surrogate.
+DAMAGED = re.compile("[\ufffd\ud800-\udfff]")
+
+
+class Line(NamedTuple):
+    """A line without its line end; of one that is too long, `is_cut`, only the beginning."""
+
+    number: int
+    text: str
+    is_cut: bool
+
+
+class Source:
+    """A file that is read as dialogues.
+
+    Args:
+        path: the file, gzipped or not.
+        encoding: the codec of its text.
+        report: where what is skipped and repaired is counted.
+    """
+
+    def __init__(self, path: Path, *, encoding: str, report: ReadingReport):
+        self.path = path
+        self.encoding = encoding
+        self.report = report
+
+    def lines(self) -> Iterator[Line]:
+        """Yields every line, the ones that are cut too."""
+        self.report.num_files += 1
+        for line in read_lines(self.path, self.encoding):
+            self.report.num_lines += 1
+            yield line
+
+    def usable_lines(self) -> Iterator[Line]:
+        """Yields the lines that are whole and not blank; the others are counted as skipped."""
+        for line in self.lines():
+            if line.is_cut or not line.text.strip():
+                self.skip(TOO_LONG if line.is_cut else BLANK_LINE, line)
+            else:
+                yield line
+
+    def sample(self) -> list[str]:
+        """Returns the first lines that are whole and not blank; nothing is counted."""
+        with closing(read_lines(self.path, self.encoding)) as lines:
+            usable = (line.text for line in lines if not line.is_cut and line.text.strip())
+            return list(islice(usable, NUM_SAMPLE_LINES))
+
+    def turn(self, text: str, line: Line) -> str:
+        """Returns a turn's text, stripped; empty, and counted as skipped, if it is not usable.
+
+        A few bytes that did not decode, such as half of a character, are taken out.
+        """
+        flaw = TOO_LONG if line.is_cut else _flaw(text)
+        if flaw:
+            self.skip(flaw, line)
+            return ""
+        if DAMAGED.search(text):
+            self.report.repair(UNDECODED, self._place(line))
+            text = DAMAGED.sub("", text)
+        return text.strip()
+
+    def skip(self, reason: str, line: Line) -> None:
+        """Counts something on the line as skipped."""
+        self.report.skip(reason, self._place(line))
+
+    def gather(self, turns: Iterable[str | None]) -> Iterator[Dialogue]:
+        """Yields the turns between one None and the next as dialogues.
+
+        A dialogue without end is cut, after an even number of turns so that question and answer
+        stay together.
+        """
+        dialogue: Dialogue = []
+        num_characters = 0
+        for turn in turns:
+            if turn is not None:
+                dialogue.append(turn)
+                num_characters += len(turn)
+                if not _is_full(len(dialogue), num_characters):
+                    continue
+                self.report.repair("dialogues cut because of their length", str(self.path))
+            if dialogue:
+                yield dialogue
+            dialogue, num_characters = [], 0
+        if dialogue:
+            yield dialogue
+
+    def _place(self, line: Line) -> str:
+        return f"{self.path}:{line.number}"
+
+
+def read_lines(path: Path, encoding: str) -> Generator[Line, None, None]:
+    """Yields the decoded lines of a file, however long they are, in bounded memory.
+
+    Lines end at a line feed and nowhere else. A carriage return before it and byte order marks
+    are taken off.
+
+    Raises:
+        ValueError: the file cannot be read, or its gzip is damaged.
+    """
+    number, rest, is_cut = 1, "", False
+    for text in _decoded_chunks(path, encoding):
+        *ended, rest = (rest + text).split("\n")
+        for line in ended:
+            yield _line(number, line, is_cut)
+            number, is_cut = number + 1, False
+        if len(rest) > MAX_LINE_CHARACTERS:
+            rest, is_cut = rest[:MAX_LINE_CHARACTERS], True
+    if rest:
+        yield _line(number, rest, is_cut)
+
+
+def check_encoding(encoding: str) -> None:
+    """Raises ValueError unless Python knows the codec and it decodes text."""
+    try:
+        b"".decode(encoding)
+        codecs.getincrementaldecoder(encoding)("replace").decode(b"", final=True)
+    except (LookupError, UnicodeError) as error:
+        raise ValueError(
+            f"encoding must be the name of a text codec, such as utf-8, gb18030 or utf-16. "
+            f"Received {encoding!r}."
+        ) from error
+
+
+def _decoded_chunks(path: Path, encoding: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    try:
+        with path.open("rb") as raw:
+            is_gzipped = raw.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
+            file = gzip.GzipFile(fileobj=raw) if is_gzipped else raw
+            while chunk := file.read(CHUNK_BYTES):
+                yield decoder.decode(chunk)
+            yield decoder.decode(b"", final=True)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read to its end: {error}.") from error
+
+
+def _line(number: int, text: str, is_cut: bool) -> Line:
+    is_cut = is_cut or len(text) > MAX_LINE_CHARACTERS
+    return Line(number, text[:MAX_LINE_CHARACTERS].lstrip("\ufeff").removesuffix("\r"), is_cut)
+
+
+def _flaw(text: str) -> str | None:
+    """Returns why a turn cannot be used, or None."""
+    if len(text) > MAX_LINE_CHARACTERS:
+        return TOO_LONG
+    if not text.strip():
+        return BLANK_TURN
+    if "\0" in text:
+        return NUL
+    # One character that was cut can be told in the shortest turn; more than that, one in ten.
+    if len(DAMAGED.findall(text)) > max(1, len(text) // 10):
+        return UNDECODED
+    return None if any(map(str.isalnum, text)) else NO_LETTER
+
+
+def _is_full(num_turns: int, num_characters: int) -> bool:
+    is_long = num_turns >= MAX_DIALOGUE_TURNS or num_characters >= MAX_DIALOGUE_CHARACTERS
+    return is_long and num_turns % 2 == 0
