@@ -16,28 +16,36 @@ from data.dialogues.source import DAMAGED, Dialogue, Source, check_encoding
 
 
 class Format(NamedTuple):
-    """A kind of file: how its lines look, how it is read, and what its name may end in."""
+    """A kind of file: its form in words, how to tell and read it, what its name may end in."""
 
+    form: str
     looks: Callable[[str], bool]
     read: Callable[[Source], Iterator[Dialogue]]
-    suffixes: tuple[str, ...]
+    suffixes: tuple[str, ...] = ()
 
 
 # Where lines look like several kinds alike, the first is taken: the strictest come first.
 FORMATS = {
-    "cornell": Format(cornell.looks, cornell.read, ()),
-    "json_lines": Format(json_lines.looks, json_lines.read, (".jsonl", ".ndjson")),
-    "conv": Format(conv.looks, conv.read, (".conv",)),
-    "speakers": Format(speakers.looks, speakers.read, ()),
-    "tsv": Format(tsv.looks, tsv.read, (".tsv",)),
+    "cornell": Format(
+        "movie_conversations.txt beside movie_lines.txt, columns parted by +++$+++",
+        cornell.looks,
+        cornell.read,
+    ),
+    "json_lines": Format(
+        "an object with question and answer, or a list of turns, on each line",
+        json_lines.looks,
+        json_lines.read,
+        (".jsonl", ".ndjson"),
+    ),
+    "conv": Format("`E` opens a dialogue, `M text` is a turn", conv.looks, conv.read, (".conv",)),
+    "speakers": Format(
+        "a file for each dialogue, its lines `speaker|text|act`", speakers.looks, speakers.read
+    ),
+    "tsv": Format(
+        "question TAB answer, further columns are further turns", tsv.looks, tsv.read, (".tsv",)
+    ),
 }
-KINDS = {
-    "conv": "`E` opens a dialogue, `M text` is a turn",
-    "tsv": "question TAB answer, further columns are further turns",
-    "json_lines": "an object with question and answer, or a list of turns, on each line",
-    "cornell": "movie_conversations.txt beside movie_lines.txt, columns parted by +++$+++",
-    "speakers": "a file for each dialogue, its lines `speaker|text|act`",
-}
+KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
 KIND_SHARE = 0.5  # Of the first lines have to look like the kind.
 NAME_HINT = 0.25  # What a fitting name adds to that share.
 
@@ -90,7 +98,7 @@ def _as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
         raise ValueError("paths must name at least one file or folder. Received none.")
     for path in found:
         if not path.is_file() and not path.is_dir():
-            raise ValueError(f"{path}: expected a file or folder with dialogues, found none there.")
+            raise ValueError(f"{path}: expected a file or folder with dialogues, found neither.")
     return found
 
 
@@ -158,9 +166,9 @@ def _recognise(source: Source) -> str | None:
     lines = source.sample()
     suffix = Path(source.path.name.removesuffix(".gz")).suffix.lower()
     shares = {}
-    for kind, form in FORMATS.items():
-        share = sum(map(form.looks, lines)) / max(1, len(lines))
-        shares[kind] = share + NAME_HINT * (share > 0 and suffix in form.suffixes)
+    for kind, file_format in FORMATS.items():
+        share = sum(map(file_format.looks, lines)) / max(1, len(lines))
+        shares[kind] = share + NAME_HINT * (share > 0 and suffix in file_format.suffixes)
     best = max(shares, key=lambda kind: shares[kind])
     return best if shares[best] >= KIND_SHARE else None
 

@@ -66,7 +66,7 @@ class ReadingReport:
     def summary_lines(self) -> list[str]:
         """Returns the report as lines for people: the sum, then one line for each reason."""
         return [
-            f"read {self.num_dialogues:,} dialogues of {self.num_turns:,} turns "
+            f"read {count(self.num_dialogues, 'dialogue')} of {count(self.num_turns, 'turn')} "
             f"from {count(self.num_files, 'file')} of {count(self.num_lines, 'line')}",
             *self._lines_of("skipped", self.skipped),
             *self._lines_of("repaired", self.repaired),

@@ -127,7 +127,7 @@ def read_lines(path: Path, encoding: str) -> Generator[Line, None, None]:
     are taken off.
 
     Raises:
-        ValueError: the file cannot be read, or its gzip is damaged.
+        ValueError: the file cannot be read or decoded at all, or its gzip is damaged.
     """
     number, rest, is_cut = 1, "", False
     for text in _decoded_chunks(path, encoding):
@@ -144,11 +144,11 @@ def read_lines(path: Path, encoding: str) -> Generator[Line, None, None]:
 def check_encoding(encoding: str) -> None:
     """Raises ValueError unless Python knows the codec and it decodes text."""
     try:
-        b"".decode(encoding)
-        codecs.getincrementaldecoder(encoding)("replace").decode(b"", final=True)
-    except (LookupError, UnicodeError) as error:
+        b"a".decode(encoding, "replace")
+        codecs.getincrementaldecoder(encoding)(errors="replace")
+    except (LookupError, ValueError) as error:
         raise ValueError(
-            f"encoding must be the name of a text codec, such as utf-8, gb18030 or utf-16. "
+            "encoding must be the name of a text codec, such as utf-8, gb18030 or utf-16. "
             f"Received {encoding!r}."
         ) from error
 
@@ -162,7 +162,7 @@ def _decoded_chunks(path: Path, encoding: str) -> Iterator[str]:
             while chunk := file.read(CHUNK_BYTES):
                 yield decoder.decode(chunk)
             yield decoder.decode(b"", final=True)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeError) as error:
         raise ValueError(f"{path} cannot be read to its end: {error}.") from error
 
 

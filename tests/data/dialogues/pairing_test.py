@@ -1,0 +1,42 @@
+"""Every turn is paired as the pairing says, with no more context than there is."""
+
+import pytest
+
+from data.dialogues import pair_turns, unpaired_turns
+
+
+@pytest.mark.parametrize(
+    ("num_turns", "pairs"),
+    [(0, []), (1, []), (2, [(0, 1)]), (3, [(0, 1)]), (6, [(0, 1), (2, 3), (4, 5)])],
+)
+def test_alternate_turns_are_in_one_pair_at_most(num_turns, pairs):
+    assert pair_turns(num_turns) == pairs
+    assert unpaired_turns(num_turns) == num_turns - 2 * len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("num_turns", "pairs"), [(0, []), (1, []), (2, [(0, 1)]), (4, [(0, 1), (1, 2), (2, 3)])]
+)
+def test_sliding_turns_answer_the_one_before(num_turns, pairs):
+    assert pair_turns(num_turns, pairing="sliding") == pairs
+    assert unpaired_turns(num_turns, pairing="sliding") == (num_turns if not pairs else 0)
+
+
+@pytest.mark.parametrize("pairing", ["alternate", "sliding"])
+@pytest.mark.parametrize("context", [0, 1, 2, 9])
+def test_context_is_what_was_said_just_before(pairing, context):
+    without = pair_turns(7, pairing=pairing)
+    with_context = pair_turns(7, pairing=pairing, context=context)
+    assert [answer for _, answer in with_context] == [answer for _, answer in without]
+    assert [answer - first for first, answer in with_context] == [
+        1 + min(context, question) for question, _ in without
+    ]
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match=r"alternate, sliding. Received 'both'"):
+        pair_turns(4, pairing="both")
+    with pytest.raises(ValueError, match=r"0 or more turns. Received -1"):
+        pair_turns(4, context=-1)
+    with pytest.raises(ValueError, match="Received 'both'"):
+        unpaired_turns(4, pairing="both")
