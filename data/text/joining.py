@@ -48,7 +48,9 @@ def _touch(left: str, right: str, opening: set[int], index: int) -> bool:
         return True
     if index - 1 in opening or left in _OPENERS or right in _CLOSERS:
         return True
-    return bool(_WORD_END.fullmatch(right) or _WIDE_PAIR.fullmatch(left[-1:] + right[:1]))
+    if _WORD_END.fullmatch(right):
+        return "'" not in left
+    return bool(_WIDE_PAIR.fullmatch(left[-1:] + right[:1]))
 
 
 _QUOTES = ("'", '"')

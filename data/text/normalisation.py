@@ -15,7 +15,7 @@ WIDE = (
 # A letter or digit of a script that parts its words by blanks.
 NARROW_LETTER = rf"[^\W_{WIDE}]"
 # The ends of words that follow an apostrophe, and words that begin with one.
-AFTER_APOSTROPHE = "s|m|d|t|re|ve|ll|em|cause|til|bout"
+AFTER_APOSTROPHE = rf"(?:s|m|d|t|re|ve|ll|em|cause|til|bout)(?![^\W{WIDE}])"
 _WIDE_PUNCTUATION = "，？！：；（）【】《》〈〉、。…—"
 
 
@@ -40,7 +40,7 @@ def normalise(text: str, language: str, *, keep_blanks: bool = False) -> str:
     """
     text = unicodedata.normalize("NFC", text).translate(_CHARACTERS)
     # A dropped mark may have stood between the parts of a Korean syllable.
-    text = unicodedata.normalize("NFC", text)
+    text = " ".join(unicodedata.normalize("NFC", text).split())
     if language == "zh":
         text = _apply(_CHINESE_RULES, text.translate(_TO_CHINESE))
         text = text if keep_blanks else _BLANKS_IN_CHINESE.sub("", text)
@@ -101,14 +101,14 @@ def _apply(rules: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
 
 _TO_CHINESE = str.maketrans("?!;()", "？！；（）")
 _CHINESE_RULES = (
-    (re.compile(r"[.。…](?: *[.。…])+"), "…"),
-    (re.compile(r"(?:—|- *-)(?: *[-—])*"), "—"),
+    (re.compile(r"[.。…](?: ?[.。…])+"), "…"),
+    (re.compile(r"(?:—|- ?-)(?: ?[-—])*"), "—"),
     (re.compile(rf"(?<!{NARROW_LETTER})\.(?!{NARROW_LETTER})"), "。"),
     (re.compile(r"(?<![0-9]),|,(?![0-9])"), "，"),
     (re.compile(r"(?<![0-9]):(?!//)|:(?![0-9]|//)"), "："),
 )
 _BLANKS_IN_CHINESE = re.compile(
-    rf"(?<=[{WIDE}]) +(?=[{WIDE}])|(?<=[{_WIDE_PUNCTUATION}]) +| +(?=[{_WIDE_PUNCTUATION}])"
+    rf"(?<=[{WIDE}]) (?=[{WIDE}])|(?<=[{_WIDE_PUNCTUATION}]) | (?=[{_WIDE_PUNCTUATION}])"
 )
 
 _TO_ENGLISH = str.maketrans(
@@ -119,7 +119,7 @@ _TO_ENGLISH = str.maketrans(
     }
 )
 _ENGLISH_RULES = (
-    (re.compile(r"\.(?: *\.)+"), "..."),
+    (re.compile(r"\.(?: ?\.)+"), "..."),
     (re.compile(r"(?:—|--)[-—]*"), " - "),
-    (re.compile(rf"' +(?=(?:{AFTER_APOSTROPHE})\b)", re.IGNORECASE), "'"),
+    (re.compile(rf"' (?={AFTER_APOSTROPHE})", re.IGNORECASE), "'"),
 )

@@ -101,12 +101,14 @@ _WORD = rf"""
     | [0-9]+(?:[.,:/][0-9]+)+                        # 1,000, 3.5 or 7:30.
     | (?:[A-Za-z]\.){{2,}}                           # U.S.
     | [^\W{WIDE}]+(?:['&-][^\W{WIDE}]+)*             # don't, well-known, C4.
-    | '(?:{AFTER_APOSTROPHE})\b                      # The 's of a word that ends in no letter.
+    | '{AFTER_APOSTROPHE}                            # The 's of a word that ends in no letter.
     | \.\.\.
     | \S
 """
 _CHINESE = r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
-_CHINESE_RUN = rf"(?P<chinese>[A-Za-z0-9]*{_CHINESE}(?:{_CHINESE}|[A-Za-z0-9])*)"
+# What touches Chinese and does not go on as a longer word or number.
+_PLAIN = rf"[A-Za-z0-9]+(?!['&-]?[^\W{WIDE}]|[.,:/][0-9])"
+_CHINESE_RUN = rf"(?P<chinese>[A-Za-z0-9]*{_CHINESE}(?:{_CHINESE}|{_PLAIN})*)"
 _WORDS = re.compile(_WORD, re.VERBOSE | re.IGNORECASE)
 _CHINESE_OR_WORDS = re.compile(f"{_CHINESE_RUN} | {_WORD}", re.VERBOSE | re.IGNORECASE)
 
@@ -152,8 +154,7 @@ def _add_words(tokenizer: Any, path: Path) -> None:
 
 
 def _wrong_dictionary(name: str, path: Path, found: object) -> ValueError:
+    form = "word count" if name == "dictionary" else "word` or `word count"
     return ValueError(
-        f"{path}: expected {name} to be a UTF-8 file of jieba's form, `word count tag` on each "
-        f"line ({'the count and' if name == 'user_dictionary' else ''} the tag may be left out), "
-        f"found: {found}."
+        f"{path}: expected {name} to be a UTF-8 file with `{form}` on each line, found: {found}."
     )

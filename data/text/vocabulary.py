@@ -26,9 +26,9 @@ class Unit(NamedTuple):
 def build_vocabulary(counts: Mapping[str, int], size: int) -> Vocabulary:
     """Returns the vocabulary of at most `size` ids for tokens that were counted.
 
-    It holds the characters of all tokens, the most frequent first and at most `CHARACTER_SHARE`
-    of it, and then the most frequent tokens. Its order is by how often each would be used on the
-    counted text (most first), then by the text.
+    It holds the characters of all tokens (if they do not fit into `CHARACTER_SHARE` of it, the
+    most frequent ones) and then the most frequent tokens. Its order is by how often each would be
+    used on the counted text (most first), then by the text.
 
     Raises:
         ValueError: the size leaves no place for a token.
@@ -39,27 +39,21 @@ def build_vocabulary(counts: Mapping[str, int], size: int) -> Vocabulary:
             f"size must be at least {len(SPECIALS) + 1}, of which {len(SPECIALS)} are special. "
             f"Received {size}."
         )
-    chosen = _frequent_characters(counts, int(places * CHARACTER_SHARE))
-    for token in _by_count(counts):
-        if len(chosen) == places:
-            break
-        chosen.add(Unit(token))
-    uses = _count_uses(Vocabulary(sorted(chosen)), counts)
+    characters = _count_characters(counts)
+    first = characters[: int(places * CHARACTER_SHARE)]
+    candidates = dict.fromkeys([*first, *map(Unit, _by_count(counts)), *characters])
+    chosen = list(candidates)[:places]
+    uses = _count_uses(Vocabulary(chosen), counts)
     return Vocabulary(sorted(chosen, key=lambda unit: (-uses[unit], unit)))
 
 
-def _frequent_characters(counts: Mapping[str, int], places: int) -> set[Unit]:
+def _count_characters(counts: Mapping[str, int]) -> list[Unit]:
+    """Returns the characters in both their forms, the most frequent first."""
     characters: Counter[str] = Counter()
     for token, count in counts.items():
         for character in token:
             characters[character] += count
-    chosen: set[Unit] = set()
-    for character in _by_count(characters):
-        forms = _forms(character)
-        if len(chosen) + len(forms) > places:
-            break
-        chosen.update(forms)
-    return chosen
+    return [unit for character in _by_count(characters) for unit in _forms(character)]
 
 
 def _forms(character: str) -> tuple[Unit, ...]:

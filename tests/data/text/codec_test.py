@@ -1,0 +1,191 @@
+"""The codec gives back what was said, hides what is special and travels as a folder."""
+# ruff: noqa: RUF001 - full-width punctuation is part of Chinese.
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import data.text
+from data.text import (
+    END,
+    PAD,
+    SEPARATOR,
+    START,
+    UNKNOWN,
+    TextCodec,
+    TextSettings,
+    build_vocabulary,
+    make_tokenizer,
+    train_subwords,
+)
+
+CORPORA = Path(__file__).parents[4] / "shared" / "data"
+SENTENCES = ["今天天气真好，我们去公园吧！", "你在看什么书？", "我买了一件T恤。", "好的，再见"]
+SETTINGS = [
+    TextSettings("zh"),
+    TextSettings("en"),
+    TextSettings("en", lowercase=True),
+    TextSettings("zh", "characters"),
+    TextSettings("zh", "spaces"),
+]
+TOKENIZERS = {settings: make_tokenizer(settings) for settings in SETTINGS}
+
+
+CHARACTERS = "abcxyzABCXYZ 天气真好我们T恤，。？！…—：,.?!:'\"-03:5é"
+TEXTS = st.text(CHARACTERS) | st.sampled_from(SENTENCES)
+
+
+def count_tokens(settings, texts):
+    tokenizer = make_tokenizer(settings)
+    return Counter(
+        token for text in texts for token in tokenizer.tokenize(settings.normalise(text))
+    )
+
+
+def make_codec(settings):
+    """Returns a codec that knows the words of the sentences and all the characters."""
+    counts = count_tokens(settings, SENTENCES) + Counter(CHARACTERS)
+    return TextCodec(settings, build_vocabulary(counts, 1000))
+
+
+CODECS = [make_codec(settings) for settings in SETTINGS]
+
+
+@given(st.sampled_from(CODECS), TEXTS)
+def test_decode_inverts_encode(codec, text):
+    tokenizer = TOKENIZERS[codec.settings]
+    tokens = tokenizer.tokenize(codec.settings.normalise(text))
+    assert codec.decode(codec.encode(text)) == tokenizer.join(tokens)
+
+
+@given(st.sampled_from(CODECS), st.text() | st.text(st.characters(categories=None)))
+def test_any_text_is_encoded_without_specials_but_unknown(codec, text):
+    ids = codec.encode(text)
+    assert not {PAD, START, END, SEPARATOR} & set(ids)
+    assert "<" not in codec.decode([unit_id for unit_id in ids if unit_id == UNKNOWN])
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.settings.chosen_tokenizer)
+def test_sentences_come_back(codec):
+    for sentence in SENTENCES:
+        assert codec.encode(sentence) == codec.encode(codec.decode(codec.encode(sentence)))
+        assert UNKNOWN not in codec.encode(sentence)
+
+
+def test_chinese_sentences_are_answered_as_written():
+    for sentence in SENTENCES:
+        assert CODECS[0].decode(CODECS[0].encode(sentence)) == sentence
+
+
+def test_decode_stops_at_end_and_hides_specials():
+    codec = CODECS[0]
+    ids = [START, *codec.encode("好的"), UNKNOWN, PAD, SEPARATOR, *codec.encode("再见")]
+    assert codec.decode([*ids, END, *codec.encode("天气")]) == "好的再见"
+    assert codec.decode([END]) == codec.decode([]) == codec.decode([UNKNOWN]) == ""
+
+
+def test_array_of_ids_is_decoded():
+    codec = CODECS[0]
+    assert codec.decode(np.array([*codec.encode("好的"), END, PAD], np.int32)) == "好的"
+
+
+def test_id_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="ids must be in 0"):
+        CODECS[0].decode([1 << 20])
+
+
+def test_turns_of_a_question_are_parted():
+    codec = CODECS[0]
+    turns = ["你在看什么书？", " \u200b", "好的"]
+    expected = [*codec.encode(turns[0]), SEPARATOR, *codec.encode(turns[2])]
+    assert codec.encode_question(turns) == expected
+    assert codec.encode_question([" ", "好的"]) == codec.encode("好的")
+    assert codec.encode_question([]) == []
+
+
+def test_characters_are_counted_without_blanks():
+    assert CODECS[0].characters("我 们\u200b 去 ＯＫ ok ...") == 8
+    assert CODECS[1].characters("I am.") == 4
+    assert CODECS[0].characters("") == 0
+
+
+def test_codec_comes_back_from_its_folder(tmp_path):
+    for codec in CODECS:
+        codec.save(tmp_path)
+        loaded = TextCodec.load(tmp_path)
+        assert (loaded.settings, loaded.vocabulary) == (codec.settings, codec.vocabulary)
+
+
+def test_folder_holds_the_files_that_settings_name(tmp_path):
+    words, model = tmp_path / "words.txt", tmp_path / "a.model"
+    words.write_text("好天气呀 20000 n\n", encoding="utf-8")
+    train_subwords(SENTENCES * 20, 50, model)
+    for settings in [
+        TextSettings(user_dictionary=str(words)),
+        TextSettings(tokenizer="subwords", subword_model=str(model)),
+    ]:
+        codec = make_codec(settings)
+        codec.save(tmp_path / "saved" / settings.tokenizer)
+    words.unlink()
+    model.unlink()
+    shutil.move(tmp_path / "saved", tmp_path / "moved")
+    loaded = TextCodec.load(tmp_path / "moved" / "auto")
+    assert len(loaded.encode("天气真好")) > len(loaded.encode("天天"))
+    subwords = TextCodec.load(tmp_path / "moved" / "subwords")
+    assert subwords.encode(SENTENCES[0]) == codec.encode(SENTENCES[0])
+    subwords.save(tmp_path / "moved" / "subwords")  # Onto its own files.
+    assert TextCodec.load(tmp_path / "moved" / "subwords").settings == subwords.settings
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"language": "xx"}', '{"colour": "red"}'])
+def test_damaged_settings_are_refused(tmp_path, content):
+    CODECS[0].save(tmp_path)
+    (tmp_path / "text.json").write_text(content)
+    with pytest.raises(ValueError, match=r"text.json: expected the settings of a text codec"):
+        TextCodec.load(tmp_path)
+
+
+def test_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"text.json"):
+        TextCodec.load(tmp_path)
+
+
+def test_copied_folder_works_without_the_project(tmp_path):
+    shutil.copytree(Path(data.text.__file__).parent, tmp_path / "answering")
+    CODECS[0].save(tmp_path / "saved")
+    code = (
+        "import sys; from answering import TextCodec;"
+        f"codec = TextCodec.load('saved'); print(len(codec.encode('{SENTENCES[3]}')));"
+        "print(sorted({'numpy', 'tensorflow', 'data', 'sentencepiece'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == (f"{len(CODECS[0].encode(SENTENCES[3]))}\n[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "corpus"),
+    [
+        (TextSettings("zh"), "zh/dgk_100k.conv"),
+        (TextSettings("en"), "en/swda_50k_derived.conv"),
+    ],
+    ids=["zh", "en"],
+)
+def test_few_characters_of_unseen_dialogues_are_unknown(settings, corpus):
+    if not (CORPORA / corpus).exists():
+        pytest.skip(f"the corpus {corpus} is not there")
+    lines = (CORPORA / corpus).read_text(encoding="utf-8", errors="replace").split("\n")
+    turns = [line[2:] for line in lines if line.startswith("M ")][:20000]
+    known = len(turns) * 9 // 10
+    codec = TextCodec(settings, build_vocabulary(count_tokens(settings, turns[:known]), 20000))
+    ids = [unit_id for turn in turns[known:] for unit_id in codec.encode(turn)]
+    assert len(ids) > 1000
+    assert ids.count(UNKNOWN) < 0.01 * len(ids)

@@ -1,0 +1,192 @@
+"""Tokenizers cut as people would, and what they join is cut and joined to the same again."""
+# ruff: noqa: RUF001 - full-width punctuation is part of Chinese.
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.text.settings import TextSettings
+from data.text.subwords import train_subwords
+from data.text.tokenizers import make_tokenizer
+
+CHINESE = TextSettings("zh")
+ENGLISH = TextSettings("en")
+SENTENCES = ["今天天气真好", "我们一起去吃饭吧", "你最近在忙什么呢", "我在看一本新书"]
+PIECES = """
+    中文 我们 T恤 hello don't s ' " 's n't 3.5 1 - -- , . ... 。 ， ： : / ( ) $ % U.S. _ & é か
+    http://a.b ~ # OK Ａ x\u0301
+"""
+
+
+@st.composite
+def texts(draw):
+    """Returns pieces that the rules are about, some with a blank after them."""
+    pieces = draw(st.lists(st.sampled_from(PIECES.split())))
+    return "".join(piece + draw(st.sampled_from(["", " "])) for piece in pieces)
+
+
+@pytest.fixture(scope="module")
+def subword_settings(tmp_path_factory):
+    path = tmp_path_factory.mktemp("subwords") / "subwords.model"
+    train_subwords(SENTENCES * 5, 60, path)
+    return TextSettings("zh", "subwords", subword_model=str(path))
+
+
+TOKENIZERS = {
+    settings: make_tokenizer(settings)
+    for settings in [
+        CHINESE,
+        ENGLISH,
+        TextSettings("en", lowercase=True),
+        TextSettings("zh", "characters"),
+        TextSettings("en", "characters"),
+        TextSettings("zh", "spaces"),
+    ]
+}
+
+
+def check_round_trip(settings, tokenizer, text):
+    tokens = tokenizer.tokenize(settings.normalise(text))
+    assert all(tokens)
+    once = tokenizer.join(tokens)
+    assert tokenizer.join(tokenizer.tokenize(settings.normalise(once))) == once
+
+
+@given(st.sampled_from(list(TOKENIZERS)), texts() | st.text())
+def test_joined_tokens_are_cut_and_joined_to_the_same(settings, text):
+    check_round_trip(settings, TOKENIZERS[settings], text)
+
+
+@given(st.sampled_from(list(TOKENIZERS)), texts() | st.text())
+def test_no_character_is_lost_or_added(settings, text):
+    tokenizer, normal = TOKENIZERS[settings], settings.normalise(text)
+    assert "".join(tokenizer.tokenize(normal)).replace(" ", "") == normal.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("我们一起去吃饭吧!", ["我们", "一起", "去", "吃饭", "吧", "！"]),
+        ("这件T恤don't适合café", ["这件", "T恤", "don't", "适合", "café"]),
+        ("３.５公里,C4炸药", ["3.5", "公里", "，", "C4", "炸药"]),
+        ("走了3.5公里用WIFI", ["走", "了", "3.5", "公里", "用", "WIFI"]),
+        ("Hello world你好", ["Hello", "world", "你好"]),
+    ],
+)
+def test_jieba_cuts_chinese_into_words(text, tokens):
+    assert make_tokenizer(CHINESE).tokenize(CHINESE.normalise(text)) == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("I don't know, uh-huh.", ["I", "don't", "know", ",", "uh-huh", "."]),
+        ("It costs $1,000 at 7:30!", ["It", "costs", "$", "1,000", "at", "7:30", "!"]),
+        ("The U.S. (north) 50%", ["The", "U.S.", "(", "north", ")", "50", "%"]),
+        ("get 'em... www.a.org", ["get", "'em", "...", "www.a.org"]),
+        ("I like 北京", ["I", "like", "北", "京"]),
+    ],
+)
+def test_words_are_cut_from_their_punctuation(text, tokens):
+    assert make_tokenizer(ENGLISH).tokenize(ENGLISH.normalise(text)) == tokens
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Well, \"of course\" he said; it's the dogs' tails...",
+        "I don't (really) know: $5.50 is 50%, or 1/2!",
+        "'hello' she said - and/or not. Do 'em in the U.S. at 7:30.",
+        "I like 北京 very much.",
+    ],
+)
+def test_english_is_joined_as_it_was_written(text):
+    tokenizer = make_tokenizer(ENGLISH)
+    assert tokenizer.join(tokenizer.tokenize(text)) == text
+
+
+def test_treebank_tokens_are_joined_as_english():
+    tokenizer = make_tokenizer(TextSettings("en", "spaces"))
+    tokens = tokenizer.tokenize("I do n't think it 's true , do you ?")
+    assert tokenizer.join(tokens) == "I don't think it's true, do you?"
+
+
+def test_chinese_is_joined_without_blanks():
+    tokenizer = make_tokenizer(CHINESE)
+    assert tokenizer.join(["我", "用", "Hello", "World", "，", "3", "次"]) == "我用Hello World，3次"
+
+
+def test_parted_text_keeps_its_tokens():
+    settings = TextSettings("zh", "spaces")
+    tokenizer = make_tokenizer(settings)
+    tokens = tokenizer.tokenize(settings.normalise("我　很 难过 ？"))
+    assert tokens == ["我", "很", "难过", "？"]
+    assert tokenizer.join(tokens) == "我很难过？"
+
+
+def test_lower_case_is_asked_for():
+    settings = TextSettings("en", lowercase=True)
+    assert make_tokenizer(settings).tokenize(settings.normalise("I AM ＯＫ")) == ["i", "am", "ok"]
+
+
+def test_user_dictionary_adds_words(tmp_path):
+    text = "石墨烯太极云是什么"
+    path = tmp_path / "words.txt"
+    path.write_text("石墨烯太极云 20000 n\n", encoding="utf-8")
+    settings = TextSettings(user_dictionary=str(path))
+    assert "石墨烯太极云" not in make_tokenizer(CHINESE).tokenize(text)
+    assert "石墨烯太极云" in make_tokenizer(settings).tokenize(text)
+
+
+def test_dictionary_replaces_that_of_jieba(tmp_path):
+    path = tmp_path / "dictionary.txt"
+    path.write_text("天天 1000 n\n今天 10 n\n今 10 n\n", encoding="utf-8")
+    tokens = make_tokenizer(TextSettings(dictionary=str(path))).tokenize("今天天气")
+    assert tokens[:2] == ["今", "天天"]
+
+
+@pytest.mark.parametrize("name", ["dictionary", "user_dictionary"])
+def test_wrong_dictionary_is_named(tmp_path, name):
+    path = tmp_path / "words.txt"
+    path.write_bytes(b"\xff\xfe\x00\xd8")
+    for wrong in [path, tmp_path / "missing.txt", tmp_path]:
+        with pytest.raises(ValueError, match=rf"{wrong}: expected {name} to be a UTF-8 file"):
+            make_tokenizer(TextSettings(**{name: str(wrong)}))
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("", "no words"),
+        ("你好\n", "Line 1: 你好"),
+        ("你好 3\n\n", "Line 2"),
+        ("你好 many\n", "Line 1: 你好 many"),
+        ("你好 9\n我们 -3\n", "negative counts"),
+    ],
+)
+def test_dictionary_of_another_form_is_refused(tmp_path, content, found):
+    path = tmp_path / "words.txt"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"words.txt: expected dictionary .*{found}"):
+        make_tokenizer(TextSettings(dictionary=str(path)))
+
+
+def test_jieba_prints_and_writes_nothing(tmp_path):
+    code = (
+        "from data.text import TextSettings, make_tokenizer;"
+        "print(len(make_tokenizer(TextSettings('zh')).tokenize('我们一起去吃饭吧')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("5\n", "")
+    assert not list(tmp_path.iterdir())
