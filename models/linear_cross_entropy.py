@@ -1,0 +1,166 @@
+"""The output projection and the softmax loss together, with a bounded number of logits at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+CHUNK_SIZE = 1024
+
+
+class TokenSums(NamedTuple):
+    """Sums over tokens.
+
+    Attributes:
+        loss: scalar, cross-entropy times the weights.
+        correct: scalar, weights of the tokens whose likeliest prediction is the label.
+    """
+
+    loss: tf.Tensor
+    correct: tf.Tensor
+
+
+class Chunk(NamedTuple):
+    """Some of the tokens: hidden [n, units], labels int32 [n], weights [n]."""
+
+    hidden: tf.Tensor
+    labels: tf.Tensor
+    weights: tf.Tensor
+
+
+def linear_cross_entropy(
+    hidden: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    *,
+    training: bool,
+    label_smoothing: float = 0.0,
+    chunk_size: int = CHUNK_SIZE,
+) -> TokenSums:
+    """Returns the summed loss of logits `hidden @ kernel^T + bias`, which never exist as a whole.
+
+    The gradients are taken chunk by chunk on the way forward, where the softmax is at hand: three
+    matrix products in all, as without chunks, and none of them for tokens of weight zero.
+
+    Args:
+        hidden: floating point [num_tokens, units].
+        kernel: [vocabulary, units].
+        bias: [vocabulary].
+        labels: int32 [num_tokens], each in 0..vocabulary - 1 where the weight is not zero.
+        weights: [num_tokens]; 0 for a token that does not count.
+        training: whether gradients are wanted; without, a third of the work is done.
+        label_smoothing: share of each target that is spread over the vocabulary.
+        chunk_size: how many rows of logits are alive at a time.
+    """
+    counted = tf.where(weights > 0)[:, 0]
+    tokens = Chunk(*(tf.gather(part, counted) for part in (hidden, labels, weights)))
+    if not training:
+        return forward_sums(tokens, kernel, bias, label_smoothing, chunk_size)
+
+    @tf.custom_gradient
+    def with_gradients(hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):  # type: ignore[no-untyped-def]
+        sums, gradients = sums_and_gradients(
+            tokens._replace(hidden=hidden), kernel, bias, label_smoothing, chunk_size
+        )
+
+        def backward(loss: tf.Tensor, correct: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return tuple(loss * gradient for gradient in gradients)
+
+        return sums, backward
+
+    return TokenSums(*with_gradients(tokens.hidden, kernel, bias))
+
+
+def forward_sums(
+    tokens: Chunk, kernel: tf.Tensor, bias: tf.Tensor, label_smoothing: float, chunk_size: int
+) -> TokenSums:
+    """Returns the sums without gradients."""
+
+    def add(start: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        chunk = rows_from(tokens, start, chunk_size)
+        own, _ = chunk_sums(chunk, logits_of(chunk, kernel, bias), label_smoothing)
+        return (start + chunk_size, *(total + part for total, part in zip(sums, own, strict=True)))
+
+    return TokenSums(*over_chunks(add, tokens, [zeros(tokens), zeros(tokens)]))
+
+
+def sums_and_gradients(
+    tokens: Chunk, kernel: tf.Tensor, bias: tf.Tensor, label_smoothing: float, chunk_size: int
+) -> tuple[TokenSums, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+    """Returns the sums, and the loss's gradients with respect to hidden, kernel and bias."""
+    num_chunks = -(-tf.shape(tokens.labels)[0] // chunk_size)
+    parts = tf.TensorArray(tokens.hidden.dtype, num_chunks, infer_shape=False)
+
+    def add(start, loss, correct, of_kernel, of_bias, parts):  # type: ignore[no-untyped-def]
+        chunk = rows_from(tokens, start, chunk_size)
+        own, of_logits = chunk_sums(chunk, logits_of(chunk, kernel, bias), label_smoothing)
+        of_logits = tf.cast(of_logits, kernel.dtype)
+        return (
+            start + chunk_size,
+            loss + own.loss,
+            correct + own.correct,
+            of_kernel + tf.matmul(of_logits, chunk.hidden, transpose_a=True),
+            of_bias + tf.reduce_sum(of_logits, 0),
+            parts.write(start // chunk_size, tf.matmul(of_logits, kernel)),
+        )
+
+    initial = [zeros(tokens), zeros(tokens), tf.zeros_like(kernel), tf.zeros_like(bias), parts]
+    loss, correct, of_kernel, of_bias, parts = over_chunks(add, tokens, initial)
+    of_hidden = tf.reshape(parts.concat(), tf.shape(tokens.hidden))
+    return TokenSums(loss, correct), (of_hidden, of_kernel, of_bias)
+
+
+def over_chunks(add, tokens: Chunk, initial: list) -> list:  # type: ignore[no-untyped-def]
+    """Returns the sums after the last chunk."""
+    num_tokens = tf.shape(tokens.labels)[0]
+    _, *sums = tf.while_loop(
+        lambda start, *_: start < num_tokens,
+        add,
+        [tf.constant(0), *initial],
+        parallel_iterations=1,  # Else the logits of several chunks are alive.
+    )
+    return sums
+
+
+def rows_from(tokens: Chunk, start: tf.Tensor, size: int) -> Chunk:
+    """Returns `size` tokens, or what is left of them."""
+    return Chunk(*(part[start : start + size] for part in tokens))
+
+
+def logits_of(chunk: Chunk, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Returns the logits, [n, vocabulary], in at least float32."""
+    logits = tf.matmul(chunk.hidden, kernel, transpose_b=True) + bias
+    return tf.cast(logits, chunk.weights.dtype)
+
+
+def chunk_sums(
+    chunk: Chunk, logits: tf.Tensor, label_smoothing: float
+) -> tuple[TokenSums, tf.Tensor]:
+    """Returns a chunk's sums, and the loss's gradient with respect to its logits.
+
+    The smoothed target is `(1 - s) * one_hot(label) + s / vocabulary` (Szegedy et al. 2016).
+    """
+    losses, of_logits = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
+        features=logits, labels=chunk.labels
+    )  # The second is softmax - one_hot(label).
+    if label_smoothing:
+        size = tf.cast(tf.shape(logits)[1], logits.dtype)
+        places = tf.stack([tf.range(tf.shape(chunk.labels)[0]), chunk.labels], 1)
+        at_label = tf.gather_nd(logits, places)
+        losses += label_smoothing * (at_label - tf.reduce_mean(logits, 1))
+        shares = tf.fill(tf.shape(chunk.labels), tf.constant(label_smoothing, logits.dtype))
+        of_logits = tf.tensor_scatter_nd_add(of_logits, places, shares) - label_smoothing / size
+    correct = tf.equal(tf.argmax(logits, -1, chunk.labels.dtype), chunk.labels)
+    sums = TokenSums(
+        tf.reduce_sum(losses * chunk.weights),
+        tf.reduce_sum(tf.cast(correct, chunk.weights.dtype) * chunk.weights),
+    )
+    return sums, of_logits * chunk.weights[:, None]
+
+
+def zeros(tokens: Chunk) -> tf.Tensor:
+    """Returns a scalar zero of the weights' dtype."""
+    return tf.zeros([], tokens.weights.dtype)

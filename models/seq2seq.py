@@ -1,0 +1,348 @@
+"""Questions to answers: a bidirectional encoder, attention, and a deep decoder."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from models.arguments import check_at_least, check_share
+from models.attention import KINDS, Attention, Memory
+from models.embedding import Embedding
+
+CELLS = {"lstm": layers.LSTM, "gru": layers.GRU}
+PADDING = 0
+
+
+class State(NamedTuple):
+    """What the decoder knows between two tokens.
+
+    Attributes:
+        cells: for each layer its states, [batch, hidden_size] each.
+        attended: [batch, output size], the last attentional vector; fed back or not.
+        memory: what is attended to.
+    """
+
+    cells: tuple[tuple[tf.Tensor, ...], ...]
+    attended: tf.Tensor
+    memory: Memory
+
+
+def seq2seq(
+    vocabulary_size: int,
+    *,
+    cell: str = "lstm",
+    embedding_size: int = 256,
+    hidden_size: int = 256,
+    encoder_layers: int = 1,
+    decoder_layers: int = 1,
+    attention: str = "luong",
+    input_feeding: bool = False,
+    tied_output: bool = False,
+    residual: bool = False,
+    dropout_rate: float = 0.0,
+) -> Seq2Seq:
+    """Returns a model, built, that maps (question, answer inputs) to logits.
+
+    Args:
+        vocabulary_size: ids of questions and answers alike; 0 is padding.
+        cell: lstm or gru.
+        embedding_size: numbers for a token.
+        hidden_size: units of each decoder layer, and of both directions of an encoder layer
+            together; even.
+        encoder_layers: bidirectional layers.
+        decoder_layers: layers of the decoder.
+        attention: luong, luong_scaled or bahdanau.
+        input_feeding: whether the decoder's input holds the attentional vector of the token
+            before (Luong et al. 2015, section 3.3). Then it runs token by token, without the
+            kernels that run a whole sequence at once.
+        tied_output: whether the output projection is the embedding table (Press and Wolf 2017).
+        residual: whether each layer after the first adds its input to its output.
+        dropout_rate: share of numbers dropped between layers in training.
+    """
+    check_at_least(
+        1,
+        vocabulary_size=vocabulary_size,
+        embedding_size=embedding_size,
+        hidden_size=hidden_size,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
+    )
+    check_share(dropout_rate=dropout_rate)
+    check_choice("cell", cell, CELLS)
+    check_choice("attention", attention, KINDS)
+    if hidden_size % 2:
+        raise ValueError(
+            f"hidden_size must be even, half for each direction. Received {hidden_size}."
+        )
+    model = Seq2Seq(
+        vocabulary_size=vocabulary_size,
+        cell=cell,
+        embedding_size=embedding_size,
+        hidden_size=hidden_size,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
+        attention=attention,
+        input_feeding=input_feeding,
+        tied_output=tied_output,
+        residual=residual,
+        dropout_rate=dropout_rate,
+        name="seq2seq",
+    )
+    model.build()
+    return model
+
+
+def check_choice(name: str, value: Any, choices: Any) -> None:
+    """Raises ValueError unless the value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.")
+
+
+class Projection(layers.Layer):
+    """The output projection, one row of weights for each token of the vocabulary.
+
+    Args:
+        vocabulary_size: how many rows.
+        size: numbers in a row.
+        table: an embedding whose table serves as the weights, or None for weights of its own.
+        options: those of every Keras layer.
+    """
+
+    def __init__(self, vocabulary_size: int, size: int, table: Embedding | None, **options: Any):
+        super().__init__(**options)
+        self.vocabulary_size = vocabulary_size
+        self.size = size
+        self._embedding = table
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the variables."""
+        if self._embedding is None:
+            self.kernel = self.add_weight(
+                shape=(self.vocabulary_size, self.size),
+                initializer="glorot_uniform",
+                name="kernel",
+            )
+        self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
+
+    def weights_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the weights, [vocabulary, size], and the bias, [vocabulary]."""
+        kernel = self.kernel if self._embedding is None else self._embedding.table
+        dtype = self.compute_dtype
+        return tf.cast(kernel.value, dtype), tf.cast(self.bias.value, dtype)
+
+    def call(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Returns the logits, [..., vocabulary], in at least float32."""
+        kernel, bias = self.weights_and_bias()
+        flat = tf.reshape(hidden, [-1, self.size])
+        logits = tf.matmul(flat, kernel, transpose_b=True) + bias
+        logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
+        return tf.reshape(logits, tf.concat([tf.shape(hidden)[:-1], [self.vocabulary_size]], 0))
+
+
+class Seq2Seq(keras.Model):
+    """See `seq2seq`, which makes it.
+
+    Padding changes nothing: an answer's logits do not depend on how far its question is padded.
+    No layer is given a mask, so that each may use its fused kernel: the backward direction reads
+    the question reversed by its true length, and the decoder begins with what a dense layer makes
+    of the encoder's outputs at the true ends (Bahdanau et al. 2015, section A.2.2).
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary_size: int,
+        cell: str,
+        embedding_size: int,
+        hidden_size: int,
+        encoder_layers: int,
+        decoder_layers: int,
+        attention: str,
+        input_feeding: bool,
+        tied_output: bool,
+        residual: bool,
+        dropout_rate: float,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.input_feeding = input_feeding
+        self.residual = residual
+        self.hidden_size = hidden_size
+        self.embedding = Embedding(vocabulary_size, embedding_size, name="embedding")
+        self.forward_layers = [
+            recurrent(cell, hidden_size // 2, f"encoder_forward_{index}")
+            for index in range(encoder_layers)
+        ]
+        self.backward_layers = [
+            recurrent(cell, hidden_size // 2, f"encoder_backward_{index}")
+            for index in range(encoder_layers)
+        ]
+        self.decoder_layers = [
+            recurrent(cell, hidden_size, f"decoder_{index}") for index in range(decoder_layers)
+        ]
+        states = 2 if cell == "lstm" else 1
+        self.bridges = [
+            [
+                layers.Dense(hidden_size, activation="tanh", name=f"bridge_{index}_{state}")
+                for state in range(states)
+            ]
+            for index in range(decoder_layers)
+        ]
+        self.attention = Attention(attention, hidden_size, name="attention")
+        self.output_size = embedding_size if tied_output else hidden_size
+        self.combine = layers.Dense(
+            self.output_size, activation="tanh", use_bias=False, name="combine"
+        )
+        self.projection = Projection(
+            vocabulary_size,
+            self.output_size,
+            self.embedding if tied_output else None,
+            name="projection",
+        )
+        self.dropouts = [
+            layers.Dropout(dropout_rate, name=f"dropout_{index}")
+            for index in range(encoder_layers + decoder_layers + 1)
+        ]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the variables of every layer."""
+        hidden, embedded = self.hidden_size, self.embedding.size
+        self.embedding.build()
+        for index, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
+            for layer in pair:
+                layer.build((None, None, hidden if index else embedded))
+        for index, layer in enumerate(self.decoder_layers):
+            fed = self.output_size if self.input_feeding and index == 0 else 0
+            layer.build((None, None, hidden if index else embedded + fed))
+        for bridges in self.bridges:
+            for bridge in bridges:
+                bridge.build((None, hidden))
+        self.attention.build()
+        self.combine.build((None, None, 2 * hidden))
+        self.projection.build()
+        self.built = True
+
+    def call(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Returns the logits of each answer token, [batch, answer_length, vocabulary].
+
+        Args:
+            inputs: question int32 [batch, question_length], and what the decoder reads, int32
+                [batch, answer_length]: a start token and the answer without its last token.
+            training: whether dropout is on.
+        """
+        question, answer_inputs = inputs
+        return self.projection(self.hidden(question, answer_inputs, training=training))
+
+    def hidden(
+        self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
+    ) -> tf.Tensor:
+        """Returns what the logits are made of, [batch, answer_length, output size]."""
+        state = self.start(question, training=training)
+        inputs = self.embedding(answer_inputs)
+        if self.input_feeding:
+            return self._fed(inputs, state, training)
+        for index, layer in enumerate(self.decoder_layers):
+            x = self._drop(len(self.forward_layers) + index, inputs, training)
+            outputs, *_ = layer(x, initial_state=list(state.cells[index]))
+            inputs = self._add(index, inputs, outputs)
+        return self._attend(inputs, state.memory, training)
+
+    def start(self, question: tf.Tensor, training: bool = False) -> State:
+        """Returns the state before the first token of the answers.
+
+        Args:
+            question: int32 [batch, question_length], padded with 0 at the end.
+            training: whether dropout is on.
+        """
+        mask = tf.not_equal(question, PADDING)
+        lengths = tf.maximum(tf.reduce_sum(tf.cast(mask, tf.int32), 1), 1)
+        outputs, ends = self._encode(question, lengths, training)
+        cells = tuple(tuple(bridge(ends) for bridge in bridges) for bridges in self.bridges)
+        attended = tf.zeros([tf.shape(question)[0], self.output_size], ends.dtype)
+        return State(cells, attended, self.attention.remember(outputs, mask))
+
+    def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
+        """Returns the logits after one more token, float32 [batch, vocabulary], and the state.
+
+        Args:
+            tokens: int32 [batch], the token before.
+            state: of `start`, or of the step before.
+        """
+        attended, state = self._advance(self.embedding(tokens), state, training=False)
+        return self.projection(attended), state
+
+    def _encode(
+        self, question: tf.Tensor, lengths: tf.Tensor, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the outputs, [batch, length, hidden_size], and those at the ends of both ways."""
+        inputs = self.embedding(question)
+        pairs = zip(self.forward_layers, self.backward_layers, strict=True)
+        for index, (ahead, back) in enumerate(pairs):
+            x = self._drop(index, inputs, training)
+            forward = ahead(x)[0]
+            backward = reverse(back(reverse(x, lengths))[0], lengths)
+            inputs = self._add(index, inputs, tf.concat([forward, backward], -1))
+        last = tf.gather(forward, lengths - 1, batch_dims=1)
+        return inputs, tf.concat([last, backward[:, 0]], -1)
+
+    def _fed(self, inputs: tf.Tensor, state: State, training: bool) -> tf.Tensor:
+        """Returns the attentional vectors with input feeding, one token after the other."""
+        if training:
+            first = len(self.forward_layers)
+            inputs = self._drop(first, inputs, training)
+        length = tf.shape(inputs)[1]
+        outputs = tf.TensorArray(inputs.dtype, length, element_shape=state.attended.shape)
+        steps = tf.transpose(inputs, [1, 0, 2])
+
+        def advance(index, cells, attended, outputs):  # type: ignore[no-untyped-def]
+            now = State(cells, attended, state.memory)
+            attended, after = self._advance(steps[index], now, training=False)
+            return index + 1, after.cells, attended, outputs.write(index, attended)
+
+        *_, outputs = tf.while_loop(
+            lambda index, *_: index < length,
+            advance,
+            [tf.constant(0), state.cells, state.attended, outputs],
+        )
+        return self._drop(
+            len(self.dropouts) - 1, tf.transpose(outputs.stack(), [1, 0, 2]), training
+        )
+
+    def _advance(self, inputs: tf.Tensor, state: State, training: bool) -> tuple[tf.Tensor, State]:
+        """Returns the attentional vector after one token, [batch, output size], and the state."""
+        cells = []
+        for index, layer in enumerate(self.decoder_layers):
+            x = inputs
+            if self.input_feeding and index == 0:
+                x = tf.concat([inputs, state.attended], -1)
+            outputs, after = layer.cell(x, list(state.cells[index]))
+            cells.append(tuple(after) if isinstance(after, (list, tuple)) else (after,))
+            inputs = self._add(index, inputs, outputs)
+        attended = self._attend(inputs[:, None, :], state.memory, training)[:, 0]
+        return attended, State(tuple(cells), attended, state.memory)
+
+    def _attend(self, queries: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
+        """Returns tanh(C [context; query]), Luong et al. 2015, equation 5."""
+        context = self.attention(queries, memory)
+        attended = self.combine(tf.concat([context, queries], -1))
+        return self._drop(len(self.dropouts) - 1, attended, training)
+
+    def _add(self, index: int, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns a layer's outputs, with its inputs added where that is wanted."""
+        return inputs + outputs if self.residual and index else outputs
+
+    def _drop(self, index: int, x: tf.Tensor, training: bool) -> tf.Tensor:
+        return self.dropouts[index](x, training=training)
+
+
+def recurrent(cell: str, units: int, name: str) -> layers.Layer:
+    """Returns a recurrent layer that gives every output and its last states."""
+    return CELLS[cell](units, return_sequences=True, return_state=True, name=name)
+
+
+def reverse(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    """Returns each row of [batch, length, ...] reversed up to its length, padding left behind."""
+    return tf.reverse_sequence(x, lengths, seq_axis=1, batch_axis=0)
