@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from data.dialogues import conv, cornell, json_lines, speakers, tsv
+import data.dialogues.conv as conv
+import data.dialogues.cornell as cornell
+import data.dialogues.json_lines as json_lines
+import data.dialogues.speakers as speakers
+import data.dialogues.tsv as tsv
 from data.dialogues.report import ENCODING_ADVICE, ReadingReport, count
 from data.dialogues.source import DAMAGED, Dialogue, Source, check_encoding
 
