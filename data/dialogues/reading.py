@@ -167,11 +167,12 @@ def _read_file(source: Source, kind: str, *, is_alone: bool) -> Iterator[Dialogu
 
 def _recognise(source: Source) -> str | None:
     """Returns the kind that most of the first lines look like, or None."""
-    lines = source.sample()
+    sample = source.sample()
+    lines = [line for line in sample if "\0" not in line]  # Bytes that are no text have tabs too.
     suffix = Path(source.path.name.removesuffix(".gz")).suffix.lower()
     shares = {}
     for kind, file_format in FORMATS.items():
-        share = sum(map(file_format.looks, lines)) / max(1, len(lines))
+        share = sum(map(file_format.looks, lines)) / max(1, len(sample))
         shares[kind] = share + NAME_HINT * (share > 0 and suffix in file_format.suffixes)
     best = max(shares, key=lambda kind: shares[kind])
     return best if shares[best] >= KIND_SHARE else None

@@ -47,10 +47,11 @@ def test_a_folder_may_hold_several_kinds_and_more(tmp_path):
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper" / "more.tsv").write_bytes(b"q2\ta2\n")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    (tmp_path / "labels.bin").write_bytes(bytes(range(10)) * 99)
     (tmp_path / "LICENSE").write_text("Do what you like.\n")
     dialogues, report = read(tmp_path)
     assert dialogues == [["q", "a"]] * len(CONTENTS) + [["q2", "a2"]]
-    assert report.skipped == {"files of no known kind": 2}
+    assert report.skipped == {"files of no known kind": 3}
 
 
 @pytest.mark.parametrize("kind", ["auto", *KINDS])
