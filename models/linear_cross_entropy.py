@@ -1,4 +1,4 @@
-"""The output projection and the softmax loss together, with a bounded number of logits at a time."""
+"""The output projection and the softmax loss together, a bounded number of logits at a time."""
 
 from __future__ import annotations
 
