@@ -1,0 +1,67 @@
+"""The embedded dialogues of a language, in a training part and a held-out part.
+
+A dialogue is a *phrasing*, its sentences with gaps, filled with a *content*. What is held out are
+combinations: of every third content one phrasing is kept from the training, where the same content
+occurs in the other phrasings, and the same phrasing with other contents. So a held-out question
+was never seen, in no dialogue, and can still be answered by who understands both of its halves.
+"""
+
+from __future__ import annotations
+
+from data.samples.conversations import chinese, english
+from data.samples.conversations.kinds import Kind
+
+PARTS = ("train", "held_out")
+LANGUAGES = {"en": english, "zh": chinese}
+HELD_OUT_EVERY = 3
+NUM_EXAMPLES = 6
+
+
+def dialogues(language: str, part: str) -> list[list[str]]:
+    """Returns the dialogues of a part, each a list of turns: question, answer, and so on.
+
+    Args:
+        language: `en` or `zh`.
+        part: `train` or `held_out`.
+    """
+    return [turns for _, turns in labelled_dialogues(language, part)]
+
+
+def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
+    """Returns the dialogues, each with the name of its kind; arguments as in `dialogues`."""
+    if part not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}. Received {part!r}.")
+    if language not in LANGUAGES:
+        raise ValueError(
+            f"There are embedded dialogues in {', '.join(LANGUAGES)}. Received {language!r}."
+        )
+    return [
+        (kind.name, [fill(turn, content, language) for turn in phrasing])
+        for kind in LANGUAGES[language].kinds()
+        for content_number, content in enumerate(kind.contents)
+        for phrasing_number, phrasing in enumerate(kind.phrasings)
+        if is_held_out(kind, content_number, phrasing_number) == (part == "held_out")
+    ]
+
+
+def fill(turn: str, content: dict[str, str], language: str) -> str:
+    """Returns a turn with its gaps filled; Chinese has no blanks around them."""
+    turn = turn.replace(" ", "") if language == "zh" else turn
+    return turn.format(**content)
+
+
+def is_held_out(kind: Kind, content: int, phrasing: int) -> bool:
+    """Returns whether a combination is kept from the training."""
+    if not kind.held_out or content % HELD_OUT_EVERY:
+        return False
+    return phrasing == content // HELD_OUT_EVERY % len(kind.phrasings)
+
+
+def examples(language: str) -> list[str]:
+    """Returns some held-out questions of different kinds, to show what was learned."""
+    of_kind: dict[str, list[str]] = {}
+    for name, turns in labelled_dialogues(language, "held_out"):
+        if len(turns) == 2:
+            of_kind.setdefault(name, []).append(turns[0])
+    questions = [found[len(found) // 2] for found in of_kind.values()]
+    return questions[:: max(1, len(questions) // NUM_EXAMPLES)][:NUM_EXAMPLES]
