@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import towers
 from scripts import rivals
-from scripts.recipe import Recipe, load_recipe
+from scripts.recipe import Recipe, chosen_recipe
 from scripts.session import data_paths, make_optimizer
 
 WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
@@ -36,7 +36,7 @@ class Contender(NamedTuple):
 def run(options: argparse.Namespace) -> int:
     """Prints a table, and with --json one object in the last line."""
     check(options)
-    recipe = load_recipe(options.recipe, options.overrides, batch_size=options.batch_size)
+    recipe = chosen_recipe(options)
     devices = towers.select_devices(max([*options.towers, needed_replicas(options)]))
     contenders = list(make_contenders(recipe, options, devices.towers))
     seconds = measure(contenders, options.repetitions, options.steps)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 
 from scripts.recipe import restore_recipe
 from scripts.run_directory import RunDirectory
-from scripts.session import Session, open_session
-from towers.checkpoints import Checkpoint, CheckpointFolder, restore
-from towers.parameters import SharedVariables
+from scripts.session import open_session
+from scripts.trained import choose_checkpoint, restore_model
+from towers.checkpoints import Checkpoint
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     recipe = restore_recipe(record["recipe"], fields)
     options.data = options.data or record["data"]
     session = open_session(recipe, options, seed=record["seed"], precision=record["precision"])
-    restore_model(session, checkpoint)
+    restore_model(session.model, checkpoint)
     metrics = session.evaluate()
     if session.examiner is not None:
         metrics.update(session.examiner.examine(print))
@@ -32,26 +31,6 @@ def run(options: argparse.Namespace) -> int:
         metrics["examples"] = round(metrics["examples"])
         print(json.dumps({**metrics, "step": checkpoint.step, "checkpoint": str(checkpoint.path)}))
     return 0
-
-
-def choose_checkpoint(directory: RunDirectory, which: str) -> Checkpoint:
-    """Returns the best checkpoint of a run, or its latest."""
-    folder = CheckpointFolder(directory.checkpoints)
-    checkpoint = folder.best() if which == "best" else None
-    checkpoint = checkpoint or folder.latest()
-    if checkpoint is None:
-        raise ValueError(
-            f"{directory.path} has no checkpoint yet. Train longer, or save more often with "
-            "--checkpoint-every."
-        )
-    return checkpoint
-
-
-def restore_model(session: Session, checkpoint: Checkpoint) -> None:
-    """Puts the checkpoint's values into the model; the optimizer's are not needed."""
-    variables = SharedVariables(session.model.variables, []).all
-    model_only = {"variables": checkpoint.groups.get("variables", [])}
-    restore(dataclasses.replace(checkpoint, groups=model_only), {"variables": variables})
 
 
 def describe(checkpoint: Checkpoint, metrics: dict[str, float]) -> str:

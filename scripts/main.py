@@ -57,8 +57,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_recipes(commands)
+    add_prepare(commands)
     add_train(commands)
     add_evaluate(commands)
+    add_chat(commands)
+    add_export(commands)
     add_devices(commands)
     add_download(commands)
     add_benchmark(commands)
@@ -69,6 +72,20 @@ def add_recipes(commands: argparse._SubParsersAction) -> None:
     """Adds `towers recipes`."""
     parser = commands.add_parser("recipes", help="list the recipes, or the fields of one")
     parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="show its fields")
+
+
+def add_prepare(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers prepare`."""
+    parser = commands.add_parser(
+        "prepare",
+        help="read and tokenise a corpus once, ahead of the training",
+        description="Turns a corpus into the cache that the training reads. `towers train` does "
+        "it by itself when it is needed.",
+    )
+    parser.add_argument("recipe", metavar="RECIPE", help="such as chatbot")
+    parser.add_argument("--processes", type=positive_int, metavar="N", help="default: one a core")
+    add_data_options(parser)
+    add_text_options(parser)
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -108,6 +125,28 @@ def add_evaluate(commands: argparse._SubParsersAction) -> None:
     add_device_options(parser)
 
 
+def add_chat(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers chat`."""
+    parser = commands.add_parser("chat", help="talk to a chatbot that was trained")
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("--stdin", action="store_true",
+                        help="one answer per line of input; TAB parts turns")  # fmt: skip
+    parser.add_argument("--checkpoint", choices=("best", "latest"), default="best")
+    add_decoding_options(parser)
+    add_device_options(parser)
+
+
+def add_export(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers export`."""
+    parser = commands.add_parser(
+        "export", help="write a chatbot as a SavedModel that answers without this package"
+    )
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("--output", metavar="DIR", help="default: RUN_DIR/export")
+    parser.add_argument("--checkpoint", choices=("best", "latest"), default="best")
+    add_decoding_options(parser)
+
+
 def add_devices(commands: argparse._SubParsersAction) -> None:
     """Adds `towers devices`."""
     parser = commands.add_parser("devices", help="list the devices that TensorFlow finds")
@@ -140,13 +179,48 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     """Adds what changes a recipe's fields or data."""
-    parser.add_argument("--data", metavar="PATH", nargs="+",
-                        help="the data's folder, or files (default: datasets/...)")  # fmt: skip
+    add_data_options(parser)
     parser.add_argument("--batch-size", type=positive_int, metavar="B",
                         help="examples in one update, over all towers")  # fmt: skip
+    add_text_options(parser)
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Adds where the data is, and what sets any field."""
+    parser.add_argument("--data", metavar="PATH", nargs="+",
+                        help="the data's folder, or files (default: datasets/...)")  # fmt: skip
     parser.add_argument("--seed", type=seed_number, default=0, metavar="S")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
                         dest="overrides", help="any other field of the recipe")  # fmt: skip
+
+
+def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """Adds flags for fields that recipes with text have."""
+    group = parser.add_argument_group("text", "fields of the recipes that have text")
+    group.add_argument("--language", metavar="zh|en")
+    group.add_argument("--kind", metavar="KIND", help="of the files (default: recognised)")
+    group.add_argument("--encoding", metavar="CODEC", help="such as gb18030 (default: utf-8)")
+    group.add_argument("--context", type=int, metavar="K", help="earlier turns in a question")
+
+
+def add_decoding_options(parser: argparse.ArgumentParser) -> None:
+    """Adds how answers are decoded."""
+    group = parser.add_argument_group("decoding (default: greedy)")
+    group.add_argument("--beam", type=positive_int, default=1, metavar="N", help="beam search")
+    group.add_argument("--nbest", type=positive_int, default=1, metavar="N",
+                       help="answers to a question, with scores")  # fmt: skip
+    group.add_argument("--length-penalty", type=float, default=1.0, metavar="A",
+                       help="exponent of Wu et al. 2016, for beams")  # fmt: skip
+    group.add_argument("--temperature", type=positive_float, metavar="T", help="sample")
+    group.add_argument("--top-k", type=positive_int, metavar="K", help="sample of the K likeliest")
+    group.add_argument("--top-p", type=positive_float, metavar="P",
+                       help="sample of the likeliest that hold the share P")  # fmt: skip
+    group.add_argument("--no-repeat-ngram", type=positive_int, metavar="N",
+                       help="say no sequence of N tokens twice")  # fmt: skip
+    group.add_argument("--repetition-penalty", type=positive_float, default=1.0, metavar="F")
+    group.add_argument("--max-length", type=positive_int, metavar="N",
+                       help="tokens of an answer (default: the recipe's)")  # fmt: skip
+    group.add_argument("--seed", type=seed_number, default=0, metavar="S", help="of samples")
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:

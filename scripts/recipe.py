@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import difflib
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 DATA_SETS = pathlib.Path("datasets")  # Where `towers download` puts what it gets.
 RECIPES_FOLDER = pathlib.Path(__file__).parent / "recipes"
+# Fields that have a flag of their own on the command line.
+FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Recipe(NamedTuple):
             perplexity, from the means over the test data.
         to_keras: `to_keras(*batch)` of a batch as `fit` takes it, `(inputs, labels, weights)`.
         make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry.
+        prepare: `prepare(fields, paths, processes=None)` makes the data's cache ahead.
+        load_text: `load_text(folder)` of what a run saved of its data's `text`.
         make_examiner: `make_examiner(fields, model, data) -> Examiner`, who looks at what the
             model says.
     """
@@ -103,6 +108,8 @@ class Recipe(NamedTuple):
     derive_metrics: Callable | None = None
     to_keras: Callable | None = None
     make_carried: Callable | None = None
+    prepare: Callable | None = None
+    load_text: Callable | None = None
     make_examiner: Callable | None = None
 
 
@@ -116,6 +123,12 @@ class Examiner(Protocol):
         """Returns further metrics over the whole test data, and writes some examples."""
 
 
+def chosen_recipe(options: argparse.Namespace) -> Recipe:
+    """Returns the recipe that a command line names, its fields set by the flags and `--set`."""
+    flags = {name: getattr(options, name, None) for name in FLAGS}
+    return load_recipe(options.recipe, options.overrides, **flags)
+
+
 def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recipe:
     """Returns a recipe by name, with fields from `field=value` texts and from flags.
 
@@ -126,7 +139,11 @@ def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recip
     """
     module = import_recipe(name)
     values = parse_overrides(module.Fields, overrides)
-    values.update({key: value for key, value in flags.items() if value is not None})
+    given = {key: value for key, value in flags.items() if value is not None}
+    for flag in given:
+        if flag not in typing.get_type_hints(module.Fields):
+            raise ValueError(f"Recipe {name} takes no --{flag}: it has no such field.")
+    values.update(given)
     return make_recipe(name, module, module.Fields(**values))
 
 
@@ -160,6 +177,8 @@ def make_recipe(name: str, module: ModuleType, fields: Any) -> Recipe:
         derive_metrics=getattr(module, "derive_metrics", None),
         to_keras=getattr(module, "to_keras", None),
         make_carried=getattr(module, "make_carried", None),
+        prepare=getattr(module, "prepare", None),
+        load_text=getattr(module, "load_text", None),
         make_examiner=getattr(module, "make_examiner", None),
     )
 

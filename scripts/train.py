@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import Any
 
-from scripts.recipe import Recipe, load_recipe
+from scripts.recipe import Recipe, chosen_recipe
 from scripts.run_directory import RunDirectory
 from scripts.session import Session, build_step, enable_determinism, open_session
 from towers import actions
@@ -24,9 +24,7 @@ SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 def run(options: argparse.Namespace) -> int:
     """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
-    recipe = load_recipe(
-        options.recipe, options.overrides, batch_size=options.batch_size, epochs=options.epochs
-    )
+    recipe = chosen_recipe(options)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     record = describe_run(recipe, options)
     directory.check(record)

@@ -12,6 +12,7 @@ from data.samples.conversations.kinds import (
     sums,
 )
 
+OPENINGS = ("", "打扰一下。", "我有一个问题。", "听我说。", "下一个。")
 NUMBERS = (
     "零 一 二 三 四 五 六 七 八 九 十 十一 十二 十三 十四 十五 十六 十七 十八 十九 二十"
 ).split()
@@ -150,7 +151,7 @@ def arithmetic() -> list[Kind]:
 
 def calendar() -> list[Kind]:
     """Returns the kinds that deal with days and months."""
-    after = [
+    after: list[tuple[str, ...]] = [
         ("{x} 的后面是什么？", "是 {after}。"),
         ("{x} 的前面是什么？", "是 {before}。"),
         ("请说 {x} 的下一个。", "下一个是 {after}。"),
@@ -159,7 +160,7 @@ def calendar() -> list[Kind]:
         ("你知道 {x} 之前是什么吗？", "知道，{before}。"),
         ("从 {x} 往下数。", "{after}。", "然后呢？", "{later}。"),
     ]
-    today = [
+    today: list[tuple[str, ...]] = [
         ("今天是 {x}，明天呢？", "明天是 {after}。"),
         ("今天是 {x}，昨天呢？", "昨天是 {before}。"),
         ("今天是 {x}，后天呢？", "后天是 {later}。"),

@@ -8,12 +8,15 @@ was never seen, in no dialogue, and can still be answered by who understands bot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from data.samples.conversations import chinese, english
 from data.samples.conversations.kinds import Kind
 
 PARTS = ("train", "held_out")
 LANGUAGES = {"en": english, "zh": chinese}
 HELD_OUT_EVERY = 3
+NUM_OPENINGS = 5
 NUM_EXAMPLES = 6
 
 
@@ -35,19 +38,33 @@ def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
         raise ValueError(
             f"There are embedded dialogues in {', '.join(LANGUAGES)}. Received {language!r}."
         )
+    module = LANGUAGES[language]
     return [
-        (kind.name, [fill(turn, content, language) for turn in phrasing])
-        for kind in LANGUAGES[language].kinds()
+        (kind.name, fill(opening, phrasing, content, language))
+        for kind in module.kinds()
         for content_number, content in enumerate(kind.contents)
         for phrasing_number, phrasing in enumerate(kind.phrasings)
-        if is_held_out(kind, content_number, phrasing_number) == (part == "held_out")
+        for opening_number, opening in enumerate(module.OPENINGS)
+        if part == part_of(kind, content_number, phrasing_number, opening_number)
     ]
 
 
-def fill(turn: str, content: dict[str, str], language: str) -> str:
-    """Returns a turn with its gaps filled; Chinese has no blanks around them."""
-    turn = turn.replace(" ", "") if language == "zh" else turn
-    return turn.format(**content)
+def fill(
+    opening: str, phrasing: Sequence[str], content: dict[str, str], language: str
+) -> list[str]:
+    """Returns the turns with their gaps filled, an opening before the first."""
+    first, *others = phrasing
+    turns = [f"{opening} {first}".strip(), *others]
+    if language == "zh":  # The patterns have blanks around their gaps, the text has none.
+        turns = [turn.replace(" ", "") for turn in turns]
+    return [turn.format(**content) for turn in turns]
+
+
+def part_of(kind: Kind, content: int, phrasing: int, opening: int) -> str | None:
+    """Returns the part of a combination; of what is held out, one opening is enough."""
+    if not is_held_out(kind, content, phrasing):
+        return "train"
+    return "held_out" if opening == content % NUM_OPENINGS else None
 
 
 def is_held_out(kind: Kind, content: int, phrasing: int) -> bool:

@@ -12,6 +12,7 @@ from data.samples.conversations.kinds import (
     sums,
 )
 
+OPENINGS = ("", "Excuse me.", "I have a question.", "Listen.", "Now this.")
 NUMBERS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty"
@@ -168,7 +169,7 @@ def arithmetic() -> list[Kind]:
 
 def calendar() -> list[Kind]:
     """Returns the kinds that deal with days and months."""
-    after = [
+    after: list[tuple[str, ...]] = [
         ("What comes after {x}?", "{after}."),
         ("What comes before {x}?", "{before}."),
         ("Which one follows {x}?", "It is {after}."),
@@ -177,7 +178,7 @@ def calendar() -> list[Kind]:
         ("Do you know what was right before {x}?", "Yes, {before}."),
         ("Start at {x} and go on.", "{after}.", "And then?", "{later}."),
     ]
-    today = [
+    today: list[tuple[str, ...]] = [
         ("Today is {x}, what is tomorrow?", "Tomorrow is {after}."),
         ("Today is {x}, what was yesterday?", "Yesterday was {before}."),
         ("If it is {x} now, what day is in two days?", "In two days it is {later}."),

@@ -22,9 +22,11 @@ class Kind(NamedTuple):
     held_out: bool = True
 
 
-def both_ways(pairs: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+def both_ways(pairs: Iterable[Sequence[str]]) -> list[dict[str, str]]:
     """Returns a content for each pair and for its reverse."""
-    return [{"a": a, "b": b} for pair in pairs for a, b in (pair, pair[::-1])]
+    return [
+        {"a": a, "b": b} for first, second in pairs for a, b in ((first, second), (second, first))
+    ]
 
 
 def rows(names: str, table: Iterable[Sequence[str]]) -> list[dict[str, str]]:

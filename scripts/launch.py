@@ -1,0 +1,195 @@
+"""`towers launch`: one process per GPU or share of the cores, each with its log, ended together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 10.0  # A worker that waits for a dead one does not answer a signal.
+LAST_LINES = 5
+
+
+def run(options: argparse.Namespace) -> int:
+    """Starts the workers, waits, and returns 0, or the code of the first that failed."""
+    command = worker_command(options.command_line)
+    addresses, indices = choose_addresses(options)
+    log_dir = Path(options.log_dir)
+    log_dir.mkdir(parents=True, exist_ok=True)
+    shares = gpu_shares(options.gpus, len(indices))
+    print(f"starting {len(indices)} of {len(addresses)} processes, logs in {log_dir}", flush=True)
+    workers = [
+        Worker(index, command + share, worker_environment(addresses, index, len(indices)), log_dir)
+        for index, share in zip(indices, shares, strict=True)
+    ]
+    with forward_signals(workers):
+        return watch(workers)
+
+
+def worker_command(arguments: Sequence[str]) -> list[str]:
+    """Returns the command of every worker."""
+    arguments = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+    if arguments[:1] != ["train"]:
+        raise ValueError(
+            "towers launch starts `train`: write -- and then train with its arguments. Received "
+            f"{' '.join(arguments) or 'nothing'}."
+        )
+    return [sys.executable, "-m", "scripts.main", *arguments]
+
+
+def choose_addresses(options: argparse.Namespace) -> tuple[list[str], list[int]]:
+    """Returns the addresses of all processes, and the numbers of those to start here."""
+    if options.cluster is None:
+        if options.index is not None:
+            raise ValueError("--index says which process of --cluster this is; give both.")
+        count = options.processes
+        return [f"127.0.0.1:{port}" for port in free_ports(count)], list(range(count))
+    addresses = options.cluster
+    if options.index is None or not 0 <= options.index < len(addresses):
+        raise ValueError(
+            f"--index must say which of the {len(addresses)} addresses of --cluster this machine "
+            f"is, from 0 to {len(addresses) - 1}. Received {options.index}."
+        )
+    for address in addresses:
+        host, colon, port = address.rpartition(":")
+        if not (colon and host and port.isdigit()):
+            raise ValueError(f"--cluster takes host:port,host:port. Received {address!r}.")
+    return addresses, [options.index]
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns so many different ports of this machine that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def gpu_shares(gpus: Sequence[int] | None, num_workers: int) -> list[list[str]]:
+    """Returns the arguments that give each worker its GPUs, in order, as evenly as they can be."""
+    if gpus is None:
+        return [[] for _ in range(num_workers)]
+    if len(gpus) % num_workers:
+        raise ValueError(
+            f"--gpus must name as many GPUs for every process. Received {len(gpus)} GPUs for "
+            f"{num_workers} processes."
+        )
+    size = len(gpus) // num_workers
+    shares = [gpus[start : start + size] for start in range(0, len(gpus), size)]
+    return [["--gpus", ",".join(map(str, share))] for share in shares]
+
+
+def worker_environment(addresses: Sequence[str], index: int, local_workers: int) -> dict[str, str]:
+    """Returns a worker's environment: who is in the cluster, and its share of the cores."""
+    cluster = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
+    threads = str(max(1, (os.cpu_count() or 1) // local_workers))
+    return {
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+        **os.environ,
+        "TF_CONFIG": json.dumps(cluster),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+class Worker:
+    """One process and its log file.
+
+    Args:
+        index: its number in the cluster.
+        command: what it runs.
+        environment: all of its environment.
+        log_dir: where `worker.INDEX.log` goes; a log of an earlier start is continued.
+    """
+
+    def __init__(
+        self, index: int, command: Sequence[str], environment: dict[str, str], log_dir: Path
+    ):
+        self.index = index
+        self.log = log_dir / f"worker.{index}.log"
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C reaches it through `forward_signals` alone, once.
+            self.process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, negative for a signal, or None while it runs."""
+        return self.process.poll()
+
+    def describe_end(self) -> str:
+        """Returns how the process ended, where its log is and how that ends."""
+        code = self.process.returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        tail = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
+        return f"worker {self.index} {how}; the end of {self.log}:{tail}"
+
+
+def watch(workers: Sequence[Worker]) -> int:
+    """Waits until every worker has ended well, or one has not: then it ends the others."""
+    while True:
+        codes = [worker.code for worker in workers]
+        failed = [worker for worker in workers if worker.code not in (None, 0)]
+        if failed:
+            first = failed[0]
+            print(f"towers: error: {first.describe_end()}", file=sys.stderr, flush=True)
+            end(workers)
+            print("all workers ended; the same command continues from the last checkpoint.")
+            code = first.process.returncode
+            return code if code > 0 else 1
+        if all(code == 0 for code in codes):
+            print(f"all {len(workers)} workers are done")
+            return 0
+        time.sleep(POLL_SECONDS)
+
+
+def end(workers: Sequence[Worker]) -> None:
+    """Ends the workers that still run: asked first, then killed."""
+    for worker in workers:
+        if worker.code is None:
+            worker.process.terminate()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for worker in workers:
+        try:
+            worker.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.process.kill()
+            worker.process.wait()
+
+
+@contextlib.contextmanager
+def forward_signals(workers: Sequence[Worker]) -> Iterator[None]:
+    """Within this scope Ctrl-C and SIGTERM go to every worker, which save and end."""
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        for worker in workers:
+            if worker.code is None:
+                worker.process.send_signal(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before: dict[int, Any] = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        end(workers)

@@ -1,0 +1,22 @@
+"""`towers prepare`: makes the cache of a corpus, and says what is in it."""
+
+from __future__ import annotations
+
+import argparse
+
+from scripts.recipe import chosen_recipe
+from scripts.session import data_paths
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prepares the data of a recipe, or finds that it was prepared, and prints a summary."""
+    recipe = chosen_recipe(options)
+    if recipe.prepare is None:
+        raise ValueError(f"Recipe {recipe.name} has nothing to prepare.")
+    corpus = recipe.prepare(
+        recipe.fields, data_paths(recipe, options.data), processes=options.processes
+    )
+    for line in corpus.summary:
+        print(line)
+    print(f"prepared in {corpus.folder}")
+    return 0

@@ -1,0 +1,198 @@
+"""A chatbot: questions to answers, in Chinese or English; embedded dialogues or your own corpus.
+
+Paper:    Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and
+          Translate"; Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine
+          Translation"; Vinyals and Le 2015, "A Neural Conversational Model"
+Command:  towers train chatbot --language zh --towers 2
+          towers train chatbot --language zh --data my.conv --towers 2
+          towers chat runs/chatbot
+Expected: 95 % of the held-out embedded questions answered exactly, 5 minutes on two CPU cores
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from data.prepared import (
+    Preparation,
+    PreparedPairs,
+    pair_batches,
+    prepare_dialogues,
+    prepare_files,
+)
+from data.samples import conversations
+from data.text import TextCodec, TextSettings
+from models import answering
+from models.decoding import Decoding
+from models.seq2seq import seq2seq
+from scripts import recipe
+from scripts.answerer import Answerer
+from scripts.examiner import ChatExaminer
+
+DATA_SET = None
+CACHE = recipe.DATA_SETS / "prepared"
+TAKES_FILES = True
+PARTS = ("train", "held_out")
+BEST_METRIC, MAXIMIZE = "perplexity", False
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(recipe.Fields):
+    """The common fields, and:
+
+    Attributes:
+        batch_size: pairs in one update at most, over all towers.
+        batch_tokens: tokens in one update at most, of questions and answers with their padding.
+        language: zh or en.
+        kind: of the files: conv, tsv, json_lines, cornell, speakers or auto.
+        encoding: of the files.
+        pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
+        context: how many earlier turns of the dialogue belong to a question.
+        held_out: share of a corpus's dialogues that is kept for the evaluation.
+        tokenizer: auto, jieba, words, characters, spaces or subwords.
+        lowercase: whether capital letters become small ones.
+        dictionary: a file in place of jieba's own dictionary.
+        user_dictionary: a file of words that jieba is to know besides.
+        vocabulary_size: most frequent words and characters that get an id.
+        max_question_length: of longer questions the last tokens are read.
+        max_answer_length: pairs with longer answers are left out; the longest answer given.
+        cell: lstm or gru.
+        embedding_size: numbers for a token.
+        hidden_size: units of each recurrent layer.
+        encoder_layers: bidirectional layers that read the question.
+        decoder_layers: layers that write the answer.
+        attention: luong, luong_scaled or bahdanau.
+        input_feeding: whether the decoder reads what it attended to one token before.
+        tied_output: whether the output projection is the embedding table.
+        residual: whether each layer after the first adds its input to its output.
+        dropout_rate: share of numbers that are dropped between layers in training.
+        label_smoothing: share of each target that is spread over the vocabulary.
+        exam_questions: held-out questions that `towers evaluate` asks at most.
+    """
+
+    batch_size: int = 128
+    batch_tokens: int = 4096
+    epochs: int = 12
+    learning_rate: float = 2e-3
+    schedule: str = "cosine"
+    warmup_steps: int = 100
+    clip_norm: float = 5.0
+    language: str = "en"
+    kind: str = "auto"
+    encoding: str = "utf-8"
+    pairing: str = "alternate"
+    context: int = 2
+    held_out: float = 0.02
+    tokenizer: str = "auto"
+    lowercase: bool = True
+    dictionary: str = ""
+    user_dictionary: str = ""
+    vocabulary_size: int = 20000
+    max_question_length: int = 40
+    max_answer_length: int = 30
+    cell: str = "lstm"
+    embedding_size: int = 128
+    hidden_size: int = 192
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    attention: str = "luong"
+    input_feeding: bool = False
+    tied_output: bool = False
+    residual: bool = False
+    dropout_rate: float = 0.1
+    label_smoothing: float = 0.0
+    exam_questions: int = 1000
+
+
+def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> recipe.Data:
+    """Returns the batches of a corpus, which is prepared if it was not before."""
+    corpus = prepare(fields, paths)
+    limits: dict[str, Any] = {
+        "batch_tokens": fields.batch_tokens,
+        "batch_size": fields.batch_size,
+        "max_question_length": fields.max_question_length,
+        "max_answer_length": fields.max_answer_length,
+    }
+    return recipe.Data(
+        pair_batches(corpus, "train", seed=seed, **limits),
+        pair_batches(corpus, "held_out", shuffle=False, **limits),
+        text=corpus.text,
+        corpus=corpus,
+        key=corpus.key,
+    )
+
+
+def prepare(
+    fields: Fields, paths: Sequence[Path] | None, *, processes: int | None = None
+) -> PreparedPairs:
+    """Returns the prepared corpus of files, or without paths the embedded one."""
+    preparation = Preparation(
+        TextSettings(
+            language=fields.language,
+            tokenizer=fields.tokenizer,
+            lowercase=fields.lowercase,
+            dictionary=fields.dictionary or None,
+            user_dictionary=fields.user_dictionary or None,
+        ),
+        vocabulary_size=fields.vocabulary_size,
+        pairing=fields.pairing,
+        context=fields.context,
+        held_out=fields.held_out,
+        kind=fields.kind,
+        encoding=fields.encoding,
+    )
+    if paths is not None:
+        return prepare_files(paths, preparation, CACHE, processes=processes)
+    train, held_out = (conversations.dialogues(fields.language, part) for part in PARTS)
+    return prepare_dialogues(train, held_out, preparation, CACHE)
+
+
+def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
+    """Returns the network, with as many output words as the vocabulary has."""
+    return seq2seq(
+        len(data.text.vocabulary),
+        cell=fields.cell,
+        embedding_size=fields.embedding_size,
+        hidden_size=fields.hidden_size,
+        encoder_layers=fields.encoder_layers,
+        decoder_layers=fields.decoder_layers,
+        attention=fields.attention,
+        input_feeding=fields.input_feeding,
+        tied_output=fields.tied_output,
+        residual=fields.residual,
+        dropout_rate=fields.dropout_rate,
+    )
+
+
+def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
+    """Returns the tower function, whose weight is the number of answer tokens."""
+    smoothing = fields.label_smoothing if training else 0.0
+    return answering.answering(model, training=training, label_smoothing=smoothing)
+
+
+def derive_metrics(metrics: dict[str, float], data: recipe.Data) -> dict[str, float]:
+    """Returns the perplexities; that per character compares vocabularies with each other."""
+    tokens_per_character = metrics["examples"] / data.test.num_characters
+    return {
+        "perplexity": math.exp(metrics["loss"]),
+        "character_perplexity": math.exp(metrics["loss"] * tokens_per_character),
+        "unigram_perplexity": data.corpus.unigram_perplexity,
+    }
+
+
+def make_examiner(fields: Fields, model: keras.Model, data: recipe.Data) -> ChatExaminer:
+    """Returns who asks the held-out questions; answers are the likeliest, token by token."""
+    decoding = Decoding(max_length=fields.max_answer_length)
+    answerer = Answerer(model, data.text, decoding, max_question_length=fields.max_question_length)
+    return ChatExaminer(answerer, data.corpus, fields.language, fields.exam_questions)
+
+
+def load_text(folder: Path) -> TextCodec:
+    """Returns the vocabulary and the text settings that a run saved."""
+    return TextCodec.load(folder)
