@@ -83,10 +83,12 @@ class Attention(layers.Layer):
     def _scores(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         if self.query is not None:
             sums = memory.keys[:, None, :, :] + self.query(queries)[:, :, None, :]
-            direction = tf.convert_to_tensor(self.direction.value)
+            direction = tf.cast(self.direction.value, sums.dtype)
             return tf.squeeze(tf.tensordot(tf.tanh(sums), direction, 1), -1)
         scores = tf.matmul(queries, memory.keys, transpose_b=True)
-        return scores * self.scale.value if self.kind == "luong_scaled" else scores
+        if self.kind == "luong_scaled":
+            scores *= tf.cast(self.scale.value, scores.dtype)
+        return scores
 
     def get_config(self) -> dict[str, Any]:
         """Returns what the layer can be made again from."""
