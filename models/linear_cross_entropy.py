@@ -67,7 +67,7 @@ def linear_cross_entropy(
         )
 
         def backward(loss: tf.Tensor, correct: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(loss * gradient for gradient in gradients)
+            return tuple(tf.cast(loss, part.dtype) * part for part in gradients)
 
         return sums, backward
 
@@ -91,7 +91,7 @@ def sums_and_gradients(
     tokens: Chunk, kernel: tf.Tensor, bias: tf.Tensor, label_smoothing: float, chunk_size: int
 ) -> tuple[TokenSums, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
     """Returns the sums, and the loss's gradients with respect to hidden, kernel and bias."""
-    num_chunks = -(-tf.shape(tokens.labels)[0] // chunk_size)
+    num_chunks = -(-at_least_one(tokens) // chunk_size)
     parts = tf.TensorArray(tokens.hidden.dtype, num_chunks, infer_shape=False)
 
     def add(start, loss, correct, of_kernel, of_bias, parts):  # type: ignore[no-untyped-def]
@@ -115,7 +115,7 @@ def sums_and_gradients(
 
 def over_chunks(add, tokens: Chunk, initial: list) -> list:  # type: ignore[no-untyped-def]
     """Returns the sums after the last chunk."""
-    num_tokens = tf.shape(tokens.labels)[0]
+    num_tokens = at_least_one(tokens)
     _, *sums = tf.while_loop(
         lambda start, *_: start < num_tokens,
         add,
@@ -123,6 +123,11 @@ def over_chunks(add, tokens: Chunk, initial: list) -> list:  # type: ignore[no-u
         parallel_iterations=1,  # Else the logits of several chunks are alive.
     )
     return sums
+
+
+def at_least_one(tokens: Chunk) -> tf.Tensor:
+    """Returns the number of tokens; 1 without tokens, whose only chunk is empty."""
+    return tf.maximum(tf.shape(tokens.labels)[0], 1)
 
 
 def rows_from(tokens: Chunk, start: tf.Tensor, size: int) -> Chunk:

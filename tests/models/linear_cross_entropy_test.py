@@ -1,0 +1,176 @@
+"""The chunked loss against NumPy and against the plain formula with automatic gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import op_callbacks
+
+from models.linear_cross_entropy import linear_cross_entropy
+
+TOKENS, UNITS, VOCABULARY = 11, 3, 7
+
+
+def some_tokens(dtype="float64", *, weights=None):
+    """Returns (hidden, kernel, bias), labels and weights."""
+    random = np.random.default_rng(5)
+    sources = [
+        tf.constant(random.normal(size=shape), dtype)
+        for shape in [(TOKENS, UNITS), (VOCABULARY, UNITS), (VOCABULARY,)]
+    ]
+    labels = tf.constant(random.integers(0, VOCABULARY, TOKENS), tf.int32)
+    weights = random.uniform(0.5, 2.0, TOKENS) if weights is None else np.full(TOKENS, weights)
+    weights[[1, 4, 10]] = 0
+    return sources, labels, tf.constant(weights, "float64" if dtype == "float64" else "float32")
+
+
+def in_numpy(sources, labels, weights, smoothing=0.0):
+    """Returns (loss, correct) and the loss's gradients, token by token."""
+    hidden, kernel, bias = (source.numpy().astype(np.float64) for source in sources)
+    loss, correct, gradients = 0.0, 0.0, [np.zeros_like(one) for one in (hidden, kernel, bias)]
+    for token, (label, weight) in enumerate(zip(labels.numpy(), weights.numpy(), strict=True)):
+        logits = kernel @ hidden[token] + bias
+        log_likely = logits - np.logaddexp.reduce(logits)
+        likely = np.exp(log_likely)
+        target = (1 - smoothing) * np.eye(VOCABULARY)[label] + smoothing / VOCABULARY
+        loss -= weight * target @ log_likely
+        correct += weight * (np.argmax(logits) == label)
+        gradients[0][token] = weight * (likely - target) @ kernel
+        gradients[1] += weight * np.outer(likely - target, hidden[token])
+        gradients[2] += weight * (likely - target)
+    return (loss, correct), gradients
+
+
+def in_chunks(sources, labels, weights, *, factor=1.0, **options):
+    """Returns the sums and the gradients of `factor` times the loss."""
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        sums = linear_cross_entropy(*sources, labels, weights, training=True, **options)
+        loss = factor * sums.loss
+    return sums, [tf.convert_to_tensor(one) for one in tape.gradient(loss, sources)]
+
+
+def assert_all_close(actual, expected, **tolerance):
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(one, np.float64), other, **tolerance)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk_size", [1, 2, 8, 1000])
+def test_sums_and_gradients_are_those_of_numpy(chunk_size, smoothing, graph):
+    run = tf.function(in_chunks, autograph=False) if graph else in_chunks
+    sums, gradients = run(*some_tokens(), chunk_size=chunk_size, label_smoothing=smoothing)
+    expected, expected_gradients = in_numpy(*some_tokens(), smoothing)
+    assert_all_close(sums, expected, rtol=1e-12)
+    assert_all_close(gradients, expected_gradients, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_evaluation_gives_the_same_sums(smoothing):
+    tokens = some_tokens()
+    expected, _ = in_chunks(*tokens, chunk_size=2, label_smoothing=smoothing)
+    sources, labels, weights = tokens
+    sums = linear_cross_entropy(
+        *sources, labels, weights, training=False, chunk_size=3, label_smoothing=smoothing
+    )
+    assert_all_close(sums, expected, rtol=1e-12)
+
+
+def test_gradients_follow_what_is_made_of_the_loss():
+    _, expected = in_numpy(*some_tokens())
+    _, gradients = in_chunks(*some_tokens(), chunk_size=2, factor=-2.5)
+    assert_all_close(gradients, [-2.5 * one for one in expected], rtol=1e-12, atol=1e-13)
+
+
+def test_the_label_of_a_token_without_weight_does_not_matter():
+    sources, labels, weights = some_tokens()
+    strange = tf.where(weights > 0, labels, VOCABULARY + 5)
+    expected, expected_gradients = in_chunks(sources, labels, weights)
+    sums, gradients = in_chunks(sources, strange, weights)
+    assert_all_close(sums, expected, rtol=0)
+    assert_all_close(gradients, expected_gradients, rtol=0)
+    assert np.all(gradients[0].numpy()[[1, 4, 10]] == 0)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_no_tokens_at_all_give_zeros(graph):
+    run = tf.function(in_chunks, autograph=False) if graph else in_chunks
+    sources, labels, weights = some_tokens("float32", weights=0.0)
+    for tokens in [
+        (sources, labels, weights),
+        ([sources[0][:0], *sources[1:]], labels[:0], weights[:0]),
+    ]:
+        sums, gradients = run(*tokens, chunk_size=2)
+        assert_all_close(sums, [0, 0])
+        assert_all_close(gradients, [np.zeros(source.shape) for source in tokens[0]])
+        evaluated = linear_cross_entropy(*tokens[0], *tokens[1:], training=False)
+        assert_all_close(evaluated, [0, 0])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_plain_formula_with_automatic_gradients_gives_the_same(smoothing):
+    sources, labels, weights = some_tokens("float32")
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        hidden, kernel, bias = sources
+        likely = tf.nn.log_softmax(tf.matmul(hidden, kernel, transpose_b=True) + bias)
+        targets = (1 - smoothing) * tf.one_hot(labels, VOCABULARY) + smoothing / VOCABULARY
+        loss = -tf.reduce_sum(weights[:, None] * targets * likely)
+    expected = tape.gradient(loss, sources)
+    sums, gradients = in_chunks(sources, labels, weights, chunk_size=4, label_smoothing=smoothing)
+    np.testing.assert_allclose(sums.loss, loss, rtol=1e-5)
+    assert_all_close(gradients, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_large_logits_give_finite_numbers():
+    (hidden, kernel, bias), labels, weights = some_tokens("float32")
+    tokens = [hidden * 1e4, kernel, bias], labels, weights
+    sums, gradients = in_chunks(*tokens, chunk_size=2, label_smoothing=0.1)
+    assert_all_close(sums, in_numpy(*tokens, 0.1)[0], rtol=1e-5)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2e-2), ("float16", 3e-3)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_narrow_numbers_give_a_float32_loss_and_narrow_gradients(dtype, tolerance, smoothing):
+    tokens = some_tokens(dtype)
+    sums, gradients = in_chunks(*tokens, chunk_size=2, factor=2.5, label_smoothing=smoothing)
+    assert sums.loss.dtype == sums.correct.dtype == tf.float32
+    assert [gradient.dtype.name for gradient in gradients] == [dtype] * 3
+    (loss, _), expected = in_numpy(*tokens, smoothing)
+    np.testing.assert_allclose(sums.loss, loss, rtol=tolerance)
+    assert_all_close(gradients, [2.5 * one for one in expected], rtol=0, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_logits_exist_for_one_chunk_at_a_time(training):
+    """Every tensor that TensorFlow makes outside of a graph, counted in rows of logits."""
+    sources, labels, weights = some_tokens()
+    rows = []
+
+    def note(op_type, inputs, attributes, outputs, op_name=None, graph=None):
+        shapes = [tuple(output.shape) for output in outputs]
+        rows.extend(shape[0] for shape in shapes if len(shape) == 2 and shape[1] == VOCABULARY)
+
+    op_callbacks.add_op_callback(note)
+    try:
+        if training:
+            in_chunks(sources, labels, weights, chunk_size=3)
+        else:
+            linear_cross_entropy(*sources, labels, weights, training=False, chunk_size=3)
+    finally:
+        op_callbacks.remove_op_callback(note)
+    assert max(rows) == 3
+
+
+def test_no_logits_leave_the_loop_over_chunks():
+    graph = tf.function(in_chunks, autograph=False)
+    graph = graph.get_concrete_function(*some_tokens(), chunk_size=3).graph
+    shapes = [output.shape for op in graph.get_operations() for output in op.outputs]
+    outside = {tuple(shape) for shape in shapes if shape.rank == 2}
+    assert (None, UNITS) in outside
+    assert (None, VOCABULARY) not in outside
+    bodies = [one for one in graph.as_graph_def().library.function if "while" in one.signature.name]
+    assert bodies
+    kept = {node.op for body in bodies for node in body.node_def if "TensorList" in node.op}
+    assert kept == {"TensorListSetItem"}  # The gradients of hidden; no activations are stacked.
