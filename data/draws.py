@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-ORDER_STREAM, AUGMENTATION_STREAM = 0, 1
+ORDER_STREAM, AUGMENTATION_STREAM, BATCH_ORDER_STREAM = 0, 1, 2
 
 
-def permutation(num_examples: int, *, seed: int, epoch: int) -> np.ndarray:
-    """Returns the order of the examples in an epoch: int32 [num_examples]."""
-    order = _generator(seed, epoch, ORDER_STREAM).permutation(num_examples)
+def permutation(
+    num_examples: int, *, seed: int, epoch: int, stream: int = ORDER_STREAM
+) -> np.ndarray:
+    """Returns the order of the examples in an epoch: int32 [num_examples].
+
+    Args:
+        num_examples: how many there are.
+        seed, epoch: what the order depends on.
+        stream: another one gives another order, for what is ordered besides the examples.
+    """
+    order = _generator(seed, epoch, stream).permutation(num_examples)
     return order.astype(np.int32)
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from data import draws
+from data.prepared.buckets import Layout, fitted_layout, fixed_layout, num_tokens
 from data.prepared.cache import PreparedPairs, answer_lengths, question_lengths
 from data.text import END, PAD
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def pair_batches(
@@ -24,6 +28,7 @@ def pair_batches(
     max_answer_length: int,
     seed: int = 0,
     shuffle: bool = True,
+    fixed_shapes: bool = False,
 ) -> PairBatches:
     """Returns `batches(epoch, first_step=0) -> tf.data.Dataset` over the pairs of a part.
 
@@ -37,6 +42,9 @@ def pair_batches(
         max_answer_length: pairs whose answer with its END is longer are left out.
         seed: of the order.
         shuffle: whether each epoch has its own order; else it goes from short to long.
+        fixed_shapes: whether batches have a few shapes only (at most 16), as compiled towers
+            want; there is more padding then, and a row may be missing in a batch: it is a
+            repeated question whose answer is all padding.
 
     Raises:
         ValueError: for a limit below 1, or if no pair is left.
@@ -53,24 +61,19 @@ def pair_batches(
     if seed < 0:
         raise ValueError(f"seed must not be negative. Received {seed}.")
     pairs = np.asarray(prepared.pairs(part))
-    answers = answer_lengths(prepared, pairs)
-    kept = answers <= max_answer_length
+    kept = answer_lengths(prepared, pairs) <= max_answer_length
     if not kept.any():
         raise ValueError(
             f"No pair of the {part} part has an answer of at most {max_answer_length} tokens. "
             "Raise max_answer_length."
         )
-    questions = np.minimum(question_lengths(prepared, pairs[kept]), max_question_length)
+    pairs = pairs[kept]
+    questions = np.minimum(question_lengths(prepared, pairs), max_question_length)
+    answers = answer_lengths(prepared, pairs)
+    make_layout = fixed_layout if fixed_shapes else fitted_layout
+    layout = make_layout(questions, answers, batch_tokens=batch_tokens, batch_size=batch_size)
     return PairBatches(
-        prepared,
-        pairs[kept],
-        questions,
-        answers[kept],
-        batch_tokens,
-        batch_size,
-        seed,
-        shuffle,
-        left_out=int(np.sum(~kept)),
+        prepared, pairs, questions, answers, layout, seed, shuffle, left_out=int(np.sum(~kept))
     )
 
 
@@ -82,7 +85,8 @@ class PairBatches:
         prepared: the corpus.
         pairs: int32 [n, 2], those that are used.
         questions, answers: int64 [n], their lengths as they are batched.
-        batch_tokens, batch_size, seed, shuffle: as given.
+        layout: which pairs share a batch.
+        seed, shuffle: as given.
         left_out: pairs whose answer is too long.
     """
 
@@ -90,8 +94,7 @@ class PairBatches:
     pairs: np.ndarray
     questions: np.ndarray
     answers: np.ndarray
-    batch_tokens: int
-    batch_size: int
+    layout: Layout
     seed: int
     shuffle: bool
     left_out: int
@@ -107,18 +110,19 @@ class PairBatches:
             epoch: number of the epoch, from 0.
             first_step: how many of its batches were consumed already.
         """
+        import tensorflow as tf  # Here, since a corpus is prepared without it.
+
         if epoch < 0 or not 0 <= first_step <= self.steps_per_epoch:
             raise ValueError(
                 f"An epoch has {self.steps_per_epoch} batches, and epochs count from 0. Received "
                 f"epoch={epoch}, first_step={first_step}."
             )
-        spec = tf.TensorSpec([None, None], tf.int32)
         batch_of_step = self._batch_of_step(epoch)
 
         @tf.autograph.experimental.do_not_convert
         def load(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             question, answer = tf.numpy_function(batch_of_step, [step], [tf.int32, tf.int32])
-            return tf.ensure_shape(question, spec.shape), tf.ensure_shape(answer, spec.shape)
+            return tf.ensure_shape(question, [None, None]), tf.ensure_shape(answer, [None, None])
 
         return (
             tf.data.Dataset.range(first_step, self.steps_per_epoch)
@@ -134,103 +138,79 @@ class PairBatches:
     @property
     def steps_per_epoch(self) -> int:
         """How many batches an epoch has; the same number in each."""
-        return len(self._bounds) - 1
+        return len(self.layout.shapes)
 
     @functools.cached_property
     def num_characters(self) -> int:
         """How many characters the answers have, the end of each counted as one."""
         return int(self.prepared.characters[self.pairs[:, 1]].sum()) + len(self.pairs)
 
-    @functools.cached_property
+    @property
     def padding_share(self) -> float:
         """The share of padding among the ids of an epoch."""
-        widths = np.stack([self.questions, self.answers])[:, self._sorted]
-        longest = np.maximum.reduceat(widths, self._bounds[:-1], axis=1).sum(0)
-        computed = np.sum(longest * np.diff(self._bounds))
-        return 1 - float(widths.sum() / computed)
-
-    @functools.cached_property
-    def _sorted(self) -> np.ndarray:
-        """The pairs by answer length, then by question length, up and down in turns."""
-        snake = np.where(self.answers % 2 == 0, self.questions, -self.questions)
-        return np.lexsort([snake, self.answers])
-
-    @functools.cached_property
-    def _bounds(self) -> np.ndarray:
-        """Where each batch begins among the sorted pairs, and where the last one ends.
-
-        Only the lengths matter, so that every epoch has the same shapes.
-        """
-        bounds, start, order = [0], 0, self._sorted
-        while start < len(order):
-            window = order[start : start + self.batch_size]
-            longest = np.maximum.accumulate(self.questions[window])
-            longest = longest + np.maximum.accumulate(self.answers[window])
-            rows = np.arange(1, len(window) + 1)
-            start += max(1, int(np.searchsorted(rows * longest, self.batch_tokens, "right")))
-            bounds.append(start)
-        return np.array(bounds)
+        used = int(self.questions.sum() + self.answers.sum())
+        return 1 - used / num_tokens(self.layout.shapes)
 
     def _batch_of_step(self, epoch: int) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """Returns the function from a step of the epoch to its batch."""
-        order, numbers = self._order(epoch)
+        pairs, numbers = self._order(epoch)
 
         def batch_of_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             number = numbers[step]
-            rows = order[self._bounds[number] : self._bounds[number + 1]]
-            rows = rows[np.argsort(self.questions[rows] + self.answers[rows], kind="stable")]
-            return self._assemble(rows[balanced_order(len(rows))])
+            chosen = pairs[self.layout.bounds[number] : self.layout.bounds[number + 1]]
+            return self._assemble(chosen, self.layout.shapes[number])
 
         return batch_of_step
 
     def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the epoch's order of the pairs, and that of the batches.
-
-        Pairs change places with others of the same lengths only.
-        """
+        """Returns the epoch's order of the pairs, and that of the batches."""
+        pairs, groups, _, _ = self.layout
         if not self.shuffle:
-            return self._sorted, np.arange(self.steps_per_epoch)
-        drawn = draws.permutation(len(self.pairs), seed=self.seed, epoch=epoch)
-        ranks = np.empty(len(self.pairs), np.int64)
-        ranks[self._sorted] = self._group_numbers
-        order = drawn[np.argsort(ranks[drawn], kind="stable")]
-        numbers = draws.permutation(self.steps_per_epoch, seed=self.seed, epoch=epoch)
-        return order, numbers
+            return pairs, np.arange(self.steps_per_epoch)
+        drawn = draws.permutation(len(pairs), seed=self.seed, epoch=epoch)
+        numbers = draws.permutation(
+            self.steps_per_epoch, seed=self.seed, epoch=epoch, stream=draws.BATCH_ORDER_STREAM
+        )
+        return pairs[drawn[np.argsort(groups[drawn], kind="stable")]], numbers
 
-    @functools.cached_property
-    def _group_numbers(self) -> np.ndarray:
-        """For each of the sorted pairs the number of its pair of lengths."""
-        lengths = np.stack([self.questions, self.answers])[:, self._sorted]
-        changes = np.any(np.diff(lengths, axis=1) != 0, axis=0)
-        return np.concatenate([[0], np.cumsum(changes)])
+    def _assemble(self, pairs: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the batch of some pairs, given its rows and lengths."""
+        num_rows, question_length, answer_length = shape
+        pairs = pairs[np.argsort(self.questions[pairs] + self.answers[pairs], kind="stable")]
+        num_missing = num_rows - len(pairs)
+        rows = np.concatenate([pairs[:1].repeat(num_missing), pairs])
+        order = balanced_order(int(num_rows))
+        rows, counts = rows[order], order >= num_missing
 
-    def _assemble(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the batch of some pairs."""
-        offsets, pairs = self.prepared.offsets, self.pairs[rows]
-        questions, answers = self.questions[rows], self.answers[rows]
+        answers_from, turns_end = self.prepared.offsets[self.pairs[rows, 1:2] + [[0, 1]]].T
         # A SEPARATOR stands behind the question's last turn, and where the answer's END belongs.
-        question = self._slices(offsets[pairs[:, 1]] - 1 - questions, questions)
-        answer = self._slices(offsets[pairs[:, 1]], answers)
-        answer[np.arange(len(rows)), answers - 1] = END
+        questions_from = answers_from - 1 - self.questions[rows]
+        question = self._slices(questions_from, answers_from - 1, question_length)
+        answer = self._slices(answers_from, turns_end, answer_length)
+        answer[np.arange(num_rows), self.answers[rows] - 1] = END
+        answer[~counts] = PAD
         return question, answer
 
-    def _slices(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns slices of the tokens as int32 [n, longest], padded."""
-        columns = np.arange(lengths.max())
-        inside = columns < lengths[:, None]
-        places = np.where(inside, starts[:, None] + columns, starts[:, None])
-        return np.where(inside, self.prepared.tokens[places], PAD).astype(np.int32)
+    def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
+        """Returns slices of the tokens as int32 [n, length], padded."""
+        places = starts[:, None] + np.arange(length)
+        inside = places < ends[:, None]
+        tokens = self.prepared.tokens[np.where(inside, places, starts[:, None])]
+        return np.where(inside, tokens, PAD).astype(np.int32)
 
 
 @functools.lru_cache(maxsize=1024)
 def balanced_order(num_rows: int) -> np.ndarray:
     """Returns an order of sorted rows in which every contiguous block has long and short ones.
 
-    The rows are laid out by the van der Corput sequence, whose stretches are evenly spread.
+    Places follow the sequence of van der Corput (1935), whose stretches are evenly spread. Each
+    binary digit is replaced by the parity of the digits up to it, since otherwise the numbers
+    would tend to rise; so the sums of the blocks differ by about one long row at most.
     """
-    bits = max(1, (num_rows - 1).bit_length())
+    num_bits = max(1, (num_rows - 1).bit_length())
     numbers = np.arange(num_rows)
-    mirrored = np.zeros(num_rows, np.int64)
-    for bit in range(bits):
-        mirrored |= ((numbers >> bit) & 1) << (bits - 1 - bit)
+    mirrored, parity = np.zeros((2, num_rows), np.int64)
+    for bit in range(num_bits):
+        parity ^= (numbers >> bit) & 1
+        mirrored |= parity << (num_bits - 1 - bit)
     return np.argsort(np.argsort(mirrored))

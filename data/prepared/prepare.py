@@ -17,9 +17,9 @@ import tqdm
 
 from data.dialogues import ReadingReport, pair_turns, read_dialogues, unpaired_turns
 from data.prepared.cache import VERSION, PreparedPairs, open_prepared, put_in_place, write_cache
+from data.prepared.tokenising import TokenisedChunk, tokenise
 from data.prepared.vocabulary_ids import VocabularyIds
 from data.text import END, SEPARATOR, UNKNOWN, TextCodec, TextSettings
-from data.tokenising import TokenisedChunk, tokenise
 
 BLOCK = 1 << 17  # Turns whose ids are in memory at a time.
 Dialogues = Iterable[Sequence[str]]

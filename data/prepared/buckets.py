@@ -1,0 +1,128 @@
+"""How the pairs of an epoch lie in batches: of like lengths, or of a few fixed shapes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+WIDTHS = (1, 3, 6)  # How many lengths of answers may be taken together.
+NUM_EDGES = 4  # Lengths that questions, and answers, are padded to where shapes are fixed.
+
+
+class Layout(NamedTuple):
+    """Which pairs share a batch, and its shape; the same in every epoch.
+
+    Attributes:
+        pairs: int64 [n], every pair once, those of a batch side by side.
+        groups: int64 [n], never falling: pairs (by their place in `pairs`) of the same group may
+            change places.
+        bounds: int64 [num_batches + 1], where each batch begins in `pairs`, and the end.
+        shapes: int64 [num_batches, 3], each batch's rows, length of questions and of answers.
+    """
+
+    pairs: np.ndarray
+    groups: np.ndarray
+    bounds: np.ndarray
+    shapes: np.ndarray
+
+
+def fitted_layout(
+    questions: np.ndarray, answers: np.ndarray, *, batch_tokens: int, batch_size: int
+) -> Layout:
+    """Returns batches with little padding, each as long as its longest question and answer.
+
+    Pairs are sorted by the length of the answer, then by that of the question, which goes up for
+    one length of answers and down for the next, and cut wherever a batch is full. A small corpus
+    has less padding if a few lengths of answers are taken together, so that is tried as well.
+
+    Args:
+        questions, answers: int64 [n], their lengths; at least one pair.
+        batch_tokens: rows times (length of questions + length of answers) at most; a longer pair
+            is a batch of its own.
+        batch_size: rows at most.
+    """
+    layouts = [
+        _snake_layout(questions, answers, width, batch_tokens, batch_size) for width in WIDTHS
+    ]
+    return min(layouts, key=lambda layout: num_tokens(layout.shapes))
+
+
+def num_tokens(shapes: np.ndarray) -> int:
+    """Returns how many ids batches of these shapes hold, padding included."""
+    rows, questions, answers = shapes.T
+    return int(np.sum(rows * (questions + answers)))
+
+
+def _snake_layout(
+    questions: np.ndarray, answers: np.ndarray, width: int, batch_tokens: int, batch_size: int
+) -> Layout:
+    """Returns the batches if so many lengths of answers are taken together."""
+    strips = answers // width
+    pairs = np.lexsort([answers, np.where(strips % 2 == 0, questions, -questions), strips])
+    questions, answers = questions[pairs], answers[pairs]
+    changes = (np.diff(questions) != 0) | (np.diff(answers) != 0)
+    bounds = _full_batches(questions, answers, batch_tokens, batch_size)
+    longest = [np.maximum.reduceat(lengths, bounds[:-1]) for lengths in (questions, answers)]
+    shapes = np.stack([np.diff(bounds), *longest], axis=1)
+    return Layout(pairs, np.concatenate([[0], np.cumsum(changes)]), bounds, shapes)
+
+
+def _full_batches(
+    questions: np.ndarray, answers: np.ndarray, batch_tokens: int, batch_size: int
+) -> np.ndarray:
+    bounds = [0]
+    while (start := bounds[-1]) < len(questions):
+        window = slice(start, start + batch_size)
+        longest = np.maximum.accumulate(questions[window]) + np.maximum.accumulate(answers[window])
+        tokens = longest * np.arange(1, len(longest) + 1)
+        bounds.append(start + max(1, int(np.searchsorted(tokens, batch_tokens, "right"))))
+    return np.array(bounds)
+
+
+def fixed_layout(
+    questions: np.ndarray, answers: np.ndarray, *, batch_tokens: int, batch_size: int
+) -> Layout:
+    """Returns batches of at most `NUM_EDGES` squared shapes; arguments as in `fitted_layout`.
+
+    Lengths are padded to the edges that need the least padding. Pairs with the same edges are
+    parted into batches as evenly as can be, so that no more than one row is missing in each.
+    """
+    padded = [edges_of(lengths)[lengths] for lengths in (questions, answers)]
+    pairs = np.lexsort(padded)
+    lengths = np.stack(padded, axis=1)[pairs]
+    starts = np.flatnonzero(np.any(np.diff(lengths, axis=0, prepend=0) != 0, axis=1))
+    sizes = np.diff(starts, append=len(pairs))
+    bounds, shapes = [np.zeros(1, np.int64)], []
+    for start, size in zip(starts, sizes, strict=True):
+        most_rows = min(batch_size, max(1, batch_tokens // int(lengths[start].sum())))
+        num_batches = -(-size // most_rows)
+        bounds.append(start + np.arange(1, num_batches + 1) * size // num_batches)
+        shapes += [(-(-size // num_batches), *lengths[start])] * num_batches
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    return Layout(pairs, groups, np.concatenate(bounds), np.array(shapes))
+
+
+def edges_of(lengths: np.ndarray) -> np.ndarray:
+    """Returns int64 [longest + 1], the edge that each length is padded to.
+
+    The `NUM_EDGES` edges are those that add the least padding, found by dynamic programming.
+    """
+    values, counts = np.unique(lengths, return_counts=True)
+    before = np.concatenate([[0], np.cumsum(counts)])
+    first, last = np.indices((len(values), len(values)))
+    # What the values from `first` to `last` cost if all are padded to `last`.
+    costs = np.where(first <= last, values * (before[last + 1] - before[first]), np.inf)
+    best, choices = costs[0], []
+    for _ in range(min(NUM_EDGES, len(values)) - 1):
+        totals = np.concatenate([[0], best[:-1]])[:, None] + costs
+        choices.append(totals.argmin(0))
+        best = totals.min(0)
+    chosen, end = [values[-1]], len(values) - 1
+    for choice in reversed(choices):
+        end = choice[end] - 1
+        if end < 0:
+            break
+        chosen.append(values[end])
+    edges = np.sort(chosen)
+    return edges[np.searchsorted(edges, np.arange(values[-1] + 1))]
