@@ -187,6 +187,8 @@ class Training:
         groups = {"variables": step.shared.all, "optimizer": step.optimizer.variables}
         if step.loss_scale is not None:
             groups["loss_scale"] = step.loss_scale.variables
+        if step.carried.variables:
+            groups["carried"] = step.carried.variables
         return groups
 
     def _state(self, position: Position) -> dict[str, Any]:

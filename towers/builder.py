@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.carried import CarriedState, with_state
 from towers.gradients import Gradient, clip_factor, global_norm, scale_gradients, sum_gradients
 from towers.inputs import Shard
 from towers.parameters import (
@@ -24,7 +25,7 @@ from towers.parameters import (
 from towers.precision import LossScale
 from towers.results import StepResults, mean_results, tower_results
 from towers.states import BATCH_NORM_POLICIES, merge_states
-from towers.tower import TowerFn, TowerSums, run_tower, step_seed
+from towers.tower import ShardFn, State, TowerFn, TowerSums, run_tower, step_seed
 
 ReduceAcross = Callable[[list[Gradient], tf.Tensor], tuple[list[Gradient], tf.Tensor]]
 
@@ -43,6 +44,8 @@ def build_train_step(
     seed: int = 0,
     loss_scale: LossScale | None = None,
     compiled: bool = False,
+    carried: Any = None,
+    carried_rows: int | None = None,
     reduce_across: ReduceAcross | None = None,
 ) -> TrainStep:
     """Returns `step(shards, step_number) -> StepResults`, one update from one global batch.
@@ -65,6 +68,13 @@ def build_train_step(
         seed: what all random numbers in the towers are derived from, with step and tower.
         loss_scale: for float16, else None.
         compiled: whether XLA compiles each tower.
+        carried: for a state that goes on from step to step, such as that of a language model on
+            contiguous streams: a nest of `tf.TensorSpec`, each of one row. The tower function is
+            then `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`. The state begins
+            with zeros, row by row beside the rows of the batch, and carries no gradient; the
+            data has to say where a stream begins anew. A step without a finite gradient leaves
+            it as it was.
+        carried_rows: with `carried`, how many rows every batch has.
         reduce_across: called once with the gradients and the weight summed over the towers,
             returns both summed over the processes that train together, sparse gradients with
             each row once. States such as BatchNorm's averages do not pass through it.
@@ -74,12 +84,15 @@ def build_train_step(
     """
     check_arguments(devices, shard_specs, clip_norm, accumulate, batch_norm)
     device = parameter_device(parameters, devices)
+    state = CarriedState(carried, carried_rows, devices)
+    shard_fn = with_state(tower_fn, state.shard_specs)
     with shared_variables(device):
-        shared = gather_variables(tower_fn, variables, shard_specs[0].batch, compiled=compiled)
+        pair = (shard_specs[0].batch, state.shard_specs)
+        shared = gather_variables(shard_fn, variables, pair, compiled=compiled)
         check_trainable(shared)
         optimizer.build(shared.trainable)
     return TrainStep(
-        tower_fn,
+        shard_fn,
         shared,
         optimizer,
         tuple(devices),
@@ -91,6 +104,7 @@ def build_train_step(
         seed=seed,
         loss_scale=loss_scale,
         compiled=compiled,
+        carried=state,
         reduce_across=reduce_across,
     )
 
@@ -104,11 +118,12 @@ class TrainStep:
         shared: the variables.
         optimizer: the Keras optimizer.
         loss_scale: the float16 loss scale or None.
+        carried: what the towers carry from step to step.
     """
 
     def __init__(
         self,
-        tower_fn: TowerFn,
+        shard_fn: ShardFn,
         shared: SharedVariables,
         optimizer: keras.optimizers.Optimizer,
         devices: tuple[str, ...],
@@ -121,6 +136,7 @@ class TrainStep:
         seed: int,
         loss_scale: LossScale | None,
         compiled: bool,
+        carried: CarriedState,
         reduce_across: ReduceAcross | None,
     ):
         self.devices = devices
@@ -128,7 +144,8 @@ class TrainStep:
         self.shared = shared
         self.optimizer = optimizer
         self.loss_scale = loss_scale
-        self._tower_fn = tower_fn
+        self.carried = carried
+        self._shard_fn = shard_fn
         self._clip_norm = clip_norm
         self._accumulate = accumulate
         self._batch_norm = batch_norm
@@ -143,6 +160,7 @@ class TrainStep:
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step of this number (the first is 1) and returns its results."""
+        self.carried.check_rows(shards)
         return self._traced(shards, tf.convert_to_tensor(step, tf.int64))
 
     @property
@@ -180,7 +198,8 @@ class TrainStep:
             learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
             loss_scale = tf.ones([]) if self.loss_scale is None else self.loss_scale.read()
             finite = tf.math.is_finite(norm)
-            tf.cond(finite, lambda: self._apply(gradients, states), lambda: None)
+            carried = [tower.carried for tower in towers]
+            tf.cond(finite, lambda: self._apply(gradients, states, carried), lambda: None)
             if self.loss_scale is not None:
                 self.loss_scale.update(finite)
 
@@ -198,9 +217,9 @@ class TrainStep:
         scale = None if self.loss_scale is None else self.loss_scale.read()
         with tf.device(device), tf.name_scope(f"tower_{tower}"):
             return run_tower(
-                self._tower_fn,
+                self._shard_fn,
                 self.shared,
-                shard,
+                self.carried.attach(tower, shard),
                 tower=tower,
                 seed=step_seed(self._seed, step, tower),
                 accumulate=self._accumulate,
@@ -208,8 +227,10 @@ class TrainStep:
                 compiled=self._compiled,
             )
 
-    def _apply(self, gradients: list[Gradient], states: list[tf.Tensor | None]) -> None:
-        """Updates every variable that has a gradient, and the states that were assigned."""
+    def _apply(
+        self, gradients: list[Gradient], states: list[tf.Tensor | None], carried: list[State]
+    ) -> None:
+        """Updates every variable with a gradient, assigned states and what the towers carry."""
         pairs = list(zip(gradients, self.shared.trainable, strict=True))
         connected = [pair for pair in pairs if pair[0] is not None]
         report_unconnected([variable.path for part, variable in pairs if part is None], connected)
@@ -217,6 +238,7 @@ class TrainStep:
         for state, value in zip(self.shared.states, states, strict=True):
             if value is not None:
                 state.assign(value)
+        self.carried.assign(carried)
 
 
 def check_arguments(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from towers.evaluation import EvaluationStep
 from towers.inputs import open_feed, split
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ def evaluate(
     kept in float64.
 
     Args:
-        evaluation_step: what `build_evaluation_step` returned.
+        evaluation_step: what `build_evaluation_step` returned; a carried state begins anew.
         dataset: global batches.
         devices: the towers' devices.
     """
     sums: dict[str, np.ndarray] = {}
+    if isinstance(evaluation_step, EvaluationStep):
+        evaluation_step.carried.reset()
     with open_feed(split(dataset, len(devices)), devices) as feed:
         for shards in feed:
             add_batch(sums, evaluation_step(shards))

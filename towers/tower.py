@@ -15,7 +15,11 @@ from towers.states import weigh_state
 
 # A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
 Metrics = dict[str, Any]
-TowerFn = Callable[[Batch], tuple[tf.Tensor, tf.Tensor, Metrics]]
+State = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
+TowerFn = Callable[..., tuple]  # (batch) -> (loss_sum, weight, metrics), as a user writes it.
+ShardFn = Callable[  # The same as `run_tower` calls it, see `towers.carried.with_state`.
+    [tuple[Batch, State]], tuple[tuple[tf.Tensor, tf.Tensor, Metrics], State]
+]
 
 
 class TowerSums(NamedTuple):
@@ -28,6 +32,7 @@ class TowerSums(NamedTuple):
         gradients: one per trainable variable, of the summed loss; None without connection.
         states: for each non-trainable variable that was assigned, the value times the weight;
             None for the others.
+        carried: the state to carry into the next step, a row for each of the shard.
     """
 
     loss: tf.Tensor
@@ -35,10 +40,11 @@ class TowerSums(NamedTuple):
     metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
     gradients: list[Gradient]
     states: list[tf.Tensor | None]
+    carried: State
 
 
 def run_tower(
-    tower_fn: TowerFn,
+    shard_fn: ShardFn,
     shared: SharedVariables,
     shard: Shard,
     *,
@@ -51,9 +57,9 @@ def run_tower(
     """Returns the sums over one shard, which is cut into `accumulate` micro-batches.
 
     Args:
-        tower_fn: the tower function.
+        shard_fn: the tower function, of the pair (batch, state).
         shared: the variables, read here once each, on the current device.
-        shard: the tower's shard.
+        shard: the tower's shard, whose batch is such a pair.
         tower: the tower's number.
         seed: int64 [2], what the random numbers of this step and tower are derived from.
         accumulate: the number of micro-batches, run one after the other.
@@ -65,7 +71,7 @@ def run_tower(
         values = shared.read()
 
     def run(values: dict[int, tf.Tensor], shard: Shard, seed: tf.Tensor) -> TowerSums:
-        return differentiate(tower_fn, shared, values, shard, tower, seed, loss_scale)
+        return differentiate(shard_fn, shared, values, shard, tower, seed, loss_scale)
 
     run = tf.function(run, autograph=False, jit_compile=True) if compiled else run
     flatten = functools.partial(tf.nest.flatten, expand_composites=True)
@@ -87,7 +93,7 @@ def micro_batches(shard: Shard, accumulate: int) -> tuple[Shard, ...]:
 
 
 def differentiate(
-    tower_fn: TowerFn,
+    shard_fn: ShardFn,
     shared: SharedVariables,
     values: dict[int, tf.Tensor],
     shard: Shard,
@@ -99,7 +105,7 @@ def differentiate(
     sources = shared.sources(values)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
-        sums = forward(tower_fn, shared, values, shard, tower=tower, seed=seed)
+        sums = forward(shard_fn, shared, values, shard, tower=tower, seed=seed)
         factor = gradient_factor(sums.weight, loss_scale)
         scaled_loss = sums.loss * factor
     gradients = tape.gradient(scaled_loss, sources)
@@ -120,7 +126,7 @@ def gradient_factor(weight: tf.Tensor, loss_scale: tf.Tensor | None) -> tf.Tenso
 
 
 def forward(
-    tower_fn: TowerFn,
+    shard_fn: ShardFn,
     shared: SharedVariables,
     values: dict[int, tf.Tensor],
     shard: Shard,
@@ -132,7 +138,7 @@ def forward(
     name = f"Tower {tower}"
     seeds = seed_states(seed, len(shared.seeds))
     with TowerScope(name, shared, values, seeds) as scope, no_new_variables(name):
-        loss, weight, metrics = check_results(tower_fn(shard.batch))
+        (loss, weight, metrics), carried = shard_fn(shard.batch)
     counts = tf.cast(shard.size > 0, loss.dtype)
     weight = tf.cast(weight, loss.dtype) * counts
     for variable in shared.trainable:
@@ -147,6 +153,7 @@ def forward(
         metrics={key: metric_sums(value, weight, counts) for key, value in metrics.items()},
         gradients=[],
         states=[weigh_state(scope.updated(state), weight) for state in shared.states],
+        carried=carried,
     )
 
 
@@ -222,4 +229,7 @@ def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
             part if part is None or not part.dtype.is_floating else part + other
             for part, other in zip(first.states, second.states, strict=True)
         ],
+        carried=tf.nest.map_structure(
+            lambda *rows: tf.concat(rows, axis=0), first.carried, second.carried
+        ),
     )
