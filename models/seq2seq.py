@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -271,7 +272,7 @@ class Seq2Seq(keras.Model):
             tokens: int32 [batch], the token before.
             state: of `start`, or of the step before.
         """
-        attended, state = self._advance(self.embedding(tokens), state, training=False)
+        attended, state = self._advance(self.embedding(tokens), state)
         return self.projection(attended), state
 
     def _encode(
@@ -290,16 +291,14 @@ class Seq2Seq(keras.Model):
 
     def _fed(self, inputs: tf.Tensor, state: State, training: bool) -> tf.Tensor:
         """Returns the attentional vectors with input feeding, one token after the other."""
-        if training:
-            first = len(self.forward_layers)
-            inputs = self._drop(first, inputs, training)
+        masks = self._masks(inputs, training)
         length = tf.shape(inputs)[1]
         outputs = tf.TensorArray(inputs.dtype, length, element_shape=state.attended.shape)
         steps = tf.transpose(inputs, [1, 0, 2])
 
         def advance(index, cells, attended, outputs):  # type: ignore[no-untyped-def]
             now = State(cells, attended, state.memory)
-            attended, after = self._advance(steps[index], now, training=False)
+            attended, after = self._advance(steps[index], now, masks)
             return index + 1, after.cells, attended, outputs.write(index, attended)
 
         *_, outputs = tf.while_loop(
@@ -311,17 +310,32 @@ class Seq2Seq(keras.Model):
             len(self.dropouts) - 1, tf.transpose(outputs.stack(), [1, 0, 2]), training
         )
 
-    def _advance(self, inputs: tf.Tensor, state: State, training: bool) -> tuple[tf.Tensor, State]:
+    def _masks(self, inputs: tf.Tensor, training: bool) -> list[tf.Tensor]:
+        """Returns what the inputs of each decoder layer are multiplied with.
+
+        It is the same for all tokens of an answer (Gal and Ghahramani 2016), because a loop body
+        cannot draw from a layer's seed.
+        """
+        if not training:
+            return []
+        sizes = [inputs.shape[-1]] + [self.hidden_size] * (len(self.decoder_layers) - 1)
+        ones = [tf.ones([tf.shape(inputs)[0], size], inputs.dtype) for size in sizes]
+        first = len(self.forward_layers)
+        return [self._drop(first + index, one, training) for index, one in enumerate(ones)]
+
+    def _advance(
+        self, inputs: tf.Tensor, state: State, masks: Sequence[tf.Tensor] = ()
+    ) -> tuple[tf.Tensor, State]:
         """Returns the attentional vector after one token, [batch, output size], and the state."""
         cells = []
         for index, layer in enumerate(self.decoder_layers):
-            x = inputs
+            x = inputs * masks[index] if masks else inputs
             if self.input_feeding and index == 0:
-                x = tf.concat([inputs, state.attended], -1)
+                x = tf.concat([x, state.attended], -1)
             outputs, after = layer.cell(x, list(state.cells[index]))
             cells.append(tuple(after) if isinstance(after, (list, tuple)) else (after,))
             inputs = self._add(index, inputs, outputs)
-        attended = self._attend(inputs[:, None, :], state.memory, training)[:, 0]
+        attended = self._attend(inputs[:, None, :], state.memory, training=False)[:, 0]
         return attended, State(tuple(cells), attended, state.memory)
 
     def _attend(self, queries: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
