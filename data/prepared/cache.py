@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+import time
+import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ VERSION = 1
 PARTS = ("train", "held_out")
 ARRAYS = ("tokens", "offsets", "characters", "train_pairs", "held_out_pairs", "unigram_counts")
 MANIFEST = "manifest.json"
+_UNFINISHED = ".tmp"
+_ABANDONED_SECONDS = 3600
 
 
 class PreparedPairs:
@@ -107,7 +112,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest["version"] != VERSION:
             raise ValueError(f"its version is {manifest['version']}, not {VERSION}")
-        manifest["key"], manifest["summary"], manifest["sizes"], manifest["unknown_rate"]
+        manifest["key"], manifest["summary"], manifest["unknown_rate"]
+        dict[str, int](manifest["sizes"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no manifest of a prepared corpus: {error!r}.") from error
     return manifest
@@ -138,16 +144,44 @@ def write_cache(
     (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def put_in_place(unfinished: Path, folder: Path) -> None:
-    """Renames a finished cache; one that another process finished first stays."""
+@contextlib.contextmanager
+def unfinished_cache(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder that becomes the cache at the end, unless there was an error.
+
+    Only a rename makes it the cache. If another process finished first, that one's stays.
+    """
+    _remove_abandoned(folder.parent)
+    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        _put_in_place(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _remove_abandoned(caches: Path) -> None:
+    """Removes what killed preparations left: nobody has written to it for an hour."""
+    for unfinished in caches.glob(f".*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            times = [path.stat().st_mtime for path in [unfinished, *unfinished.rglob("*")]]
+            if time.time() - max(times) > _ABANDONED_SECONDS:
+                shutil.rmtree(unfinished)
+
+
+def _put_in_place(unfinished: Path, folder: Path) -> None:
     try:
         unfinished.rename(folder)
     except OSError:
+        if not folder.exists():
+            raise
         try:
             check_files(folder)
-        except ValueError:
-            shutil.rmtree(folder)
+        except ValueError:  # Damaged: out of the way, still whole for who reads it.
+            damaged = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
+            folder.rename(damaged)
             unfinished.rename(folder)
+            shutil.rmtree(damaged, ignore_errors=True)
 
 
 def question_lengths(prepared: PreparedPairs, pairs: np.ndarray) -> np.ndarray:

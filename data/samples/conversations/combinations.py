@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from data.samples.conversations import chinese, english
+import data.samples.conversations.chinese as chinese
+import data.samples.conversations.english as english
 from data.samples.conversations.kinds import Kind
 
 PARTS = ("train", "held_out")
