@@ -21,20 +21,23 @@ class Embedding(layers.Layer):
     Args:
         vocabulary_size: rows of the table.
         size: numbers in a row.
+        scale: standard deviation of the initial values. Where recurrent layers read the rows, the
+            training is several times as quick with 1 as with the 0.05 that is usual.
         options: those of every Keras layer.
     """
 
-    def __init__(self, vocabulary_size: int, size: int, **options: Any):
+    def __init__(self, vocabulary_size: int, size: int, *, scale: float = 1.0, **options: Any):
         super().__init__(**options)
         check_at_least(1, vocabulary_size=vocabulary_size, size=size)
         self.vocabulary_size = vocabulary_size
         self.size = size
+        self.scale = scale
 
     def build(self, input_shape: Any = None) -> None:
         """Makes the table."""
         self.table = self.add_weight(
             shape=(self.vocabulary_size, self.size),
-            initializer=keras.initializers.RandomUniform(-0.1, 0.1),
+            initializer=keras.initializers.RandomNormal(stddev=self.scale),
             autocast=False,  # A cast would read the whole table; the rows are cast instead.
             name="table",
         )
@@ -45,5 +48,5 @@ class Embedding(layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns what the layer can be made again from."""
-        own = {"vocabulary_size": self.vocabulary_size, "size": self.size}
+        own = {"vocabulary_size": self.vocabulary_size, "size": self.size, "scale": self.scale}
         return {**super().get_config(), **own}

@@ -60,7 +60,9 @@ def seq2seq(
             before (Luong et al. 2015, section 3.3). Then it runs token by token, without the
             kernels that run a whole sequence at once.
         tied_output: whether the output projection is the embedding table (Press and Wolf 2017).
-        residual: whether each layer after the first adds its input to its output.
+        residual: whether each layer adds its input to its output, where both have the same size;
+            with embedding_size equal to hidden_size the encoder's outputs hold the words
+            themselves, which makes it easy to say them again.
         dropout_rate: share of numbers dropped between layers in training.
     """
     check_at_least(
@@ -172,7 +174,9 @@ class Seq2Seq(keras.Model):
         self.input_feeding = input_feeding
         self.residual = residual
         self.hidden_size = hidden_size
-        self.embedding = Embedding(vocabulary_size, embedding_size, name="embedding")
+        # A table that is the output projection as well must give small logits at first.
+        scale = embedding_size**-0.5 if tied_output else 1.0
+        self.embedding = Embedding(vocabulary_size, embedding_size, scale=scale, name="embedding")
         self.forward_layers = [
             recurrent(cell, hidden_size // 2, f"encoder_forward_{index}")
             for index in range(encoder_layers)
@@ -248,7 +252,7 @@ class Seq2Seq(keras.Model):
         for index, layer in enumerate(self.decoder_layers):
             x = self._drop(len(self.forward_layers) + index, inputs, training)
             outputs, *_ = layer(x, initial_state=list(state.cells[index]))
-            inputs = self._add(index, inputs, outputs)
+            inputs = self._add(inputs, outputs)
         return self._attend(inputs, state.memory, training)
 
     def start(self, question: tf.Tensor, training: bool = False) -> State:
@@ -285,7 +289,7 @@ class Seq2Seq(keras.Model):
             x = self._drop(index, inputs, training)
             forward = ahead(x)[0]
             backward = reverse(back(reverse(x, lengths))[0], lengths)
-            inputs = self._add(index, inputs, tf.concat([forward, backward], -1))
+            inputs = self._add(inputs, tf.concat([forward, backward], -1))
         last = tf.gather(forward, lengths - 1, batch_dims=1)
         return inputs, tf.concat([last, backward[:, 0]], -1)
 
@@ -334,7 +338,7 @@ class Seq2Seq(keras.Model):
                 x = tf.concat([x, state.attended], -1)
             outputs, after = layer.cell(x, list(state.cells[index]))
             cells.append(tuple(after) if isinstance(after, (list, tuple)) else (after,))
-            inputs = self._add(index, inputs, outputs)
+            inputs = self._add(inputs, outputs)
         attended = self._attend(inputs[:, None, :], state.memory, training=False)[:, 0]
         return attended, State(tuple(cells), attended, state.memory)
 
@@ -344,9 +348,10 @@ class Seq2Seq(keras.Model):
         attended = self.combine(tf.concat([context, queries], -1))
         return self._drop(len(self.dropouts) - 1, attended, training)
 
-    def _add(self, index: int, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns a layer's outputs, with its inputs added where that is wanted."""
-        return inputs + outputs if self.residual and index else outputs
+    def _add(self, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns a layer's outputs, with its inputs added where that is wanted and fits."""
+        fits = inputs.shape[-1] == outputs.shape[-1]
+        return inputs + outputs if self.residual and fits else outputs
 
     def _drop(self, index: int, x: tf.Tensor, training: bool) -> tf.Tensor:
         return self.dropouts[index](x, training=training)

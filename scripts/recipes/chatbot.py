@@ -70,7 +70,7 @@ class Fields(recipe.Fields):
         attention: luong, luong_scaled or bahdanau.
         input_feeding: whether the decoder reads what it attended to one token before.
         tied_output: whether the output projection is the embedding table.
-        residual: whether each layer after the first adds its input to its output.
+        residual: whether each layer adds its input to its output where the sizes are the same.
         dropout_rate: share of numbers that are dropped between layers in training.
         label_smoothing: share of each target that is spread over the vocabulary.
         exam_questions: held-out questions that `towers evaluate` asks at most.
