@@ -2,116 +2,27 @@
 
 from __future__ import annotations
 
+import data.samples.conversations.chinese_words as table
 from data.samples.conversations.kinds import (
     Kind,
     both_ways,
     comparisons,
     differences,
     neighbours,
-    rows,
     sums,
 )
 
 OPENINGS = ("", "打扰一下。", "我有一个问题。", "听我说。", "下一个。")
-NUMBERS = (
-    "零 一 二 三 四 五 六 七 八 九 十 十一 十二 十三 十四 十五 十六 十七 十八 十九 二十"
-).split()
-DAYS = "星期一 星期二 星期三 星期四 星期五 星期六 星期日".split()
-MONTHS = "一月 二月 三月 四月 五月 六月 七月 八月 九月 十月 十一月 十二月".split()
-OPPOSITES = [
-    tuple(pair.split("-"))
-    for pair in (
-        "大-小 高-矮 长-短 快-慢 冷-热 新-旧 早-晚 远-近 轻-重 软-硬 粗-细 深-浅 胖-瘦 明-暗 "
-        "干净-肮脏 高兴-难过 安静-吵闹 简单-复杂 勇敢-胆小 富有-贫穷 聪明-愚蠢 安全-危险 "
-        "开始-结束 成功-失败 朋友-敌人 白天-黑夜 前进-后退 左边-右边 上面-下面 城市-乡村"
-    ).split()
-]
-ANIMALS = rows(
-    "animal sound home food",
-    [
-        ("小狗", "汪汪", "狗窝", "骨头"),
-        ("小猫", "喵喵", "沙发上", "鱼"),
-        ("母鸡", "咯咯", "鸡笼", "米"),
-        ("鸭子", "嘎嘎", "池塘", "小虾"),
-        ("青蛙", "呱呱", "田里", "虫子"),
-        ("绵羊", "咩咩", "草原", "青草"),
-        ("奶牛", "哞哞", "牛棚", "干草"),
-        ("蜜蜂", "嗡嗡", "蜂房", "花蜜"),
-        ("老鼠", "吱吱", "地洞", "大米"),
-        ("麻雀", "叽叽", "树上", "谷子"),
-        ("老虎", "嗷嗷", "山林", "肉"),
-        ("蟋蟀", "唧唧", "草丛", "菜叶"),
-    ],
-)
-CAPITALS = rows(
-    "country capital",
-    [
-        pair.split("-")
-        for pair in (
-            "中国-北京 日本-东京 法国-巴黎 英国-伦敦 德国-柏林 意大利-罗马 西班牙-马德里 "
-            "俄罗斯-莫斯科 泰国-曼谷 越南-河内 韩国-首尔 埃及-开罗 希腊-雅典 奥地利-维也纳 "
-            "波兰-华沙 瑞典-斯德哥尔摩 挪威-奥斯陆 芬兰-赫尔辛基 丹麦-哥本哈根 葡萄牙-里斯本 "
-            "匈牙利-布达佩斯 加拿大-渥太华 古巴-哈瓦那 智利-圣地亚哥 秘鲁-利马 伊朗-德黑兰 "
-            "土耳其-安卡拉 爱尔兰-都柏林"
-        ).split()
-    ],
-)
-COLOURS = rows(
-    "thing colour",
-    [
-        pair.split("-")
-        for pair in (
-            "雪-白色 草地-绿色 煤炭-黑色 牛奶-白色 巧克力-棕色 菠菜-绿色 辣椒-红色 柠檬-黄色 "
-            "香蕉-黄色 咖啡-棕色 盐-白色 茄子-紫色 葡萄-紫色 番茄-红色 草莓-红色 黄瓜-绿色 "
-            "墨水-黑色 乌鸦-黑色 天鹅-白色 大海-蓝色 晴天-蓝色 玉米-黄色 樱桃-红色 石头-灰色"
-        ).split()
-    ],
-)
-MEASURES = rows(
-    "thing measure",
-    [
-        pair.split("-")
-        for pair in (
-            "书-本 猫-只 马-匹 车-辆 桌子-张 椅子-把 衣服-件 裤子-条 鞋子-双 花-朵 树-棵 "
-            "飞机-架 电影-部 医生-位 信-封 房子-座 雨伞-把 笔-支 牛-头 船-艘 镜子-面 照片-张"
-        ).split()
-    ],
-)
-NAMES = (
-    "小明 小红 小刚 小丽 小芳 小强 小华 小军 小燕 小林 老王 老李 老张 老陈 老赵 老周 阿宝 "
-    "阿珍 阿福 阿兰 大伟 大勇 丽丽 芳芳"
-).split()
-PET_NAMES = "豆豆 毛毛 花花 旺旺 球球 乐乐 多多 皮皮 点点 贝贝 果果 米米".split()
-WORDS = (
-    "苹果 窗户 花园 音乐 橙子 高山 夏天 冬天 海岛 蜡烛 铅笔 兔子 村庄 毯子 月亮 太阳 书包 "
-    "手表 火车 雨衣 足球 星星"
-).split()
-JOBS = rows(
-    "job place work",
-    [
-        ("面包师", "面包店", "烤面包"),
-        ("老师", "学校", "教学生"),
-        ("医生", "医院", "看病人"),
-        ("农民", "农田", "种庄稼"),
-        ("厨师", "餐厅", "做饭菜"),
-        ("水手", "轮船", "开船"),
-        ("演员", "剧院", "演戏"),
-        ("矿工", "矿井", "挖煤"),
-        ("法官", "法院", "判案"),
-        ("园丁", "公园", "种花"),
-        ("邮递员", "邮局", "送信"),
-        ("飞行员", "机场", "开飞机"),
-    ],
-)
 
 
 def kinds() -> list[Kind]:
     """Returns every kind of dialogue."""
-    return [*arithmetic(), *calendar(), *words(), *world(), *people()]
+    return [*arithmetic(), *calendar(), *words(), *world(), *animals(), *people(), *pets()]
 
 
 def arithmetic() -> list[Kind]:
     """Returns the kinds that deal with numbers."""
+    pairs = comparisons(table.NUMBERS, 10)
     return [
         Kind(
             "sums",
@@ -124,7 +35,7 @@ def arithmetic() -> list[Kind]:
                 ("先算 {a} 加 {b} 吧。", "得 {c}。", "再加一呢？", "得 {d}。"),
                 ("从 {a} 开始，加上 {b}。", "现在是 {c}。", "还要加二。", "现在是 {e}。"),
             ],
-            sums(NUMBERS, 9),
+            sums(table.NUMBERS, 9),
         ),
         Kind(
             "differences",
@@ -133,42 +44,62 @@ def arithmetic() -> list[Kind]:
                 ("从 {a} 里面拿走 {b}。", "还剩 {c}。"),
                 ("请问 {a} 减去 {b} 是多少？", "答案是 {c}。"),
                 ("我有 {a} 块钱，花了 {b} 块。", "你还有 {c} 块钱。"),
+                ("你会算 {a} 减 {b} 吗？", "会，得 {c}。"),
+                ("{a} 比 {b} 多几？", "多 {c}。"),
+                ("树上有 {a} 只鸟，飞走了 {b} 只。", "树上还有 {c} 只鸟。"),
             ],
-            differences(NUMBERS, 10),
+            differences(table.NUMBERS, 10),
         ),
         Kind(
-            "comparisons",
+            "larger",
             [
                 ("{a} 和 {b} 哪个大？", "{larger} 大。"),
-                ("{a} 和 {b} 哪个小？", "{smaller} 小。"),
                 ("请说出 {a} 与 {b} 里面大的数。", "是 {larger}。"),
-                ("请说出 {a} 与 {b} 里面小的数。", "是 {smaller}。"),
+                ("{a} 跟 {b} 的最大值是什么？", "最大值是 {larger}。"),
             ],
-            comparisons(NUMBERS, 10),
+            pairs,
+        ),
+        Kind(
+            "smaller",
+            [
+                ("{a} 和 {b} 哪个小？", "{smaller} 小。"),
+                ("请说出 {a} 与 {b} 里面小的数。", "是 {smaller}。"),
+                ("{a} 跟 {b} 的最小值是什么？", "最小值是 {smaller}。"),
+            ],
+            pairs,
         ),
     ]
 
 
 def calendar() -> list[Kind]:
-    """Returns the kinds that deal with days and months."""
+    """Returns the kinds that deal with what follows in a row: days, months and numbers."""
     after: list[tuple[str, ...]] = [
         ("{x} 的后面是什么？", "是 {after}。"),
-        ("{x} 的前面是什么？", "是 {before}。"),
         ("请说 {x} 的下一个。", "下一个是 {after}。"),
-        ("请说 {x} 的上一个。", "上一个是 {before}。"),
         ("你知道 {x} 之后是什么吗？", "知道，{after}。"),
-        ("你知道 {x} 之前是什么吗？", "知道，{before}。"),
+        ("{x} 完了就是什么？", "就是 {after}。"),
+        ("哪一个跟着 {x}？", "跟着的是 {after}。"),
         ("从 {x} 往下数。", "{after}。", "然后呢？", "{later}。"),
+    ]
+    before: list[tuple[str, ...]] = [
+        ("{x} 的前面是什么？", "是 {before}。"),
+        ("请说 {x} 的上一个。", "上一个是 {before}。"),
+        ("你知道 {x} 之前是什么吗？", "知道，{before}。"),
+        ("什么过了才是 {x}？", "过了 {before}。"),
+        ("从 {x} 退回一个。", "回到了 {before}。"),
     ]
     today: list[tuple[str, ...]] = [
         ("今天是 {x}，明天呢？", "明天是 {after}。"),
-        ("今天是 {x}，昨天呢？", "昨天是 {before}。"),
-        ("今天是 {x}，后天呢？", "后天是 {later}。"),
+        ("如果今天是 {x}，明天是星期几？", "那么明天是 {after}。"),
     ]
+    rows_of = {"day": table.DAYS, "month": table.MONTHS, "number": table.NUMBERS}
     return [
-        Kind("weekdays", after + today, neighbours(DAYS)),
-        Kind("months", after, neighbours(MONTHS)),
-        Kind("counting", after[:-1], neighbours(NUMBERS)[1:-1]),
+        Kind(f"{direction} a {name}", phrasings, neighbours(row, name != "number"))
+        for name, row in rows_of.items()
+        for direction, phrasings in {
+            "after": after + today if name == "day" else after,
+            "before": before,
+        }.items()
     ]
 
 
@@ -184,7 +115,7 @@ def words() -> list[Kind]:
                 ("不说 {a}，应该说什么？", "应该说 {b}。"),
                 ("我写了 {a} 这个词。", "我写了 {b} 这个词。"),
             ],
-            both_ways(OPPOSITES),
+            both_ways(table.OPPOSITES),
         ),
         Kind(
             "measures",
@@ -193,8 +124,9 @@ def words() -> list[Kind]:
                 ("一什么 {thing}？", "一 {measure} {thing}。"),
                 ("我看见很多 {thing}。", "我只看见一 {measure} {thing}。"),
                 ("请问 {thing} 的量词是什么？", "量词是 {measure}。"),
+                ("数 {thing} 的时候怎么说？", "说一 {measure}，两 {measure}。"),
             ],
-            MEASURES,
+            table.MEASURES,
         ),
         Kind(
             "repeating",
@@ -205,25 +137,33 @@ def words() -> list[Kind]:
                 ("跟我念：{word}。", "我念了 {word}。"),
                 ("你会写 {word} 吗？", "当然会：{word}。"),
             ],
-            [{"word": word} for word in WORDS],
+            [{"word": word} for word in table.WORDS],
         ),
     ]
 
 
 def world() -> list[Kind]:
-    """Returns the kinds that deal with things, animals and places."""
+    """Returns the kinds that deal with places, things and work."""
     return [
         Kind(
             "capitals",
             [
                 ("{country} 的首都是哪里？", "是 {capital}。"),
                 ("你知道 {country} 的首都吗？", "知道，是 {capital}。"),
-                ("{capital} 是哪个国家的首都？", "是 {country} 的首都。"),
                 ("我要去 {country} 旅行。", "别忘了看看 {capital}！"),
-                ("我住在 {capital}。", "那么你住在 {country}。"),
                 ("请在地图上找 {country} 的首都。", "找到了，{capital}。"),
             ],
-            CAPITALS,
+            table.CAPITALS,
+        ),
+        Kind(
+            "countries",
+            [
+                ("{capital} 是哪个国家的首都？", "是 {country} 的首都。"),
+                ("我住在 {capital}。", "那么你住在 {country}。"),
+                ("飞机到了 {capital}。", "欢迎来到 {country}！"),
+                ("{capital} 在哪个国家？", "在 {country}。"),
+            ],
+            table.CAPITALS,
         ),
         Kind(
             "colours",
@@ -234,32 +174,79 @@ def world() -> list[Kind]:
                 ("我想画 {thing}。", "你需要 {colour} 的颜料。"),
                 ("说到 {thing} 你想到什么颜色？", "我想到 {colour}。"),
             ],
-            COLOURS,
+            table.COLOURS,
         ),
         Kind(
-            "animals",
-            [
-                ("{animal} 怎么叫？", "它 {sound} 叫。"),
-                ("{animal} 住在哪里？", "住在 {home}。"),
-                ("{animal} 喜欢吃什么？", "它喜欢吃 {food}。"),
-                ("我听见 {sound} 的声音。", "那是 {animal}。"),
-                ("谁住在 {home}？", "{animal} 住在那里。"),
-                ("看，一只 {animal}！", "我听见它 {sound} 叫。"),
-                ("{animal} 饿了。", "给它一点 {food} 吧。"),
-            ],
-            ANIMALS,
-        ),
-        Kind(
-            "jobs",
+            "work",
             [
                 ("{job} 做什么工作？", "{job} {work}。"),
-                ("{job} 在哪里上班？", "在 {place}。"),
-                ("谁 {work}？", "是 {job}。"),
-                ("谁在 {place} 上班？", "{job} 在那里上班。"),
                 ("我叔叔是 {job}。", "原来他 {work}。"),
-                ("我认识一位 {job}。", "你们是在 {place} 认识的吗？"),
+                ("我姐姐当了 {job}。", "原来她 {work}。"),
+                ("{job} 每天忙什么？", "每天 {work}。"),
             ],
-            JOBS,
+            table.JOBS,
+        ),
+        Kind(
+            "workplaces",
+            [
+                ("{job} 在哪里上班？", "在 {place}。"),
+                ("我认识一位 {job}。", "你们是在 {place} 认识的吗？"),
+                ("去哪里找 {job}？", "去 {place} 找。"),
+                ("{job} 迟到了。", "大家在 {place} 等着。"),
+            ],
+            table.JOBS,
+        ),
+        Kind(
+            "workers",
+            [
+                ("谁在 {place} 上班？", "{job} 在那里上班。"),
+                ("我在 {place} 上班。", "你是 {job} 吗？"),
+                ("在 {place} 会遇见谁？", "会遇见 {job}。"),
+            ],
+            table.JOBS,
+        ),
+    ]
+
+
+def animals() -> list[Kind]:
+    """Returns the kinds that deal with animals."""
+    return [
+        Kind(
+            "sounds",
+            [
+                ("{animal} 怎么叫？", "它 {sound} 叫。"),
+                ("看，一只 {animal}！", "我听见它 {sound} 叫。"),
+                ("{animal} 的叫声是什么？", "叫声是 {sound}。"),
+                ("你会学 {animal} 叫吗？", "会：{sound}，{sound}！"),
+            ],
+            table.ANIMALS,
+        ),
+        Kind(
+            "voices",
+            [
+                ("我听见 {sound} 的声音。", "那是 {animal}。"),
+                ("谁 {sound} 叫？", "{animal} 这样叫。"),
+                ("外面有 {sound} 声。", "一定是 {animal}。"),
+            ],
+            table.ANIMALS,
+        ),
+        Kind(
+            "homes",
+            [
+                ("{animal} 住在哪里？", "住在 {home}。"),
+                ("{animal} 在哪里睡觉？", "它在 {home} 睡觉。"),
+                ("我找不到 {animal} 了。", "你看过 {home} 吗？"),
+            ],
+            table.ANIMALS,
+        ),
+        Kind(
+            "food",
+            [
+                ("{animal} 喜欢吃什么？", "它喜欢吃 {food}。"),
+                ("{animal} 饿了。", "给它一点 {food} 吧。"),
+                ("拿什么喂 {animal}？", "拿 {food} 喂它。"),
+            ],
+            table.ANIMALS,
         ),
     ]
 
@@ -278,21 +265,7 @@ def people() -> list[Kind]:
                 ("请给 {name} 打电话。", "我正在给 {name} 打电话。"),
                 ("我的名字是 {name}，别忘了。", "不会忘的。", "那么我是谁？", "你是 {name}。"),
             ],
-            [{"name": name} for name in NAMES],
-        ),
-        Kind(
-            "pets",
-            [
-                ("我的 {animal} 叫 {name}。", "{name} 这个名字很好听。",
-                 "它怎么叫？", "它 {sound} 叫。"),
-                ("{name} 是我养的 {animal}。", "你好，{name}！",
-                 "谁是 {name}？", "{name} 是你养的 {animal}。"),
-                ("我养了一只 {animal}，名叫 {name}。", "养 {animal} 真有意思。",
-                 "它叫什么名字？", "它叫 {name}。"),
-                ("我们捡到一只 {animal}，叫它 {name}。", "现在它是你们的了。",
-                 "我们捡到了什么？", "你们捡到了一只 {animal}。"),
-            ],
-            [{**animal, "name": name} for animal in ANIMALS[:6] for name in PET_NAMES],
+            [{"name": name} for name in table.NAMES],
         ),
         Kind(
             "small talk",
@@ -311,4 +284,40 @@ def people() -> list[Kind]:
             [{}],
             held_out=False,
         ),
-    ]  # fmt: skip
+    ]
+
+
+def pets() -> list[Kind]:
+    """Returns the kind whose second question needs the first."""
+    return [
+        Kind(
+            "pets",
+            [
+                (
+                    "我的 {animal} 叫 {name}。",
+                    "{name} 这个名字很好听。",
+                    "它怎么叫？",
+                    "它 {sound} 叫。",
+                ),
+                (
+                    "{name} 是我养的 {animal}。",
+                    "你好，{name}！",
+                    "谁是 {name}？",
+                    "{name} 是你养的 {animal}。",
+                ),
+                (
+                    "我养了一只 {animal}，名叫 {name}。",
+                    "养 {animal} 真有意思。",
+                    "它叫什么名字？",
+                    "它叫 {name}。",
+                ),
+                (
+                    "我们捡到一只 {animal}，叫它 {name}。",
+                    "现在它是你们的了。",
+                    "我们捡到了什么？",
+                    "你们捡到了一只 {animal}。",
+                ),
+            ],
+            [{**animal, "name": name} for animal in table.ANIMALS[:6] for name in table.PET_NAMES],
+        )
+    ]

@@ -2,134 +2,27 @@
 
 from __future__ import annotations
 
+import data.samples.conversations.english_words as table
 from data.samples.conversations.kinds import (
     Kind,
     both_ways,
     comparisons,
     differences,
     neighbours,
-    rows,
     sums,
 )
 
 OPENINGS = ("", "Excuse me.", "I have a question.", "Listen.", "Now this.")
-NUMBERS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen twenty"
-).split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
-OPPOSITES = [
-    tuple(pair.split("-"))
-    for pair in (
-        "hot-cold big-small old-young fast-slow high-low long-short light-dark rich-poor good-bad "
-        "happy-sad hard-soft wet-dry full-empty early-late open-closed clean-dirty loud-quiet "
-        "strong-weak thick-thin wide-narrow deep-shallow near-far sweet-sour cheap-expensive "
-        "easy-difficult true-false brave-afraid awake-asleep alive-dead first-last"
-    ).split()
-]
-ANIMALS = rows(
-    "animal young sound home",
-    [
-        ("dog", "puppy", "woof", "kennel"),
-        ("cat", "kitten", "meow", "house"),
-        ("cow", "calf", "moo", "barn"),
-        ("sheep", "lamb", "baa", "meadow"),
-        ("horse", "foal", "neigh", "stable"),
-        ("duck", "duckling", "quack", "pond"),
-        ("hen", "chick", "cluck", "coop"),
-        ("pig", "piglet", "oink", "sty"),
-        ("lion", "cub", "roar", "savanna"),
-        ("frog", "tadpole", "croak", "swamp"),
-        ("owl", "owlet", "hoot", "forest"),
-        ("bee", "larva", "buzz", "hive"),
-    ],
-)
-CAPITALS = rows(
-    "country capital",
-    [
-        pair.split("-")
-        for pair in (
-            "France-Paris Italy-Rome Spain-Madrid Germany-Berlin Austria-Vienna Poland-Warsaw "
-            "Portugal-Lisbon Greece-Athens Norway-Oslo Sweden-Stockholm Finland-Helsinki "
-            "Denmark-Copenhagen Ireland-Dublin Hungary-Budapest Russia-Moscow China-Beijing "
-            "Japan-Tokyo Thailand-Bangkok Vietnam-Hanoi Egypt-Cairo Kenya-Nairobi Cuba-Havana "
-            "Peru-Lima Chile-Santiago Canada-Ottawa Belgium-Brussels Turkey-Ankara Iran-Tehran"
-        ).split()
-    ],
-)
-COLOURS = rows(
-    "thing colour",
-    [
-        pair.split("-")
-        for pair in (
-            "snow-white grass-green coal-black blood-red milk-white honey-golden chocolate-brown "
-            "ivory-white spinach-green ketchup-red mustard-yellow tar-black butter-yellow rust-red "
-            "sand-yellow ash-grey emerald-green lavender-purple coffee-brown salt-white moss-green "
-            "lemonade-yellow soot-black silver-grey"
-        ).split()
-    ],
-)
-PLURALS = rows(
-    "one many",
-    [
-        pair.split("-")
-        for pair in (
-            "mouse-mice child-children foot-feet tooth-teeth goose-geese man-men woman-women "
-            "leaf-leaves knife-knives wolf-wolves city-cities baby-babies box-boxes bus-buses "
-            "potato-potatoes tomato-tomatoes book-books tree-trees river-rivers cloud-clouds "
-            "stone-stones bridge-bridges"
-        ).split()
-    ],
-)
-PAST = rows(
-    "now then",
-    [
-        pair.split("-")
-        for pair in (
-            "go-went see-saw eat-ate drink-drank come-came give-gave take-took run-ran swim-swam "
-            "sing-sang write-wrote read-read speak-spoke think-thought buy-bought bring-brought "
-            "catch-caught teach-taught find-found hold-held walk-walked play-played"
-        ).split()
-    ],
-)
-NAMES = (
-    "Anna Ben Clara David Emma Felix Grace Henry Iris Jack Kate Leo Mary Noah Olivia Paul Rose Sam "
-    "Tina Victor Wendy Zoe Adam Bella"
-).split()
-PET_NAMES = "Lucky Max Coco Daisy Oscar Ruby Simba Toby Molly Rocky Bonnie Misty".split()
-WORDS = (
-    "apple river window garden yellow music paper orange mountain table summer winter island "
-    "bicycle candle mirror pencil rabbit thunder village blanket pepper"
-).split()
-JOBS = rows(
-    "job place work",
-    [
-        ("baker", "bakery", "bakes bread"),
-        ("teacher", "school", "teaches children"),
-        ("doctor", "hospital", "helps the sick"),
-        ("farmer", "farm", "grows food"),
-        ("waiter", "restaurant", "serves meals"),
-        ("sailor", "ship", "crosses the sea"),
-        ("actor", "theatre", "plays roles"),
-        ("miner", "mine", "digs for ore"),
-        ("judge", "court", "decides cases"),
-        ("gardener", "park", "plants flowers"),
-        ("librarian", "library", "lends books"),
-        ("pilot", "cockpit", "flies planes"),
-    ],
-)
 
 
 def kinds() -> list[Kind]:
     """Returns every kind of dialogue."""
-    return [*arithmetic(), *calendar(), *words(), *world(), *people()]
+    return [*arithmetic(), *calendar(), *words(), *world(), *animals(), *people(), *pets()]
 
 
 def arithmetic() -> list[Kind]:
     """Returns the kinds that deal with numbers."""
+    pairs = comparisons(table.NUMBERS, 10)
     return [
         Kind(
             "sums",
@@ -142,7 +35,7 @@ def arithmetic() -> list[Kind]:
                 ("Let us begin with {a} plus {b}.", "{c}.", "And one more?", "{d}."),
                 ("First take {a} and add {b}.", "I get {c}.", "Now add two.", "I get {e}."),
             ],
-            sums(NUMBERS, 9),
+            sums(table.NUMBERS, 9),
         ),
         Kind(
             "differences",
@@ -151,42 +44,62 @@ def arithmetic() -> list[Kind]:
                 ("Take {b} away from {a}.", "That leaves {c}."),
                 ("How much is {a} less {b}?", "It is {c}."),
                 ("I had {a} coins and lost {b}.", "Then you have {c} left."),
+                ("Can you take {b} from {a}?", "Yes, {c} remain."),
+                ("Subtract {b} from {a}, please.", "The difference is {c}."),
+                ("There were {a} birds and {b} flew away.", "So {c} birds stayed."),
             ],
-            differences(NUMBERS, 10),
+            differences(table.NUMBERS, 10),
         ),
         Kind(
-            "comparisons",
+            "larger",
             [
                 ("Which is larger, {a} or {b}?", "{larger}."),
-                ("Which is smaller, {a} or {b}?", "{smaller}."),
                 ("Give me the greater of {a} and {b}.", "That is {larger}."),
-                ("Tell me the lesser of {a} and {b}.", "That is {smaller}."),
+                ("What is the maximum of {a} and {b}?", "The maximum is {larger}."),
             ],
-            comparisons(NUMBERS, 10),
+            pairs,
+        ),
+        Kind(
+            "smaller",
+            [
+                ("Which is smaller, {a} or {b}?", "{smaller}."),
+                ("Tell me the lesser of {a} and {b}.", "That is {smaller}."),
+                ("What is the minimum of {a} and {b}?", "The minimum is {smaller}."),
+            ],
+            pairs,
         ),
     ]
 
 
 def calendar() -> list[Kind]:
-    """Returns the kinds that deal with days and months."""
+    """Returns the kinds that deal with what follows in a row: days, months and numbers."""
     after: list[tuple[str, ...]] = [
         ("What comes after {x}?", "{after}."),
-        ("What comes before {x}?", "{before}."),
         ("Which one follows {x}?", "It is {after}."),
-        ("Which one precedes {x}?", "It is {before}."),
         ("Do you know what is next after {x}?", "Yes, {after}."),
-        ("Do you know what was right before {x}?", "Yes, {before}."),
+        ("Name the one that follows {x}.", "That would be {after}."),
+        ("Now {x} is over.", "Then {after} begins."),
         ("Start at {x} and go on.", "{after}.", "And then?", "{later}."),
+    ]
+    before: list[tuple[str, ...]] = [
+        ("What comes before {x}?", "{before}."),
+        ("Which one precedes {x}?", "It is {before}."),
+        ("Do you know what was right before {x}?", "Yes, {before}."),
+        ("Name the one that leads to {x}.", "That would be {before}."),
+        ("Go back one from {x}.", "I am at {before}."),
     ]
     today: list[tuple[str, ...]] = [
         ("Today is {x}, what is tomorrow?", "Tomorrow is {after}."),
-        ("Today is {x}, what was yesterday?", "Yesterday was {before}."),
-        ("If it is {x} now, what day is in two days?", "In two days it is {later}."),
+        ("It is {x}, and tomorrow?", "Tomorrow it is {after}."),
     ]
+    rows_of = {"day": table.DAYS, "month": table.MONTHS, "number": table.NUMBERS}
     return [
-        Kind("weekdays", after + today, neighbours(DAYS)),
-        Kind("months", after, neighbours(MONTHS)),
-        Kind("counting", after[:-1], neighbours(NUMBERS)[1:-1]),
+        Kind(f"{direction} a {name}", phrasings, neighbours(row, name != "number"))
+        for name, row in rows_of.items()
+        for direction, phrasings in {
+            "after": after + today if name == "day" else after,
+            "before": before,
+        }.items()
     ]
 
 
@@ -203,7 +116,7 @@ def words() -> list[Kind]:
                 ("My room is {a}.", "Mine is {b}."),
                 ("Do you like {a} things?", "No, I like {b} things."),
             ],
-            both_ways(OPPOSITES),
+            both_ways(table.OPPOSITES),
         ),
         Kind(
             "plurals",
@@ -212,8 +125,9 @@ def words() -> list[Kind]:
                 ("One {one}, two what?", "Two {many}."),
                 ("I see a {one}.", "I see many {many}."),
                 ("How do I call more than one {one}?", "You say {many}."),
+                ("Do you have a {one}?", "I have several {many}."),
             ],
-            PLURALS,
+            table.PLURALS,
         ),
         Kind(
             "past",
@@ -222,8 +136,9 @@ def words() -> list[Kind]:
                 ("I {now} today.", "You {then} yesterday."),
                 ("How do I say {now} in the past?", "You say {then}."),
                 ("They {now} now, and last week?", "Last week they {then}."),
+                ("Put {now} into the past.", "Long ago we {then}."),
             ],
-            PAST,
+            table.PAST,
         ),
         Kind(
             "repeating",
@@ -234,13 +149,13 @@ def words() -> list[Kind]:
                 ("Repeat after me: {word}.", "{word}, I said it."),
                 ("Can you write {word}?", "Of course: {word}."),
             ],
-            [{"word": word} for word in WORDS],
+            [{"word": word} for word in table.WORDS],
         ),
     ]
 
 
 def world() -> list[Kind]:
-    """Returns the kinds that deal with things, animals and places."""
+    """Returns the kinds that deal with places, things and work."""
     return [
         Kind(
             "capitals",
@@ -248,11 +163,19 @@ def world() -> list[Kind]:
                 ("What is the capital of {country}?", "{capital}."),
                 ("Which city is the capital of {country}?", "It is {capital}."),
                 ("Where is the government of {country}?", "It sits in {capital}."),
-                ("{capital} is the capital of which country?", "Of {country}."),
                 ("I am going to {country}.", "Do not miss {capital}!"),
-                ("I live in {capital}.", "Then you live in {country}."),
             ],
-            CAPITALS,
+            table.CAPITALS,
+        ),
+        Kind(
+            "countries",
+            [
+                ("{capital} is the capital of which country?", "Of {country}."),
+                ("I live in {capital}.", "Then you live in {country}."),
+                ("Which country has its government in {capital}?", "It is {country}."),
+                ("Our plane lands in {capital}.", "Welcome to {country}!"),
+            ],
+            table.CAPITALS,
         ),
         Kind(
             "colours",
@@ -263,33 +186,88 @@ def world() -> list[Kind]:
                 ("Describe {thing} to me.", "It is something {colour}."),
                 ("Paint some {thing}.", "I need {colour} paint."),
             ],
-            COLOURS,
+            table.COLOURS,
         ),
         Kind(
-            "animals",
-            [
-                ("What does a {animal} say?", "It says {sound}."),
-                ("What is a young {animal} called?", "A {young}."),
-                ("Where does a {animal} live?", "In a {home}."),
-                ("I heard {sound}, what was it?", "That was a {animal}."),
-                ("Who lives in a {home}?", "A {animal} lives there."),
-                ("What will the {young} become?", "It will be a {animal}."),
-                ("Look, a {animal}!", "I hear it: {sound}."),
-                ("The {animal} has a baby.", "What a sweet {young}!"),
-            ],
-            ANIMALS,
-        ),
-        Kind(
-            "jobs",
+            "work",
             [
                 ("What does a {job} do?", "A {job} {work}."),
-                ("Where does a {job} work?", "In a {place}."),
-                ("Who {work}?", "The {job}."),
-                ("Who works in a {place}?", "The {job} does."),
                 ("My uncle is a {job}.", "So he {work}."),
-                ("I met a {job}.", "Was it in a {place}?"),
+                ("My sister became a {job}.", "So she {work}."),
+                ("Tell me what the {job} does all day.", "The {job} {work}."),
             ],
-            JOBS,
+            table.JOBS,
+        ),
+        Kind(
+            "workplaces",
+            [
+                ("Where does a {job} work?", "In a {place}."),
+                ("I met a {job}.", "Was it in a {place}?"),
+                ("Where can I find a {job}?", "Look for a {place}."),
+                ("The {job} is late.", "They wait in the {place}."),
+            ],
+            table.JOBS,
+        ),
+        Kind(
+            "workers",
+            [
+                ("Who works in a {place}?", "The {job} does."),
+                ("I work in a {place}.", "Are you a {job}?"),
+                ("Whom do I meet in a {place}?", "You meet a {job} there."),
+            ],
+            table.JOBS,
+        ),
+    ]
+
+
+def animals() -> list[Kind]:
+    """Returns the kinds that deal with animals."""
+    return [
+        Kind(
+            "sounds",
+            [
+                ("What does a {animal} say?", "It says {sound}."),
+                ("Look, a {animal}!", "I hear it: {sound}."),
+                ("How does a {animal} sound?", "Like {sound}."),
+                ("Can you speak like a {animal}?", "Yes: {sound}, {sound}!"),
+            ],
+            table.ANIMALS,
+        ),
+        Kind(
+            "voices",
+            [
+                ("I heard {sound}, what was it?", "That was a {animal}."),
+                ("Who says {sound}?", "A {animal} does."),
+                ("There is a {sound} outside.", "It must be a {animal}."),
+            ],
+            table.ANIMALS,
+        ),
+        Kind(
+            "young",
+            [
+                ("What is a young {animal} called?", "A {young}."),
+                ("The {animal} has a baby.", "What a sweet {young}!"),
+                ("How do I call the child of a {animal}?", "You call it a {young}."),
+            ],
+            table.ANIMALS,
+        ),
+        Kind(
+            "parents",
+            [
+                ("What will the {young} become?", "It will be a {animal}."),
+                ("Whose child is the {young}?", "It belongs to a {animal}."),
+                ("The {young} has grown up.", "Now it is a {animal}."),
+            ],
+            table.ANIMALS,
+        ),
+        Kind(
+            "homes",
+            [
+                ("Where does a {animal} live?", "In a {home}."),
+                ("Where does the {animal} sleep?", "It sleeps in the {home}."),
+                ("I am looking for the {animal}.", "Did you look in the {home}?"),
+            ],
+            table.ANIMALS,
         ),
     ]
 
@@ -306,26 +284,14 @@ def people() -> list[Kind]:
                 ("This is my friend {name}.", "Welcome, {name}."),
                 ("{name} says goodbye.", "Goodbye, {name}, see you soon."),
                 ("Please call {name}.", "I am calling {name} now."),
-                ("My name is {name}, do not forget it.", "I will not.", "So who am I?",
-                 "You are {name}."),
+                (
+                    "My name is {name}, do not forget it.",
+                    "I will not.",
+                    "So who am I?",
+                    "You are {name}.",
+                ),
             ],
-            [{"name": name} for name in NAMES],
-        ),
-        Kind(
-            "pets",
-            [
-                ("I have a {animal} called {name}.", "{name} is a good name for a {animal}.",
-                 "What does it say?", "It says {sound}."),
-                ("My {animal} is called {name}.", "How nice to have a {animal}.",
-                 "What is its name?", "Its name is {name}."),
-                ("{name} is my {animal}.", "Hello {name}!", "Who is {name}?",
-                 "{name} is your {animal}."),
-                ("We found a {animal} and named it {name}.", "Then it is yours now.",
-                 "What did we find?", "You found a {animal}."),
-            ],
-            [
-                {**animal, "name": name} for animal in ANIMALS[:6] for name in PET_NAMES
-            ],
+            [{"name": name} for name in table.NAMES],
         ),
         Kind(
             "small talk",
@@ -344,4 +310,40 @@ def people() -> list[Kind]:
             [{}],
             held_out=False,
         ),
-    ]  # fmt: skip
+    ]
+
+
+def pets() -> list[Kind]:
+    """Returns the kind whose second question needs the first."""
+    return [
+        Kind(
+            "pets",
+            [
+                (
+                    "I have a {animal} called {name}.",
+                    "{name} is a good name for a {animal}.",
+                    "What does it say?",
+                    "It says {sound}.",
+                ),
+                (
+                    "My {animal} is called {name}.",
+                    "How nice to have a {animal}.",
+                    "What is its name?",
+                    "Its name is {name}.",
+                ),
+                (
+                    "{name} is my {animal}.",
+                    "Hello {name}!",
+                    "Who is {name}?",
+                    "{name} is your {animal}.",
+                ),
+                (
+                    "We found a {animal} and named it {name}.",
+                    "Then it is yours now.",
+                    "What did we find?",
+                    "You found a {animal}.",
+                ),
+            ],
+            [{**animal, "name": name} for animal in table.ANIMALS[:6] for name in table.PET_NAMES],
+        )
+    ]

@@ -68,9 +68,10 @@ def comparisons(words: Sequence[str], largest: int) -> list[dict[str, str]]:
     ]
 
 
-def neighbours(words: Sequence[str]) -> list[dict[str, str]]:
-    """Returns each inner word with the one before, and the two after it, a circle as it were."""
+def neighbours(words: Sequence[str], circle: bool) -> list[dict[str, str]]:
+    """Returns words with the one before, and the two after; of a circle the last has some too."""
     count = len(words)
+    inner = range(count) if circle else range(1, count - 2)
     return [
         {
             "x": words[i],
@@ -78,5 +79,5 @@ def neighbours(words: Sequence[str]) -> list[dict[str, str]]:
             "after": words[(i + 1) % count],
             "later": words[(i + 2) % count],
         }
-        for i in range(count)
+        for i in inner
     ]
