@@ -7,14 +7,14 @@ import functools
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 import towers
 from scripts import rivals
-from scripts.recipe import Recipe, chosen_recipe
+from scripts.recipe import Data, Recipe, chosen_recipe
 from scripts.session import data_paths, make_optimizer
 
 WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
@@ -38,9 +38,12 @@ def run(options: argparse.Namespace) -> int:
     check(options)
     recipe = chosen_recipe(options)
     devices = towers.select_devices(max([*options.towers, needed_replicas(options)]))
-    contenders = list(make_contenders(recipe, options, devices.towers))
+    data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
+    batches = first_batches(data.train(0, 0))
+    contenders = list(make_contenders(recipe, options, data, batches, devices.towers))
     seconds = measure(contenders, options.repetitions, options.steps)
-    report = summarise(seconds, recipe.fields.batch_size)
+    rows = [len(tf.nest.flatten(batch)[0]) for batch in batches]
+    report = summarise(seconds, sum(rows) / len(rows))
     print_table(report, recipe, options)
     if options.json:
         print(json.dumps({"recipe": recipe.name, "results": report}))
@@ -67,10 +70,15 @@ def needed_replicas(options: argparse.Namespace) -> int:
     return max(2, *options.towers) if mirrored else 1
 
 
-def make_contenders(recipe: Recipe, options: argparse.Namespace, devices: Sequence[str]) -> Any:
+def make_contenders(
+    recipe: Recipe,
+    options: argparse.Namespace,
+    data: Data,
+    batches: Sequence[Any],
+    devices: Sequence[str],
+) -> Iterator[Contender]:
     """Yields every way to train that was asked for, each with its own model."""
-    data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
-    dataset = keep_in_memory(data.train(0, 0))
+    dataset = endless(batches)
 
     def optimizer() -> Any:
         return make_optimizer(recipe.fields, data, recipe.fields.epochs)
@@ -86,14 +94,19 @@ def make_contenders(recipe: Recipe, options: argparse.Namespace, devices: Sequen
         yield Contender(label, timed)
 
 
-def keep_in_memory(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the first batches, again and again, ready made: what is timed is the step.
+def first_batches(dataset: tf.data.Dataset) -> list[Any]:
+    """Returns the first batches, ready made.
 
     Of an epoch that is shorter than `NUM_BATCHES`, the smaller last batch is left out.
     """
     batches = list(dataset.take(NUM_BATCHES))
     if NUM_BATCHES > len(batches) > 1:
         batches.pop()
+    return batches
+
+
+def endless(batches: Sequence[Any]) -> tf.data.Dataset:
+    """Returns a data set of the same batches, of any shapes, again and again."""
     parts = [tf.data.Dataset.from_tensors(batch) for batch in batches]
     return functools.reduce(tf.data.Dataset.concatenate, parts).cache().repeat()
 
@@ -146,7 +159,7 @@ def measure(
     return seconds
 
 
-def summarise(seconds: dict[str, list[float]], batch_size: int) -> list[dict[str, Any]]:
+def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[str, Any]]:
     """Returns a row for each contender; ratios are medians over the repetitions."""
     reference = seconds[next(iter(seconds))]
     rows = []

@@ -22,6 +22,8 @@ class TextSettings:
         lowercase: writes everything in lower case; answers are then lower case too.
         dictionary: path of jieba's dictionary, in place of its own.
         user_dictionary: path of words that jieba is to know as well.
+        new_words: whether jieba may also guess words that are in no dictionary. What it guesses is
+            often rare and odd ("比六多"); without, such words are spelled by shorter ones.
         subword_model: path of the model that `train_subwords` wrote.
 
     Raises:
@@ -33,6 +35,7 @@ class TextSettings:
     lowercase: bool = False
     dictionary: str | None = None
     user_dictionary: str | None = None
+    new_words: bool = False
     subword_model: str | None = None
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -83,12 +84,13 @@ class JiebaTokenizer:
 
     def __init__(self, settings: TextSettings) -> None:
         self.join = _join_of(settings.language)
-        self._jieba = _load_jieba(settings.dictionary, settings.user_dictionary)
+        jieba = _load_jieba(settings.dictionary, settings.user_dictionary)
+        self._cut = functools.partial(jieba.cut, HMM=settings.new_words)
 
     def tokenize(self, text: str) -> list[str]:
         tokens: list[str] = []
         for match in _CHINESE_OR_WORDS.finditer(text):
-            tokens.extend(self._jieba.cut(match[0]) if match["chinese"] else [match[0]])
+            tokens.extend(self._cut(match[0]) if match["chinese"] else [match[0]])
         return tokens
 
 

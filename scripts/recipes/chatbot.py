@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from data.prepared import (
     Preparation,
@@ -27,7 +28,7 @@ from data.prepared import (
     prepare_files,
 )
 from data.samples import conversations
-from data.text import TextCodec, TextSettings
+from data.text import PAD, UNKNOWN, TextCodec, TextSettings
 from models import answering
 from models.decoding import Decoding
 from models.seq2seq import seq2seq
@@ -59,6 +60,7 @@ class Fields(recipe.Fields):
         lowercase: whether capital letters become small ones.
         dictionary: a file in place of jieba's own dictionary.
         user_dictionary: a file of words that jieba is to know besides.
+        new_words: whether jieba may also guess words that are in no dictionary.
         vocabulary_size: most frequent words and characters that get an id.
         max_question_length: of longer questions the last tokens are read.
         max_answer_length: pairs with longer answers are left out; the longest answer given.
@@ -93,6 +95,7 @@ class Fields(recipe.Fields):
     lowercase: bool = True
     dictionary: str = ""
     user_dictionary: str = ""
+    new_words: bool = False
     vocabulary_size: int = 20000
     max_question_length: int = 40
     max_answer_length: int = 30
@@ -139,6 +142,7 @@ def prepare(
             lowercase=fields.lowercase,
             dictionary=fields.dictionary or None,
             user_dictionary=fields.user_dictionary or None,
+            new_words=fields.new_words,
         ),
         vocabulary_size=fields.vocabulary_size,
         pairing=fields.pairing,
@@ -174,6 +178,13 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function, whose weight is the number of answer tokens."""
     smoothing = fields.label_smoothing if training else 0.0
     return answering.answering(model, training=training, label_smoothing=smoothing)
+
+
+def to_keras(question: tf.Tensor, answer: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
+    """Returns a batch as `fit` takes it: inputs, labels, and 1 for each label that counts."""
+    counted = (answer != PAD) & (answer != UNKNOWN)
+    inputs = (question, answering.decoder_inputs(answer))
+    return inputs, answer, tf.cast(counted, tf.float32)
 
 
 def derive_metrics(metrics: dict[str, float], data: recipe.Data) -> dict[str, float]:

@@ -45,7 +45,7 @@ def arithmetic() -> list[Kind]:
                 ("请问 {a} 减去 {b} 是多少？", "答案是 {c}。"),
                 ("我有 {a} 块钱，花了 {b} 块。", "你还有 {c} 块钱。"),
                 ("你会算 {a} 减 {b} 吗？", "会，得 {c}。"),
-                ("{a} 比 {b} 多几？", "多 {c}。"),
+                ("{a} 跟 {b} 差几？", "差 {c}。"),
                 ("树上有 {a} 只鸟，飞走了 {b} 只。", "树上还有 {c} 只鸟。"),
             ],
             differences(table.NUMBERS, 10),
@@ -226,7 +226,7 @@ def animals() -> list[Kind]:
             [
                 ("我听见 {sound} 的声音。", "那是 {animal}。"),
                 ("谁 {sound} 叫？", "{animal} 这样叫。"),
-                ("外面有 {sound} 声。", "一定是 {animal}。"),
+                ("外面 {sound} 地响。", "一定是 {animal}。"),
             ],
             table.ANIMALS,
         ),

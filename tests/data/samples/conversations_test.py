@@ -1,0 +1,126 @@
+"""The embedded dialogues: what is held out was never seen, and can still be known."""
+
+import re
+import string
+
+import pytest
+
+from data.dialogues import pair_turns
+from data.samples.conversations import chinese, dialogues, english, examples, labelled_dialogues
+from data.samples.conversations.chinese_words import NUMBERS as CHINESE_NUMBERS
+from data.samples.conversations.english_words import NUMBERS as ENGLISH_NUMBERS
+from data.text import TextSettings, make_tokenizer
+
+LANGUAGES = {"en": english, "zh": chinese}
+EACH_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)
+CONTEXT = 2
+
+
+def pairs(language, part):
+    """Returns (turns of the question with its context, answer) of every pair."""
+    found = []
+    for turns in dialogues(language, part):
+        for first, answer in pair_turns(len(turns), pairing="alternate", context=CONTEXT):
+            found.append((tuple(turns[first:answer]), turns[answer]))
+    return found
+
+
+@EACH_LANGUAGE
+def test_the_dialogues_are_always_the_same(language):
+    assert dialogues(language, "train") == dialogues(language, "train")
+    assert examples(language) == examples(language)
+
+
+@EACH_LANGUAGE
+def test_there_is_enough_of_both_parts(language):
+    assert len(dialogues(language, "train")) > 10_000
+    assert len(dialogues(language, "held_out")) > 200
+
+
+@EACH_LANGUAGE
+def test_no_held_out_dialogue_is_in_the_training_with_any_opening(language):
+    openings = [opening for opening in LANGUAGES[language].OPENINGS if opening]
+
+    def bare(turns):
+        first = next((turns[0].removeprefix(o) for o in openings if turns[0].startswith(o)), None)
+        return (first.strip() if first is not None else turns[0], *turns[1:])
+
+    trained = {bare(turns) for turns in dialogues(language, "train")}
+    held_out = [bare(turns) for turns in dialogues(language, "held_out")]
+    assert len(set(held_out)) == len(held_out)
+    assert not trained & set(held_out)
+
+
+@EACH_LANGUAGE
+def test_no_question_has_two_answers(language):
+    answers = {}
+    for part in ("train", "held_out"):
+        for question, answer in pairs(language, part):
+            assert answers.setdefault(question, answer) == answer
+
+
+@EACH_LANGUAGE
+def test_every_held_out_token_occurs_in_the_training(language):
+    settings = TextSettings(language)
+    tokenizer = make_tokenizer(settings)
+
+    def tokens(part):
+        turns = {turn for dialogue in dialogues(language, part) for turn in dialogue}
+        return {token for turn in turns for token in tokenizer.tokenize(settings.normalise(turn))}
+
+    assert tokens("held_out") <= tokens("train")
+
+
+@EACH_LANGUAGE
+def test_every_held_out_content_and_phrasing_occurs_in_the_training(language):
+    kinds = {name for name, _ in labelled_dialogues(language, "held_out")}
+    assert len(kinds) > 20
+    assert kinds <= {name for name, _ in labelled_dialogues(language, "train")}
+    for kind in LANGUAGES[language].kinds():
+        assert not kind.held_out or len(kind.phrasings) >= 3
+
+
+@EACH_LANGUAGE
+def test_some_questions_need_the_turns_before(language):
+    last = {}
+    for question, answer in pairs(language, "train"):
+        last.setdefault(question[-1], set()).add(answer)
+    assert sum(len(answers) > 1 for answers in last.values()) >= 5
+
+
+def test_english_sums_are_right():
+    check_sums("en", r"what is (\w+) plus (\w+)\?", ENGLISH_NUMBERS, lambda a, b: a + b)
+    check_sums("en", r"what is (\w+) minus (\w+)\?", ENGLISH_NUMBERS, lambda a, b: a - b)
+
+
+def test_chinese_sums_are_right():
+    check_sums("zh", r"(\w+)加(\w+)等于几？", CHINESE_NUMBERS, lambda a, b: a + b)
+    check_sums("zh", r"(\w+)减(\w+)等于几？", CHINESE_NUMBERS, lambda a, b: a - b)
+
+
+def check_sums(language, pattern, numbers, calculate):
+    found = 0
+    for (*_, question), answer in pairs(language, "train"):
+        match = re.search(pattern, question.lower())
+        if match and all(word in numbers for word in match.groups()):
+            result = calculate(*map(numbers.index, match.groups()))
+            words = answer.removeprefix("等于").strip(string.punctuation + "。")
+            assert words == numbers[result], (question, answer)
+            found += 1
+    assert found > 50
+
+
+@EACH_LANGUAGE
+def test_examples_are_held_out_questions_of_different_kinds(language):
+    questions = {turns[0] for turns in dialogues(language, "held_out") if len(turns) == 2}
+    shown = examples(language)
+    assert len(shown) == len(set(shown)) >= 5
+    assert set(shown) <= questions
+
+
+@pytest.mark.parametrize(
+    ("language", "part", "message"), [("fr", "train", "'fr'"), ("en", "test", "'test'")]
+)
+def test_wrong_names_are_refused(language, part, message):
+    with pytest.raises(ValueError, match=message):
+        dialogues(language, part)
