@@ -86,10 +86,12 @@ class Recipe(NamedTuple):
         takes_files: whether `--data` takes files and folders of the user's.
         best_metric: the metric that says which checkpoint is the best.
         maximize: whether more of it is better.
+        unit: what the loss is a mean over.
         derive_metrics: `derive_metrics(metrics, data) -> dict` of further metrics, such as the
             perplexity, from the means over the test data.
         to_keras: `to_keras(*batch)` of a batch as `fit` takes it, `(inputs, labels, weights)`.
-        make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry.
+        make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry, or
+            None; with a state the batches say their `num_rows`.
         prepare: `prepare(fields, paths, processes=None)` makes the data's cache ahead.
         load_text: `load_text(folder)` of what a run saved of its data's `text`.
         make_examiner: `make_examiner(fields, model, data) -> Examiner`, who looks at what the
@@ -105,6 +107,7 @@ class Recipe(NamedTuple):
     takes_files: bool = False
     best_metric: str = "accuracy"
     maximize: bool = True
+    unit: str = "examples"
     derive_metrics: Callable | None = None
     to_keras: Callable | None = None
     make_carried: Callable | None = None
@@ -174,6 +177,7 @@ def make_recipe(name: str, module: ModuleType, fields: Any) -> Recipe:
         takes_files=getattr(module, "TAKES_FILES", False),
         best_metric=getattr(module, "BEST_METRIC", "accuracy"),
         maximize=getattr(module, "MAXIMIZE", True),
+        unit=getattr(module, "UNIT", "examples"),
         derive_metrics=getattr(module, "derive_metrics", None),
         to_keras=getattr(module, "to_keras", None),
         make_carried=getattr(module, "make_carried", None),

@@ -94,8 +94,11 @@ def make_evaluate(
         if not built:
             tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
             specs = towers.shard_specs(data.test, len(devices))
+            carried = carried_options(recipe, model, data.test)
             built.append(
-                towers.build_evaluation_step(tower_fn, model, devices, specs, parameters=parameters)
+                towers.build_evaluation_step(
+                    tower_fn, model, devices, specs, parameters=parameters, **carried
+                )
             )
         metrics = towers.evaluate(built[0], data.test(0, 0), devices)
         if recipe.derive_metrics is not None:
@@ -103,6 +106,12 @@ def make_evaluate(
         return metrics
 
     return evaluate
+
+
+def carried_options(recipe: Recipe, model: keras.Model, batches: Any) -> dict[str, Any]:
+    """Returns what a step is built with so that it carries a recipe's state, if it has one."""
+    carried = None if recipe.make_carried is None else recipe.make_carried(recipe.fields, model)
+    return {} if carried is None else {"carried": carried, "carried_rows": batches.num_rows}
 
 
 def build_step(session: Session, options: argparse.Namespace, **choices: Any) -> Any:
@@ -131,6 +140,7 @@ def build_step(session: Session, options: argparse.Namespace, **choices: Any) ->
         seed=options.seed,
         loss_scale=loss_scale,
         compiled=options.xla,
+        **carried_options(recipe, session.model, session.data.train),
         **choices,
     )
 

@@ -1,0 +1,22 @@
+"""Texts for language models: whole words to ids, ids to streams or to sentences."""
+
+from data.language.corpus import PARTS, LanguageText, load_language, make_language
+from data.language.sentences import SentenceBatches, sentence_batches
+from data.language.streams import StreamBatches, stream_batches
+from data.language.vocabulary import END, PAD, UNKNOWN, WordVocabulary, build_words
+
+__all__ = [
+    "END",
+    "PAD",
+    "PARTS",
+    "UNKNOWN",
+    "LanguageText",
+    "SentenceBatches",
+    "StreamBatches",
+    "WordVocabulary",
+    "build_words",
+    "load_language",
+    "make_language",
+    "sentence_batches",
+    "stream_batches",
+]

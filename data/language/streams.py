@@ -1,0 +1,105 @@
+"""A text as contiguous streams: each row of a batch goes on where it ended one batch before."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from data.language.vocabulary import END, PAD
+
+
+def stream_batches(
+    tokens: np.ndarray, num_rows: int, num_steps: int, *, drop_tail: bool = True
+) -> StreamBatches:
+    """Returns `batches(epoch, first_step=0) -> tf.data.Dataset` over a text cut into streams.
+
+    Row r of every batch belongs to stream r, the r-th of `num_rows` equal parts of the text. Each
+    token is the target of the one before it; before the first one the text begins with END.
+
+    Args:
+        tokens: int32 [n], without padding.
+        num_rows: how many streams there are, the rows of every batch.
+        num_steps: tokens of a stream in a batch.
+        drop_tail: whether to leave out tokens at the end that fill no batch (Zaremba et al. 2014
+            do in training); else every token is a target exactly once, and the rest is padding.
+
+    Raises:
+        ValueError: for a number below 1, or if there is no batch.
+    """
+    for name, number in {"num_rows": num_rows, "num_steps": num_steps}.items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1. Received {number}.")
+    least = num_rows * num_steps if drop_tail else 1
+    if len(tokens) < least:
+        raise ValueError(
+            f"A batch of {num_rows} streams with {num_steps} tokens each needs {least} tokens. "
+            f"The text has {len(tokens)}; give more of it, or ask for fewer."
+        )
+    before = np.concatenate([[END], tokens[:-1]])
+    inputs, targets = (cut(part, num_rows, num_steps, drop_tail) for part in (before, tokens))
+    return StreamBatches(inputs, targets)
+
+
+def cut(tokens: np.ndarray, num_rows: int, num_steps: int, drop_tail: bool) -> np.ndarray:
+    """Returns the tokens as int32 [num_batches, num_rows, num_steps], padded if not dropped."""
+    if drop_tail:
+        length = len(tokens) // num_rows
+        used = length - length % num_steps
+        streams = tokens[: length * num_rows].reshape(num_rows, length)[:, :used]
+    else:
+        length = -(-len(tokens) // num_rows)
+        padded = np.pad(tokens, (0, length * num_rows - len(tokens)), constant_values=PAD)
+        fill = -length % num_steps
+        streams = np.pad(padded.reshape(num_rows, length), ((0, 0), (0, fill)), constant_values=PAD)
+    batches = streams.reshape(num_rows, -1, num_steps).swapaxes(0, 1)
+    return np.ascontiguousarray(batches, np.int32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StreamBatches:
+    """What `stream_batches` returns.
+
+    Attributes:
+        inputs, targets: int32 [steps_per_epoch, num_rows, num_steps], padded with 0.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns the batches of an epoch from one of its steps on.
+
+        Each is (inputs: int32 [num_rows, num_steps], targets like them, starts: bool [num_rows]);
+        `starts` says in which rows a stream begins: all of an epoch's first batch. Every epoch is
+        the same.
+
+        Args:
+            epoch: number of the epoch, from 0.
+            first_step: how many of its batches were consumed already.
+        """
+        if epoch < 0 or not 0 <= first_step <= self.steps_per_epoch:
+            raise ValueError(
+                f"An epoch has {self.steps_per_epoch} batches, and epochs count from 0. Received "
+                f"epoch={epoch}, first_step={first_step}."
+            )
+        starts = np.zeros((self.steps_per_epoch, self.num_rows), bool)
+        starts[0] = True
+        arrays = (self.inputs, self.targets, starts)
+        return tf.data.Dataset.from_tensor_slices(tuple(part[first_step:] for part in arrays))
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows every batch has."""
+        return self.inputs.shape[1]
+
+    @property
+    def num_examples(self) -> int:
+        """How many tokens of an epoch are targets."""
+        return int(np.count_nonzero(self.targets != PAD))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches an epoch has."""
+        return len(self.inputs)

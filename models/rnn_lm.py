@@ -1,0 +1,252 @@
+"""A recurrent language model, and its loss on contiguous streams and on sentences.
+
+Zaremba, Sutskever and Vinyals 2014, "Recurrent Neural Network Regularization".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from models.arguments import check_at_least, check_share
+from models.embedding import Embedding
+from models.linear_cross_entropy import linear_cross_entropy
+from models.losses import TowerFn
+
+PADDING = 0
+State = tuple[dict[str, tf.Tensor], ...]  # For each layer its h and c, [batch, hidden_size] each.
+StatefulTowerFn = Callable[[Any, State], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]]
+
+
+def rnn_language_model(
+    vocabulary_size: int,
+    *,
+    hidden_size: int = 200,
+    num_layers: int = 2,
+    dropout_rate: float = 0.0,
+    initial_scale: float = 0.1,
+) -> RNNLanguageModel:
+    """Returns a model, built, that maps tokens to the logits of the tokens after them.
+
+    Args:
+        vocabulary_size: ids; 0 is padding.
+        hidden_size: units of each LSTM layer, and numbers for a token.
+        num_layers: LSTM layers.
+        dropout_rate: share of numbers dropped before, between and behind the layers in training.
+        initial_scale: all parameters are drawn from [-initial_scale, initial_scale).
+    """
+    check_at_least(
+        1, vocabulary_size=vocabulary_size, hidden_size=hidden_size, num_layers=num_layers
+    )
+    check_share(dropout_rate=dropout_rate)
+    if not 0 < initial_scale < float("inf"):
+        raise ValueError(f"initial_scale must be above 0. Received {initial_scale!r}.")
+    model = RNNLanguageModel(
+        vocabulary_size=vocabulary_size,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        dropout_rate=dropout_rate,
+        initial_scale=initial_scale,
+        name="rnn_lm",
+    )
+    model.build()
+    return model
+
+
+class RNNLanguageModel(keras.Model):
+    """See `rnn_language_model`, which makes it.
+
+    Dropout is on what goes up from layer to layer, never on what goes from token to token (the
+    paper's section 3), so that every layer may use its fused kernel.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary_size: int,
+        hidden_size: int,
+        num_layers: int,
+        dropout_rate: float,
+        initial_scale: float,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.vocabulary_size = vocabulary_size
+        self.hidden_size = hidden_size
+        self.initial_scale = initial_scale
+        self.embedding = Embedding(
+            vocabulary_size, hidden_size, initializer=uniform(initial_scale), name="embedding"
+        )
+        self.lstm_layers = [
+            lstm(hidden_size, initial_scale, f"lstm_{index}") for index in range(num_layers)
+        ]
+        self.dropouts = [
+            layers.Dropout(dropout_rate, name=f"dropout_{index}") for index in range(num_layers + 1)
+        ]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the variables of every layer."""
+        self.embedding.build()
+        for layer in self.lstm_layers:
+            layer.build((None, None, self.hidden_size))
+        shape = (self.vocabulary_size, self.hidden_size)
+        scale = self.initial_scale
+        self.kernel = self.add_weight(shape=shape, initializer=uniform(scale), name="kernel")
+        self.bias = self.add_weight(shape=shape[:1], initializer=uniform(scale), name="bias")
+        self.built = True
+
+    def call(self, token_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Returns the logits of what follows each token, in at least float32.
+
+        Args:
+            token_ids: int32 [batch, length], read from a state of zeros.
+            training: whether dropout is on.
+
+        Returns:
+            [batch, length, vocabulary].
+        """
+        hidden, _ = self.hidden(token_ids, training=training)
+        logits = self.logits(tf.reshape(hidden, [-1, self.hidden_size]))
+        return tf.reshape(logits, tf.concat([tf.shape(token_ids), [self.vocabulary_size]], 0))
+
+    def hidden(
+        self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
+        """Returns what the logits are made of, [batch, length, hidden_size], and the new state.
+
+        Args:
+            token_ids: int32 [batch, length].
+            state: what was read before, by default nothing.
+            training: whether dropout is on.
+        """
+        state = self.zero_state(tf.shape(token_ids)[0]) if state is None else state
+        first, *others = self.dropouts
+        x = first(self.embedding(token_ids), training=training)
+        after = []
+        for layer, dropout, own in zip(self.lstm_layers, others, state, strict=True):
+            x, h, c = layer(x, initial_state=[own["h"], own["c"]])
+            x = dropout(x, training=training)
+            after.append({"h": h, "c": c})
+        return x, tuple(after)
+
+    def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
+        """Returns the logits after one more token, [batch, vocabulary], and the new state.
+
+        Args:
+            tokens: int32 [batch].
+            state: what was read before.
+        """
+        x = self.embedding(tokens)
+        after = []
+        for layer, own in zip(self.lstm_layers, state, strict=True):
+            x, (h, c) = layer.cell(x, [own["h"], own["c"]])
+            after.append({"h": h, "c": c})
+        return self.logits(x), tuple(after)
+
+    def logits(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Returns the logits, [n, vocabulary], of hidden [n, hidden_size]."""
+        kernel, bias = self.kernel_and_bias()
+        logits = tf.matmul(hidden, kernel, transpose_b=True) + bias
+        return tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
+
+    def kernel_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the output projection, [vocabulary, hidden_size] and [vocabulary]."""
+        dtype = self.compute_dtype
+        return tf.cast(self.kernel.value, dtype), tf.cast(self.bias.value, dtype)
+
+    def zero_state(self, batch_size: int | tf.Tensor) -> State:
+        """Returns the state before anything was read."""
+        return tf.nest.map_structure(
+            lambda spec: tf.zeros(tf.stack([batch_size, *spec.shape]), spec.dtype),
+            self.state_specs(),
+        )
+
+    def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
+        """Returns the specs of a row of the state."""
+        row = tf.TensorSpec([self.hidden_size], self.compute_dtype)
+        return tuple({"h": row, "c": row} for _ in self.lstm_layers)
+
+
+def lstm(units: int, scale: float, name: str) -> layers.Layer:
+    """Returns an LSTM layer whose forget gate has no bias of its own at first, as in the paper."""
+    return layers.LSTM(
+        units,
+        return_sequences=True,
+        return_state=True,
+        kernel_initializer=uniform(scale),
+        recurrent_initializer=uniform(scale),
+        bias_initializer=uniform(scale),
+        unit_forget_bias=False,
+        name=name,
+    )
+
+
+def uniform(scale: float) -> keras.initializers.Initializer:
+    """Returns an initializer of its own, since one draws the same numbers each time."""
+    return keras.initializers.RandomUniform(-scale, scale)
+
+
+def streams(model: RNNLanguageModel, *, training: bool) -> StatefulTowerFn:
+    """Returns `tower_fn((inputs, targets, starts), state) -> (loss_sum, weight, metrics, state)`.
+
+    inputs and targets are int32 [batch, steps], starts is bool [batch], True for rows that forget
+    what came before. What comes back are scalars, summed over the targets that are not padding:
+
+    - loss_sum: cross-entropy, float32 or, of a float64 model, float64.
+    - weight: how many tokens there were.
+    - metrics: `{"accuracy": tokens that were the likeliest prediction}`.
+    - state: to go on with in the next batch.
+
+    Args:
+        model: the model.
+        training: whether dropout is on and gradients are wanted.
+    """
+
+    def tower_fn(
+        batch: Sequence[tf.Tensor], state: State
+    ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]:
+        inputs, targets, starts = batch
+        state = tf.nest.map_structure(
+            lambda part: tf.where(starts[:, None], tf.zeros_like(part), part), state
+        )
+        hidden, state = model.hidden(inputs, state, training=training)
+        return *token_sums(model, hidden, targets, training), state
+
+    return tower_fn
+
+
+def sentences(model: RNNLanguageModel, *, training: bool) -> TowerFn:
+    """Returns `tower_fn((inputs, targets)) -> (loss_sum, weight, metrics)`, as in `streams`.
+
+    Each row is an example of its own, int32 [batch, length], padded with 0 at the end.
+    """
+
+    def tower_fn(batch: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+        inputs, targets = batch
+        hidden, _ = model.hidden(inputs, training=training)
+        return token_sums(model, hidden, targets, training)
+
+    return tower_fn
+
+
+def token_sums(
+    model: RNNLanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
+) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+    """Returns the summed loss, the number of targets that are not padding, and the metrics."""
+    kernel, bias = model.kernel_and_bias()
+    labels = tf.reshape(targets, [-1])
+    dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
+    weights = tf.cast(tf.not_equal(labels, PADDING), dtype)
+    sums = linear_cross_entropy(
+        tf.reshape(hidden, [-1, model.hidden_size]),
+        kernel,
+        bias,
+        labels,
+        weights,
+        training=training,
+    )
+    return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}
