@@ -89,18 +89,19 @@ def make_evaluate(
 ) -> Callable[[], dict[str, float]]:
     """Returns a function that evaluates the model as it is; its graph is built when first used."""
     built: list[Callable] = []
+    carried = carried_options(recipe, model, data.test)
+    used = devices[: carried.get("carried_rows")]  # A tower without a row would help nobody.
 
     def evaluate() -> dict[str, float]:
         if not built:
             tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
-            specs = towers.shard_specs(data.test, len(devices))
-            carried = carried_options(recipe, model, data.test)
+            specs = towers.shard_specs(data.test, len(used))
             built.append(
                 towers.build_evaluation_step(
-                    tower_fn, model, devices, specs, parameters=parameters, **carried
+                    tower_fn, model, used, specs, parameters=parameters, **carried
                 )
             )
-        metrics = towers.evaluate(built[0], data.test(0, 0), devices)
+        metrics = towers.evaluate(built[0], data.test(0, 0), used)
         if recipe.derive_metrics is not None:
             metrics.update(recipe.derive_metrics(metrics, data))
         return metrics
