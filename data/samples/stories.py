@@ -15,33 +15,9 @@ GIRLS = ["anna", "clara", "emma", "julia", "laura", "mary", "nina", "rosa"]
 BOYS = ["adam", "ben", "carl", "david", "felix", "jacob", "oscar", "tom"]
 PRONOUNS = {**dict.fromkeys(GIRLS, ("she", "her")), **dict.fromkeys(BOYS, ("he", "his"))}
 TIMES = ("one morning", "one evening", "on monday", "on sunday", "last summer", "last winter")
-PLACES = [
-    "market",
-    "river",
-    "forest",
-    "harbour",
-    "station",
-    "garden",
-    "school",
-    "castle",
-    "beach",
-    "mill",
-]
+PLACES = ["market", "river", "forest", "harbour", "garden", "school", "castle", "beach", "mill"]
 COLOURS = ["red", "blue", "green", "yellow", "white", "black", "brown", "golden"]
-THINGS = [
-    "kite",
-    "ball",
-    "boat",
-    "drum",
-    "lamp",
-    "coat",
-    "flute",
-    "clock",
-    "basket",
-    "bell",
-    "book",
-    "hat",
-]
+THINGS = ["kite", "ball", "boat", "drum", "lamp", "coat", "flute", "clock", "basket", "bell", "hat"]
 FEELINGS = ["happy", "surprised", "proud", "tired"]
 SENTENCES = (
     (

@@ -34,7 +34,7 @@ ANIMALS = rows(
         ("pig", "piglet", "oink", "sty"),
         ("lion", "cub", "roar", "savanna"),
         ("frog", "tadpole", "croak", "swamp"),
-        ("owl", "owlet", "hoot", "forest"),
+        ("goat", "kid", "bleat", "hill"),
         ("bee", "larva", "buzz", "hive"),
     ],
 )
@@ -104,7 +104,7 @@ JOBS = rows(
         ("farmer", "farm", "grows food"),
         ("waiter", "restaurant", "serves meals"),
         ("sailor", "ship", "crosses the sea"),
-        ("actor", "theatre", "plays roles"),
+        ("dancer", "theatre", "dances ballet"),
         ("miner", "mine", "digs for ore"),
         ("judge", "court", "decides cases"),
         ("gardener", "park", "plants flowers"),
