@@ -1,0 +1,277 @@
+"""The chatbot from a corpus to a conversation: prepare, train, evaluate, chat, export."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from scripts.main import main
+from towers.checkpoints import CheckpointFolder
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+TINY = ["--set", "embedding_size=8", "--set", "hidden_size=8", "--batch-size", "32"]
+SHARE = ["--set", "held_out=0.1"]
+NO_DROPOUT = ["--set", "dropout_rate=0"]
+QUESTIONS = "What is two plus three?\n\nMy name is Anna.\tHello Anna.\tWho am I?\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of its own for the caches and the runs of this file."""
+    return tmp_path_factory.mktemp("chatbot")
+
+
+@pytest.fixture(autouse=True)
+def work_in(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture(scope="module")
+def corpus(folder):
+    """A small corpus in TSV: the answer to `say X` is X, in two ways."""
+    words = [f"w{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
+    lines = [f"please say {word}\tof course : {word} ." for word in words]
+    lines += [f"repeat {word} twice\t{word} {word} ." for word in words]
+    path = folder / "corpus.tsv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_dir(folder, corpus):
+    """A run of a few steps on the corpus."""
+    before = pathlib.Path.cwd()
+    os.chdir(folder)
+    try:
+        assert train("run", "--data", str(corpus), "--steps", "6") == 0
+    finally:
+        os.chdir(before)
+    return folder / "run"
+
+
+def train(run, *arguments):
+    return main(["train", "chatbot", "--language", "en", "--run-dir", str(run), "--towers", "2",
+                 *TINY, *SHARE, *arguments])  # fmt: skip
+
+
+def ask(run_dir, *arguments, questions=QUESTIONS):
+    command = [sys.executable, "-m", "scripts.main", "chat", str(run_dir), "--stdin", *arguments]
+    result = subprocess.run(command, input=questions, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout.split("\n")[:-1]
+
+
+def test_prepare_says_what_it_found_once(corpus, capsys, folder):
+    fresh = folder / "fresh.tsv"
+    fresh.write_text(corpus.read_text() + "a line without an answer\n\t\n")
+    command = ["prepare", "chatbot", "--language", "en", "--data", str(fresh), "--processes", "1"]
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    assert "pairs to train on" in first and "skipped" in first and "prepared in" in first
+    cache = pathlib.Path(first.splitlines()[-1].removeprefix("prepared in "))
+    written = (cache / "manifest.json").stat().st_mtime_ns
+    assert main(command) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == first.splitlines()[-1]
+    assert (cache / "manifest.json").stat().st_mtime_ns == written
+
+
+def test_answers_that_are_all_the_same_bring_a_warning(corpus, capsys, folder):
+    """A corpus whose answers are all alike teaches just that."""
+    stock = folder / "stock.tsv"
+    questions = [line.partition("\t")[0] for line in corpus.read_text().splitlines()]
+    stock.write_text("".join(f"{question}\tok\n" for question in questions))
+    quick = ["--set", "learning_rate=0.02", "--set", "warmup_steps=1", "--steps", "60"]
+    assert train("stock", "--data", str(stock), *quick) == 0
+    output = capsys.readouterr().out
+    assert " -> " in output
+    assert "warning: all 13 questions got the answer 'ok" in output
+
+
+def test_evaluate_gives_the_metrics_of_answers(run_dir, capsys):
+    assert main(["evaluate", str(run_dir), "--json"]) == 0
+    metrics = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert metrics["step"] == 6
+    np.testing.assert_allclose(metrics["perplexity"], np.exp(metrics["loss"]), rtol=1e-6)
+    assert 1 < metrics["character_perplexity"] < metrics["perplexity"]
+    assert metrics["unigram_perplexity"] > 1
+    for name in ("bleu", "distinct_1", "distinct_2", "exact_match", "empty_rate", "unknown_rate"):
+        assert metrics[name] >= 0
+    assert metrics["asked"] >= 1
+
+
+def test_evaluation_does_not_depend_on_the_number_of_towers(run_dir, capsys):
+    losses = []
+    for towers in ("1", "3"):
+        assert main(["evaluate", str(run_dir), "--json", "--towers", towers]) == 0
+        losses.append(json.loads(capsys.readouterr().out.splitlines()[-1])["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--beam", "3", "--nbest", "2"), ("--top-p", "0.9", "--nbest", "2")], ids=str
+)
+def test_chat_answers_a_line_with_a_line(run_dir, options):
+    answers = ask(run_dir, *options)
+    assert len(answers) == 3
+    assert answers[1] == ""
+    assert len(answers[0].split("\t")) == (2 if options else 1)
+    assert ask(run_dir, *options) == answers  # The same seed gives the same samples.
+
+
+def test_a_beam_of_one_answers_greedily(run_dir):
+    assert ask(run_dir, "--beam", "1") == ask(run_dir)
+
+
+def test_conversation_remembers_forgets_and_ends(run_dir):
+    lines = "hello\n\n/new\nplease say wai\n/quit\nnever read\n"
+    command = [sys.executable, "-m", "scripts.main", "chat", str(run_dir)]
+    result = subprocess.run(command, input=lines, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("bot> ") == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--beam", "3", "--nbest", "2")], ids=str)
+def test_an_export_answers_alike_in_a_process_without_this_package(run_dir, tmp_path, options):
+    output = tmp_path / "export"
+    assert main(["export", str(run_dir), "--output", str(output), *options]) == 0
+    spy = (
+        "import runpy, sys\n"
+        f"sys.path = [p for p in sys.path if p not in ('', {str(REPOSITORY)!r})]\n"
+        "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]\n"
+        f"runpy.run_path({str(output / 'answer.py')!r}, run_name='__main__')\n"
+        "ours = {'towers', 'models', 'scripts', 'data'} & set(sys.modules)\n"
+        "sys.exit(f'imported {ours}' if ours else 0)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", spy], input=QUESTIONS, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split("\n")[:-1] == ask(run_dir, *options)
+
+
+def test_an_export_that_is_there_is_not_overwritten(run_dir, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    assert main(["export", str(run_dir), "--output", str(tmp_path)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_run_does_not_go_on_with_another_corpus(corpus, capsys, folder):
+    other = folder / "other.tsv"
+    other.write_text(corpus.read_text())
+    assert train("moved", "--data", str(other), "--steps", "2") == 0
+    assert train("moved", "--data", str(corpus), "--steps", "3") == 0  # The same content.
+    other.write_text(corpus.read_text().replace("course", "cause"))
+    capsys.readouterr()
+    assert train("moved", "--data", str(other), "--steps", "4") == 2
+    assert "the content of the data" in capsys.readouterr().err
+
+
+def start(run, corpus, steps):
+    command = [sys.executable, "-m", "scripts.main", "train", "chatbot", "--language", "en"]
+    command += ["--run-dir", run, "--data", str(corpus), "--towers", "2", *TINY]
+    command += ["--steps", str(steps), "--deterministic", "--report-every", "1"]
+    command += ["--checkpoint-every", "3"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_killed_run_ends_as_one_that_was_not(corpus, folder):
+    """Law 7, in the middle of an epoch, dropout on: weights and optimizer are bit-identical."""
+    process = start("killed", corpus, 14)
+    for line in process.stdout:
+        if line.startswith("train | step 5"):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.communicate(timeout=60)
+    for run in ("killed", "whole"):
+        output = start(run, corpus, 14).communicate(timeout=120)[0]
+        assert "step 14" in output, output
+    killed, whole = (
+        CheckpointFolder(folder / run / "checkpoints").latest() for run in ("killed", "whole")
+    )
+    assert killed.step == whole.step == 14
+    for group, arrays in whole.groups.items():
+        for mine, its in zip(killed.groups[group], arrays, strict=True):
+            np.testing.assert_array_equal(mine.array, its.array, err_msg=its.path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--language", "fr"], "language"),
+        (["--kind", "conf"], "conv"),
+        (["--encoding", "utf-99"], "utf-99"),
+        (["--data", "missing.conv"], "missing.conv"),
+        (["--context", "-1"], "context"),
+        (["--set", "pairing=twice"], "pairing"),
+        (["--set", "cell=rnn"], "cell must be one of lstm, gru"),
+        (["--set", "attention=none"], "attention must be one of"),
+        (["--set", "hidden_size=7"], "hidden_size must be even"),
+        (["--set", "vocabulary_size=3"], "vocabulary_size must be at least"),
+        (["--set", "max_answer_length=0"], "max_answer_length"),
+        (["--set", "held_out=1.5"], "held_out"),
+        (["--set", "dropout_rate=1"], "dropout_rate"),
+        (["--set", "batch_tokens=0"], "batch_tokens"),
+    ],
+    ids=str,
+)
+def test_wrong_input_is_refused(arguments, message, capsys, corpus):
+    data = [] if "--data" in arguments else ["--data", str(corpus)]
+    assert train("refused", *data, *arguments) == 2
+    assert message in capsys.readouterr().err
+    assert not pathlib.Path("refused").exists()
+
+
+def test_flags_of_other_recipes_and_runs_without_text_are_refused(capsys, folder):
+    assert main(["train", "shapes", "--language", "zh"]) == 2
+    assert "takes no --language" in capsys.readouterr().err
+    assert main(["prepare", "shapes"]) == 2
+    assert "nothing to prepare" in capsys.readouterr().err
+    shapes = ["--run-dir", "shapes", "--steps", "1", "--set", "filters=2,3"]
+    assert main(["train", "shapes", *shapes]) == 0
+    assert main(["chat", "shapes", "--stdin"]) == 2
+    assert "has no text" in capsys.readouterr().err
+    assert main(["chat", "nowhere", "--stdin"]) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_one_and_two_towers_agree(corpus, capsys, folder):
+    """Law 1 by the commands: the same global batches, sparse gradients, clipping."""
+    losses = []
+    for towers in ("1", "2"):
+        run = f"agree{towers}"
+        command = ["train", "chatbot", "--language", "en", "--run-dir", run, "--towers", towers]
+        command += ["--data", str(corpus), "--steps", "20", *TINY, *NO_DROPOUT]
+        assert main(command) == 0
+        assert main(["evaluate", run, "--json", "--checkpoint", "latest"]) == 0
+        losses.append(json.loads(capsys.readouterr().out.splitlines()[-1])["loss"])
+    assert abs(losses[0] - losses[1]) < 1e-5
+
+
+def test_training_on_chinese_shows_chinese(folder, capsys):
+    """Words are cut by jieba, rare ones spelled; the answers are Chinese, without blanks."""
+    lines = [
+        f"M 今天是几月{day}号\nM 是{day}号" for day in "一二三四五六七八九十" for _ in range(9)
+    ]
+    path = folder / "dates.conv"
+    path.write_text("".join(f"E\n{line}\n" for line in lines), encoding="utf-8")
+    command = ["train", "chatbot", "--language", "zh", "--data", str(path), "--run-dir", "dates"]
+    command += [
+        "--steps",
+        "60",
+        "--set",
+        "hidden_size=32",
+        "--set",
+        "held_out=0.2",
+        "--towers",
+        "2",
+    ]
+    assert main([*command, "--set", "learning_rate=0.01", "--set", "warmup_steps=1"]) == 0
+    exchanges = [line for line in capsys.readouterr().out.splitlines() if " -> " in line]
+    assert any("号" in line.split(" -> ")[1].split("(given")[0] for line in exchanges)
