@@ -1,0 +1,48 @@
+"""What an option's text may be: each function returns its value, or says what was expected."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def positive_int(text: str) -> int:
+    """Returns a whole number of at least 1."""
+    value = int(text) if text.strip().lstrip("+-").isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
+    return value
+
+
+def seed_number(text: str) -> int:
+    """Returns a whole number that NumPy takes as a seed."""
+    value = int(text) if text.strip().isdigit() else -1
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from 0 to 2**32 - 1, not {text!r}"
+        )
+    return value
+
+
+def positive_float(text: str) -> float:
+    """Returns a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
+    return value
+
+
+def int_list(text: str) -> list[int]:
+    """Returns whole numbers from a list such as 0,2."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        message = f"expected whole numbers such as 0,2, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from error
+
+
+def name_list(text: str) -> list[str]:
+    """Returns names from a list such as plain,fit."""
+    return [part.strip() for part in text.split(",") if part.strip()]
