@@ -6,6 +6,7 @@ from towers.evaluation import build_evaluation_step
 from towers.gradients import average_gradients
 from towers.inputs import Shard, batches_from, shard_specs, split, split_batch
 from towers.metrics import evaluate
+from towers.parallel import parallel
 from towers.parameters import parameter_device, shared_variables
 from towers.trainer import Position, StepReport, StopTraining, Trainer
 
@@ -21,6 +22,7 @@ __all__ = [
     "build_evaluation_step",
     "build_train_step",
     "evaluate",
+    "parallel",
     "parameter_device",
     "select_devices",
     "shard_specs",

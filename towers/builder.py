@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from towers.carried import CarriedState, with_state
+from towers.devices import check_devices
 from towers.gradients import Gradient, clip_factor, global_norm, scale_gradients, sum_gradients
 from towers.inputs import Shard
 from towers.parameters import (
@@ -249,10 +250,7 @@ def check_arguments(
     batch_norm: str = "mean",
 ) -> None:
     """Raises ValueError for arguments that no step can be built from."""
-    if isinstance(devices, str) or not devices:
-        raise ValueError(
-            f"devices must be a sequence of device names, one per tower. Received {devices!r}."
-        )
+    check_devices(devices)
     if len(shard_specs) != len(devices):
         raise ValueError(
             f"There must be one shard per tower. Received specs of {len(shard_specs)} shards "

@@ -132,14 +132,19 @@ def no_new_variables(tower: str) -> Iterator[None]:
     """Within this scope, making a `tf.Variable` is an error that names it and the tower."""
 
     def refuse(_: Callable, **options: Any) -> None:
-        raise RuntimeError(
-            f"{tower} would create the variable '{options.get('name') or 'Variable'}'. Towers "
-            "share variables and own none: make layers and variables once, outside of the "
-            "tower function, under `towers.shared_variables()`."
-        )
+        raise new_variable_error(tower, options.get("name") or "Variable")
 
     with tf.variable_creator_scope(refuse):
         yield
+
+
+def new_variable_error(tower: str, name: str) -> RuntimeError:
+    """Returns the error of a tower that makes a variable."""
+    return RuntimeError(
+        f"{tower} would create the variable '{name}'. Towers share variables and own none: make "
+        "layers and variables once, outside of the tower function, under "
+        "`towers.shared_variables()`."
+    )
 
 
 def gather_variables(
