@@ -9,15 +9,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from scripts.option_types import positive_int, positive_float, int_list, name_list
+from scripts.option_types import int_list, name_list, positive_float, positive_int, seed_number
 from scripts.options import (
-    add_recipe_options,
     add_data_options,
-    add_text_options,
     add_decoding_options,
     add_device_options,
     add_engine_options,
     add_json_option,
+    add_recipe_options,
+    add_text_options,
 )
 from scripts.quiet import import_tensorflow_quietly
 
@@ -71,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_train(commands)
     add_evaluate(commands)
     add_chat(commands)
+    add_generate(commands)
     add_export(commands)
     add_devices(commands)
     add_download(commands)
@@ -131,6 +132,8 @@ def add_evaluate(commands: argparse._SubParsersAction) -> None:
                         help="default: where the run was trained from")  # fmt: skip
     parser.add_argument("--checkpoint", choices=("best", "latest"), default="best")
     parser.add_argument("--batch-size", type=positive_int, metavar="B")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
+                        dest="overrides", help="a field, such as part=test")  # fmt: skip
     add_json_option(parser)
     add_device_options(parser)
 
@@ -143,6 +146,23 @@ def add_chat(commands: argparse._SubParsersAction) -> None:
                         help="one answer per line of input; TAB parts turns")  # fmt: skip
     parser.add_argument("--checkpoint", choices=("best", "latest"), default="best")
     add_decoding_options(parser)
+    add_device_options(parser)
+
+
+def add_generate(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers generate`."""
+    parser = commands.add_parser("generate", help="write on from a prompt, by a language model")
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("--prompt", default="", metavar="TEXT", help="words parted by blanks")
+    parser.add_argument("--length", type=positive_int, default=50, metavar="N", help="words")
+    parser.add_argument("--num-samples", type=positive_int, default=1, metavar="M")
+    parser.add_argument("--temperature", type=positive_float, default=1.0, metavar="T")
+    parser.add_argument("--top-k", type=positive_int, metavar="K",
+                        help="sample of the K likeliest words; 1: no chance")  # fmt: skip
+    parser.add_argument("--top-p", type=positive_float, metavar="P",
+                        help="sample of the likeliest words that hold the share P")  # fmt: skip
+    parser.add_argument("--seed", type=seed_number, default=0, metavar="S")
+    parser.add_argument("--checkpoint", choices=("best", "latest"), default="best")
     add_device_options(parser)
 
 

@@ -87,6 +87,7 @@ class Recipe(NamedTuple):
         best_metric: the metric that says which checkpoint is the best.
         maximize: whether more of it is better.
         unit: what the loss is a mean over.
+        command: that which makes the model speak, chat or generate.
         derive_metrics: `derive_metrics(metrics, data) -> dict` of further metrics, such as the
             perplexity, from the means over the test data.
         to_keras: `to_keras(*batch)` of a batch as `fit` takes it, `(inputs, labels, weights)`.
@@ -108,6 +109,7 @@ class Recipe(NamedTuple):
     best_metric: str = "accuracy"
     maximize: bool = True
     unit: str = "examples"
+    command: str = "chat"
     derive_metrics: Callable | None = None
     to_keras: Callable | None = None
     make_carried: Callable | None = None
@@ -178,6 +180,7 @@ def make_recipe(name: str, module: ModuleType, fields: Any) -> Recipe:
         best_metric=getattr(module, "BEST_METRIC", "accuracy"),
         maximize=getattr(module, "MAXIMIZE", True),
         unit=getattr(module, "UNIT", "examples"),
+        command=getattr(module, "COMMAND", "chat"),
         derive_metrics=getattr(module, "derive_metrics", None),
         to_keras=getattr(module, "to_keras", None),
         make_carried=getattr(module, "make_carried", None),

@@ -152,7 +152,8 @@ class Training:
         better = self._best.improves(position.step, metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         mark = " | best so far" if better else ""
-        self._bar.write(f"test  | step {position.step} | {values} | {examples:.0f} examples{mark}")
+        count = f"{examples:.0f} {self._session.recipe.unit}"
+        self._bar.write(f"test  | step {position.step} | {values} | {count}{mark}")
         if better:
             self._checkpoints.save_best(position.step, self._groups(), self._state(position))
         if self._session.examiner is not None:

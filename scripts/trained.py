@@ -34,19 +34,27 @@ class OpenModel(NamedTuple):
     description: str
 
 
-def open_model(run_dir: str, checkpoint: str, options: argparse.Namespace) -> OpenModel:
+def open_model(
+    run_dir: str, checkpoint: str, options: argparse.Namespace, *, command: str = "chat"
+) -> OpenModel:
     """Returns the model of a run that has text, for talking to it.
 
     Args:
         run_dir: the run's directory.
         checkpoint: `best` or `latest`.
         options: the command line; its devices are used if it has any.
+        command: how the model is to speak: chat (as an exported one does) or generate.
     """
     directory = RunDirectory(run_dir)
     record = directory.read()
     recipe = restore_recipe(record["recipe"], record["fields"])
     if recipe.load_text is None or not directory.text.exists():
         raise ValueError(f"{directory.path} is a run of {recipe.name}, which has no text to say.")
+    if recipe.command != command:
+        raise ValueError(
+            f"{directory.path} is a run of {recipe.name}, which speaks with "
+            f"`towers {recipe.command} {directory.path}`."
+        )
     chosen = choose_checkpoint(directory, checkpoint)
     if hasattr(options, "gpus"):
         choose_devices(options)

@@ -11,44 +11,39 @@ from typing import Any
 import numpy as np
 
 PARTS = {"train": (2400, 1), "valid": (240, 2), "test": (240, 3)}  # Stories and seed.
-GIRLS = ["anna", "clara", "emma", "julia", "laura", "mary", "nina", "rosa"]
-BOYS = ["adam", "ben", "carl", "david", "felix", "jacob", "oscar", "tom"]
+GIRLS = ["anna", "clara", "emma", "julia"]
+BOYS = ["adam", "ben", "carl", "david"]
 PRONOUNS = {**dict.fromkeys(GIRLS, ("she", "her")), **dict.fromkeys(BOYS, ("he", "his"))}
-TIMES = ("one morning", "one evening", "on monday", "on sunday", "last summer", "last winter")
+TIMES = ["one morning", "one evening", "on monday", "on sunday", "last summer", "last winter"]
 PLACES = ["market", "river", "forest", "harbour", "garden", "school", "castle", "beach", "mill"]
-COLOURS = ["red", "blue", "green", "yellow", "white", "black", "brown", "golden"]
-THINGS = ["kite", "ball", "boat", "drum", "lamp", "coat", "flute", "clock", "basket", "bell", "hat"]
+COLOURS = ["red", "blue", "green", "yellow", "white", "black"]
+THINGS = ["kite", "ball", "boat", "drum", "lamp", "coat", "flute", "clock", "basket", "bell"]
 FEELINGS = ["happy", "surprised", "proud", "tired"]
 SENTENCES = (
     (
-        "{time} {hero} went to the {place} .",
-        "{time} {hero} walked alone to the {place} .",
-        "{time} {hero} came back from the {place} .",
-    ),
-    (
-        "{he} found a {colour} {thing} there .",
-        "near the {place} {he} saw a {colour} {thing} .",
-        "an old man sold {hero} a {colour} {thing} .",
+        "{time} {hero} found a {colour} {thing} near the {place} .",
+        "{time} {hero} bought a {colour} {thing} at the {place} .",
+        "{time} an old man from the {place} gave {hero} a {colour} {thing} .",
     ),
     (
         '" what a fine {thing} ! " said {hero} .',
-        "the {thing} was as {colour} as in {his} dreams .",
-        "{he} had never had a {thing} before .",
+        "{hero} had never had a {thing} before .",
+        "{he} liked the {thing} , for it was as {colour} as in {his} dreams .",
     ),
     (
-        "then {friend} came and asked for the {thing} .",
-        "at home {hero} showed the {colour} {thing} to {friend} .",
-        "on the way {he} met {friend} , who liked the {thing} .",
+        "{hero} took the {thing} home and showed it to {friend} .",
+        "then {hero} met {friend} , who asked for the {thing} .",
+        "{friend} saw the {colour} {thing} and wanted it .",
     ),
     (
         "so {hero} gave the {thing} to {friend} .",
-        '" it is mine , " said {hero} , and kept the {thing} .',
+        "but {hero} kept the {thing} , and {friend} went home .",
         "{hero} and {friend} played with the {thing} until night .",
     ),
     (
         "that day {hero} was {feeling} , and so was {friend} .",
         "{friend} was {feeling} and thanked {hero} .",
-        "at last they went back to the {place} , {feeling} .",
+        "they were both {feeling} when they slept .",
     ),
 )
 

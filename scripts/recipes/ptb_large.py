@@ -1,0 +1,56 @@
+"""The Penn Treebank with a language model of two LSTM layers of 1500 units and dropout of 65 %.
+
+Paper:    Zaremba et al. 2014, "Recurrent Neural Network Regularization", section 4.1
+Data:     a folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt (Mikolov's simple-examples)
+Command:  towers train ptb_large --data DIR --gpus 0,1
+Expected: test perplexity of 78.4 by the paper's table 1; not yet run by this project
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from scripts.recipes import ptb_small
+from scripts.recipes.ptb_small import (
+    BEST_METRIC,
+    COMMAND,
+    DATA_SET,
+    MAXIMIZE,
+    UNIT,
+    derive_metrics,
+    load_text,
+    make_carried,
+    make_data,
+    make_model,
+    make_tower_fn,
+)
+
+__all__ = [
+    "BEST_METRIC",
+    "COMMAND",
+    "DATA_SET",
+    "MAXIMIZE",
+    "UNIT",
+    "Fields",
+    "derive_metrics",
+    "load_text",
+    "make_carried",
+    "make_data",
+    "make_model",
+    "make_tower_fn",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(ptb_small.Fields):
+    """The fields of ptb_small with other values."""
+
+    epochs: int = 55
+    learning_rate: float = 35.0  # 1 of a sum over 35 steps, see ptb_small.
+    clip_norm: float = 10 / 35
+    boundaries: tuple[int, ...] = tuple(range(14, 55))
+    decay_rate: float = 1 / 1.15
+    num_steps: int = 35
+    hidden_size: int = 1500
+    dropout_rate: float = 0.65
+    initial_scale: float = 0.04
