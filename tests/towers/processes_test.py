@@ -1,0 +1,123 @@
+"""Several real processes: sums, the chief's values, stopping together, shards."""
+
+import itertools
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from towers.processes import Processes, join_processes, read_cluster
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+def free_addresses(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+def start(count, *command):
+    """Starts a process for each worker; `{index}` in the command is its number."""
+    addresses = free_addresses(count)
+    processes = []
+    for index in range(count):
+        cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(cluster)}
+        own = [part.replace("{index}", str(index)) for part in command]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *own],
+                cwd=REPOSITORY,
+                env=environment,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        )
+    return processes
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def found(request, tmp_path_factory):
+    """What each of several processes says that it found."""
+    folder = tmp_path_factory.mktemp("processes")
+    module = "tests.towers.processes_worker"
+    processes = start(request.param, "-m", module, str(folder / "{index}.json"))
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * request.param, outputs
+    return [json.loads((folder / f"{i}.json").read_text()) for i in range(request.param)]
+
+
+def test_every_process_has_the_sum(found):
+    count = len(found)
+    total = sum(range(1, count + 1))
+    rows = {2: float(total)}
+    for index in range(count):
+        rows[index] = rows.get(index, 0.0) + index + 1
+    expected = {
+        "matrix": [[total] * 3] * 2,
+        "scalar": total,
+        "indices": sorted(rows),
+        "values": [[rows[row]] * 2 for row in sorted(rows)],
+        "none": True,
+    }
+    assert [one["sums"] for one in found] == [expected] * count
+
+
+def test_every_process_has_the_values_of_the_chief(found):
+    assert [one["broadcast"] for one in found] == [[[1.5, 2.5], 7]] * len(found)
+
+
+def test_all_stop_after_the_same_step(found):
+    (*others, asking) = [one["stopping"] for one in found]
+    assert asking == [4, "enough"]
+    assert others == [[4, "another process was asked to stop"]] * len(others)
+
+
+def test_the_shards_of_all_processes_are_the_batches(found):
+    for batch, rows in enumerate([[0, 1, 2, 3, 4], [5, 6, 7, 8]]):
+        parts = [part for one in found for part in one["shards"][batch]]
+        assert len(parts) == 2 * len(found)
+        assert list(itertools.chain(*parts)) == rows
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_a_process_alone_passes_everything_through():
+    alone = Processes()
+    nest = [object(), None]
+    assert alone.sum(nest) is nest and alone.is_chief and alone.first_tower(3) == 0
+    actions = [print]
+    assert alone.together(actions) == actions
+
+
+def test_without_a_cluster_a_process_is_alone(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert join_processes().count == 1
+    one = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(one))
+    assert join_processes().count == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "{}",
+        '{"cluster": {"worker": ["a:1"]}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+    ],
+)
+def test_a_wrong_cluster_is_refused(text):
+    with pytest.raises(ValueError, match="TF_CONFIG must be"):
+        read_cluster(text)
