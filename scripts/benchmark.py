@@ -15,7 +15,7 @@ import tensorflow as tf
 import towers
 from scripts import rivals
 from scripts.recipe import Data, Recipe, chosen_recipe
-from scripts.session import data_paths, make_optimizer
+from scripts.session import carried_options, data_paths, make_optimizer
 
 WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
 NUM_BATCHES = 8  # So many batches of the recipe's data are kept in memory and repeated.
@@ -123,6 +123,7 @@ def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
         devices,
         towers.shard_specs(task.dataset, len(devices)),
         clip_norm=task.recipe.fields.clip_norm or None,
+        **carried_options(task.recipe, model, task.data.train),
     )
 
     def timed(num_steps: int) -> float:

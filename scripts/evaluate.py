@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import filecmp
 import json
+import pathlib
+import tempfile
+from typing import Any
 
 from scripts.recipe import import_recipe, parse_overrides, restore_recipe
 from scripts.run_directory import RunDirectory
@@ -23,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
     recipe = restore_recipe(record["recipe"], fields)
     options.data = options.data or record["data"]
     session = open_session(recipe, options, seed=record["seed"], precision=record["precision"])
+    check_text(directory.text, session.data.text)
     restore_model(session.model, checkpoint)
     metrics = session.evaluate()
     if session.examiner is not None:
@@ -33,6 +38,22 @@ def run(options: argparse.Namespace) -> int:
         metrics[recipe.unit] = metrics["examples"]
         print(json.dumps({**metrics, "step": checkpoint.step, "checkpoint": str(checkpoint.path)}))
     return 0
+
+
+def check_text(saved: pathlib.Path, text: Any) -> None:
+    """Raises ValueError unless the data becomes the ids that the run was trained with."""
+    if text is None or not saved.exists():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        text.save(folder)
+        names = sorted(path.name for path in saved.iterdir())
+        same, *_ = filecmp.cmpfiles(saved, folder, names, shallow=False)
+    if sorted(same) != names:
+        raise ValueError(
+            "The data has another vocabulary than that of the run: a model knows only the ids "
+            "that it was trained with. Keep the training part as it was and exchange only what "
+            "is evaluated."
+        )
 
 
 def describe(checkpoint: Checkpoint, metrics: dict[str, float], unit: str) -> str:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import towers
 from scripts.recipe import Data, Recipe, nearest
+from scripts.session import carried_options
 from towers.inputs import any_number_of_rows
 
 # Runs so many steps and returns the seconds of all but the first, which may wait for its input.
@@ -40,6 +41,22 @@ class Task(NamedTuple):
         """Returns the tower function for training."""
         return self.recipe.make_tower_fn(self.recipe.fields, model, True)
 
+    def make_rival_fn(self, model: keras.Model) -> Callable:
+        """Returns it for a way that carries nothing: each batch begins with a state of zeros."""
+        tower_fn = self.make_tower_fn(model)
+        carried = carried_options(self.recipe, model, self.data.train).get("carried")
+        if carried is None:
+            return tower_fn
+
+        def run(batch: Any) -> tuple:
+            rows = tf.shape(tf.nest.flatten(batch)[0])[0]
+            state = tf.nest.map_structure(
+                lambda spec: tf.zeros(tf.stack([rows, *spec.shape]), spec.dtype), carried
+            )
+            return tower_fn(batch, state)[:3]
+
+        return run
+
 
 def make_rival(name: str, task: Task, devices: Sequence[str]) -> TimedRun:
     """Returns one of the other ways, ready to be timed.
@@ -65,7 +82,7 @@ def plain(task: Task, devices: Sequence[str]) -> TimedRun:
         model = task.make_model()
         optimizer = task.make_optimizer()
         optimizer.build(model.trainable_variables)
-    tower_fn = task.make_tower_fn(model)
+    tower_fn = task.make_rival_fn(model)
 
     any_batch_size = tf.nest.map_structure(any_number_of_rows, task.dataset.element_spec)
 
@@ -88,7 +105,7 @@ def mirrored(task: Task, devices: Sequence[str]) -> TimedRun:
         model = task.make_model()
         optimizer = stock_optimizer(task.make_optimizer())
         optimizer.build(model.trainable_variables)
-    tower_fn = task.make_tower_fn(model)
+    tower_fn = task.make_rival_fn(model)
 
     def replica_step(batch: Any) -> tf.Tensor:
         replicas: Any = tf.distribute.get_replica_context()

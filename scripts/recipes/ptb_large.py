@@ -23,6 +23,7 @@ from scripts.recipes.ptb_small import (
     make_data,
     make_model,
     make_tower_fn,
+    to_keras,
 )
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "make_data",
     "make_model",
     "make_tower_fn",
+    "to_keras",
 ]
 
 

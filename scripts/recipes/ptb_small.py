@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from data.language import (
+    PAD,
     LanguageText,
     WordVocabulary,
     load_language,
@@ -115,6 +117,12 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
 def make_carried(fields: Fields, model: keras.Model) -> Any:
     """Returns the specs of a stream's state; sentences have none."""
     return model.state_specs() if fields.form == "streams" else None
+
+
+def to_keras(*batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns a batch as `fit` takes it, which carries no state: inputs, labels, weights."""
+    inputs, targets, *_ = batch
+    return inputs, targets, tf.cast(targets != PAD, tf.float32)
 
 
 def derive_metrics(metrics: dict[str, float], data: recipe.Data) -> dict[str, float]:

@@ -25,6 +25,7 @@ from scripts.recipes.ptb_small import (
     make_carried,
     make_model,
     make_tower_fn,
+    to_keras,
 )
 
 DATA_SET = None
@@ -41,6 +42,7 @@ __all__ = [
     "make_data",
     "make_model",
     "make_tower_fn",
+    "to_keras",
 ]
 
 
