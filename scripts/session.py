@@ -15,6 +15,7 @@ import towers
 from scripts.recipe import DATA_SETS, Data, Examiner, Recipe
 from towers.optimizers import build_optimizer
 from towers.precision import LossScale, set_precision
+from towers.processes import Processes, join_processes
 from towers.schedules import build_schedule, scale_learning_rate
 
 
@@ -26,6 +27,7 @@ class Session(NamedTuple):
         data: its batches.
         model: its Keras model, the variables on the parameter device.
         devices: the towers' devices, and a line about them.
+        processes: those that train together, of which this is one.
         evaluate: `evaluate() -> dict` of means over the test data.
         examiner: who looks at what the model says, or None.
     """
@@ -34,25 +36,41 @@ class Session(NamedTuple):
     data: Data
     model: keras.Model
     devices: towers.Devices
+    processes: Processes
     evaluate: Callable[[], dict[str, float]]
     examiner: Examiner | None
 
 
 def open_session(
-    recipe: Recipe, options: argparse.Namespace, *, seed: int, precision: str
+    recipe: Recipe,
+    options: argparse.Namespace,
+    *,
+    seed: int,
+    precision: str,
+    join: bool = False,
 ) -> Session:
-    """Returns the session of a recipe on the devices that the options choose."""
+    """Returns the session of a recipe on the devices that the options choose.
+
+    Args:
+        recipe: the recipe.
+        options: the command line.
+        seed: of the initial values and of the data's order.
+        precision: as `set_precision` takes it.
+        join: whether to join the other processes that TF_CONFIG names.
+    """
     devices = choose_devices(options)
+    processes = join_processes() if join else Processes()
     set_precision(precision)
     keras.utils.set_random_seed(seed)
-    data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), seed)
+    with processes.chief_first():  # It fills the caches that the others then find.
+        data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), seed)
     with towers.shared_variables(towers.parameter_device(options.parameters, devices.towers)):
         model = recipe.make_model(recipe.fields, data)
     evaluate = make_evaluate(recipe, model, data, devices.towers, options.parameters)
     examiner = None
     if recipe.make_examiner is not None:
         examiner = recipe.make_examiner(recipe.fields, model, data)
-    return Session(recipe, data, model, devices, evaluate, examiner)
+    return Session(recipe, data, model, devices, processes, evaluate, examiner)
 
 
 def choose_devices(options: argparse.Namespace) -> towers.Devices:
@@ -123,7 +141,13 @@ def build_step(session: Session, options: argparse.Namespace, **choices: Any) ->
         options: the command line, for accumulate, xla, batch_norm, precision and seed.
         choices: further arguments of `towers.build_train_step`.
     """
-    recipe, devices = session.recipe, session.devices.towers
+    recipe, devices, processes = session.recipe, session.devices.towers, session.processes
+    if processes.count > 1:
+        choices = {
+            "reduce_across": processes.sum,
+            "first_tower": processes.first_tower(len(devices)),
+            **choices,
+        }
     device = towers.parameter_device(options.parameters, devices)
     with towers.shared_variables(device):
         optimizer = make_optimizer(recipe.fields, session.data, total_epochs(options, session))

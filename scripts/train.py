@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import shlex
 import sys
 from typing import Any
+
+import tensorflow as tf
 
 from scripts.recipe import Recipe, chosen_recipe
 from scripts.run_directory import RunDirectory
@@ -30,13 +33,16 @@ def run(options: argparse.Namespace) -> int:
     directory.check(record)
     if options.deterministic:
         enable_determinism()
-    session = open_session(recipe, options, seed=options.seed, precision=options.precision)
+    session = open_session(
+        recipe, options, seed=options.seed, precision=options.precision, join=True
+    )
     record["data_key"] = session.data.key
     directory.check(record)
     with Training(session, directory, options) as training:
-        directory.begin({**record, "devices": list(session.devices.towers)})
-        if session.data.text is not None:
-            session.data.text.save(directory.text)
+        if session.processes.is_chief:
+            directory.begin({**record, "devices": list(session.devices.towers)})
+            if session.data.text is not None:
+                session.data.text.save(directory.text)
         reason = training.train()
     return SIGNAL_CODES.get(reason, 0)
 
@@ -67,10 +73,13 @@ class Training:
         self._session = session
         self._options = options
         self._directory = directory
+        self._processes = session.processes
+        self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._step: TrainStep = build_step(session, options)
         print(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
-            f"{short_device(self._step.parameter_device)}, run in {directory.path}",
+            f"{short_device(self._step.parameter_device)}, run in {directory.path}"
+            f"{self._processes.description}",
             flush=True,
         )
         self._checkpoints = CheckpointFolder(directory.checkpoints)
@@ -91,21 +100,24 @@ class Training:
 
     def train(self) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
-        if not self._position.step:
+        if not self._position.step and self._processes.is_chief:
             self._writers.write_graph(self._step.graph)
         with actions.stop_on_signals() as check_signals:
             trainer = Trainer(
                 self._step,
                 self._session.data.train,
-                [*self._actions(), check_signals],
+                self._processes.together([*self._actions(), check_signals]),
                 position=self._position,
+                split=self._processes.split,
             )
             reason = self._run(trainer)
         self._position = trainer.position
-        if reason not in SIGNAL_CODES and self._evaluated_step != self._position.step:
-            self._evaluate(self._position)
-        self._save(self._position)
+        if self._processes.is_chief:
+            if reason not in SIGNAL_CODES and self._evaluated_step != self._position.step:
+                self._evaluate(self._position)
+            self._save(self._position)
         self._say_goodbye(reason)
+        self._processes.wait()  # Who leaves early looks like one who died.
         return reason
 
     def _run(self, trainer: Trainer) -> str:
@@ -120,15 +132,24 @@ class Training:
         return trainer.train(epochs=epochs, steps=steps)
 
     def _actions(self) -> Any:
-        """Yields the actions in the order in which they run; the save is the last."""
+        """Yields the actions in the order in which they run; the save is the last.
+
+        Of several processes, those but the chief only report.
+        """
         options = self._options
         report = options.report_every
+        is_chief = self._processes.is_chief
         yield self._bar
-        yield actions.with_rates(actions.write_summaries(self._writers), steps=report)
+        write_summaries = actions.write_summaries(
+            self._writers, first_tower=self._first_tower, average=is_chief
+        )
+        yield actions.with_rates(write_summaries, steps=report)
         print_report = actions.print_report
         yield actions.with_rates(
             lambda report, rates: print_report(report, rates, write=self._bar.write), steps=report
         )
+        if not is_chief:
+            return
         yield advise_placement(self._step, self._bar.write)
         every = options.evaluate_every
         yield actions.every(
@@ -172,15 +193,32 @@ class Training:
         self._saved_step = position.step
 
     def _restore(self) -> Position:
-        """Goes back to the newest checkpoint, if there is one, and returns its position."""
-        checkpoint = self._checkpoints.latest()
+        """Goes back to the newest checkpoint, if there is one, and returns its position.
+
+        Of several processes only the chief needs to have the files.
+        """
+        checkpoint = self._checkpoints.latest() if self._processes.is_chief else None
         position = Position()
         if checkpoint is not None:
             restore(checkpoint, self._groups())
             position = Position(**checkpoint.state["position"])
             self._best = actions.Best(**checkpoint.state["best"])
             print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
-        forget_after(self._directory.summaries, position.step)
+        if self._processes.is_chief:
+            forget_after(self._directory.summaries, position.step)
+        return self._share(position)
+
+    def _share(self, position: Position) -> Position:
+        """Gives all processes the chief's variables, and returns its position."""
+        if self._processes.count == 1:
+            return position
+        numbers = tf.Variable(dataclasses.astuple(position), dtype=tf.int64)
+        self._processes.broadcast([*itertools.chain(*self._groups().values()), numbers])
+        position = Position(*numbers.numpy().tolist())
+        for tower in range(len(self._step.devices) * (not self._processes.is_chief)):
+            forget_after(
+                self._directory.summaries / f"tower_{self._first_tower + tower}", position.step
+            )
         return position
 
     def _groups(self) -> dict[str, Any]:
@@ -205,6 +243,9 @@ class Training:
 
     def _say_goodbye(self, reason: str) -> None:
         position, best = self._position, self._best
+        if not self._processes.is_chief:
+            self._bar.write(f"done: {reason}")
+            return
         self._bar.write(f"done: {reason}, step {position.step} saved in {self._directory.path}")
         if best.value is not None:
             self._bar.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")

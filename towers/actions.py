@@ -84,12 +84,21 @@ def format_report(report: StepReport, rates: Rates) -> str:
     return " | ".join(parts)
 
 
-def write_summaries(writers: SummaryWriters) -> Callable[[StepReport, Rates], None]:
-    """Returns what writes the curves: one tag, one curve per tower and one for the average."""
+def write_summaries(
+    writers: SummaryWriters, *, first_tower: int = 0, average: bool = True
+) -> Callable[[StepReport, Rates], None]:
+    """Returns what writes the curves: one tag, one curve per tower and one for the average.
+
+    Args:
+        writers: where to.
+        first_tower: of several processes that write into the same folder, the number of this
+            one's first tower among all.
+        average: whether this process writes the average's curve.
+    """
 
     def write(report: StepReport, rates: Rates) -> None:
         results, towers = report.results, report.results.towers
-        average = {
+        means = {
             "loss": results.loss,
             **results.metrics,
             "gradient_norm": results.gradient_norm,
@@ -97,7 +106,8 @@ def write_summaries(writers: SummaryWriters) -> Callable[[StepReport, Rates], No
             "input_wait": rates.input_wait,
             "learning_rate": results.learning_rate,
         }
-        writers.write("average", report.step, to_floats(average))
+        if average:
+            writers.write("average", report.step, to_floats(means))
         for tower in range(len(rates.tower_input_wait)):
             own = {
                 "loss": towers.loss[tower],
@@ -106,7 +116,7 @@ def write_summaries(writers: SummaryWriters) -> Callable[[StepReport, Rates], No
                 "examples_per_second": rates.tower_examples_per_second[tower],
                 "input_wait": rates.tower_input_wait[tower],
             }
-            writers.write(f"tower_{tower}", report.step, to_floats(own))
+            writers.write(f"tower_{first_tower + tower}", report.step, to_floats(own))
 
     return write
 

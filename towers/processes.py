@@ -8,9 +8,10 @@ towers keep the GPUs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -39,14 +40,20 @@ class Processes:
         self.count = count
         self.index = index
         self._strategy = strategy
-        with tf.device(CPU):
-            self._asked = tf.Variable(0, trainable=False, name="asked_to_stop")
-            self._all_asked = tf.Variable(0, trainable=False, name="all_asked_to_stop")
+        if strategy is not None:
+            with tf.device(CPU):
+                self._asked = tf.Variable(0, trainable=False, name="asked_to_stop")
+                self._all_asked = tf.Variable(0, trainable=False, name="all_asked_to_stop")
 
     @property
     def is_chief(self) -> bool:
         """Whether this is the process that writes checkpoints and averages."""
         return self.index == 0
+
+    @property
+    def description(self) -> str:
+        """What to put behind a line about this process, nothing if it is alone."""
+        return f", process {self.index} of {self.count}" if self.count > 1 else ""
 
     def first_tower(self, num_towers: int) -> int:
         """Returns the number, among all, of this process's first tower, if each has so many."""
@@ -117,6 +124,15 @@ class Processes:
         """Returns once every process has come here."""
         if self.count > 1:
             tf.function(self.sum, autograph=False)([tf.zeros([])])
+
+    @contextlib.contextmanager
+    def chief_first(self) -> Iterator[None]:
+        """The scope that the chief leaves before the others enter it."""
+        if not self.is_chief:
+            self.wait()
+        yield
+        if self.is_chief:
+            self.wait()
 
     def together(self, actions: Sequence[Action]) -> list[Action]:
         """Returns the actions so that all processes stop after the same step.
