@@ -1,5 +1,6 @@
 """The embedded dialogues: what is held out was never seen, and can still be known."""
 
+import itertools
 import re
 import string
 
@@ -8,6 +9,7 @@ import pytest
 from data.dialogues import pair_turns
 from data.samples.conversations import chinese, dialogues, english, examples, labelled_dialogues
 from data.samples.conversations.chinese_words import NUMBERS as CHINESE_NUMBERS
+from data.samples.conversations.combinations import fill
 from data.samples.conversations.english_words import NUMBERS as ENGLISH_NUMBERS
 from data.text import TextSettings, make_tokenizer
 
@@ -81,6 +83,22 @@ def test_every_held_out_content_and_phrasing_occurs_in_the_training(language):
 
 
 @EACH_LANGUAGE
+def test_what_fills_a_gap_is_cut_as_words_of_its_own(language):
+    settings = TextSettings(language)
+    tokenizer = make_tokenizer(settings)
+
+    def tokens(text):
+        return tokenizer.tokenize(settings.normalise(text))
+
+    for kind in LANGUAGES[language].kinds():
+        for phrasing, content in itertools.product(kind.phrasings, kind.contents):
+            for pattern, turn in zip(phrasing, fill("", phrasing, content, language), strict=True):
+                found = " ".join(["", *tokens(turn), ""])
+                for gap in re.findall(r"{(\w+)}", pattern):
+                    assert f" {' '.join(tokens(content[gap]))} " in found, (turn, content[gap])
+
+
+@EACH_LANGUAGE
 def test_some_questions_need_the_turns_before(language):
     last = {}
     for question, answer in pairs(language, "train"):
@@ -94,8 +112,8 @@ def test_english_sums_are_right():
 
 
 def test_chinese_sums_are_right():
-    check_sums("zh", r"(\w+)加(\w+)等于几？", CHINESE_NUMBERS, lambda a, b: a + b)
-    check_sums("zh", r"(\w+)减(\w+)等于几？", CHINESE_NUMBERS, lambda a, b: a - b)
+    check_sums("zh", r"(\w+)加上(\w+)等于几？", CHINESE_NUMBERS, lambda a, b: a + b)
+    check_sums("zh", r"(\w+)减去(\w+)等于几？", CHINESE_NUMBERS, lambda a, b: a - b)
 
 
 def check_sums(language, pattern, numbers, calculate):
@@ -104,7 +122,7 @@ def check_sums(language, pattern, numbers, calculate):
         match = re.search(pattern, question.lower())
         if match and all(word in numbers for word in match.groups()):
             result = calculate(*map(numbers.index, match.groups()))
-            words = answer.removeprefix("等于").strip(string.punctuation + "。")
+            words = answer.removeprefix("得数是").strip(string.punctuation + "。")
             assert words == numbers[result], (question, answer)
             found += 1
     assert found > 50
