@@ -78,10 +78,10 @@ class Fields(recipe.Fields):
         exam_questions: held-out questions that `towers evaluate` asks at most.
     """
 
-    batch_size: int = 128
+    batch_size: int = 64
     batch_tokens: int = 4096
-    epochs: int = 12
-    learning_rate: float = 2e-3
+    epochs: int = 20
+    learning_rate: float = 4e-3
     schedule: str = "cosine"
     warmup_steps: int = 100
     clip_norm: float = 5.0
@@ -101,14 +101,14 @@ class Fields(recipe.Fields):
     max_answer_length: int = 30
     cell: str = "lstm"
     embedding_size: int = 128
-    hidden_size: int = 192
+    hidden_size: int = 128
     encoder_layers: int = 1
     decoder_layers: int = 1
     attention: str = "luong"
     input_feeding: bool = False
     tied_output: bool = False
     residual: bool = False
-    dropout_rate: float = 0.1
+    dropout_rate: float = 0.2
     label_smoothing: float = 0.0
     exam_questions: int = 1000
 
