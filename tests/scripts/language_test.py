@@ -14,7 +14,7 @@ from data.samples import stories
 from models.decoding import Decoding
 from scripts.generate import generate
 from scripts.main import main
-from scripts.recipe import load_recipe, recipe_names
+from scripts.recipe import load_recipe
 from scripts.trained import open_model
 from towers.checkpoints import CheckpointFolder
 from towers.summaries import read_scalars
@@ -93,17 +93,19 @@ def test_evaluations_do_not_disturb_what_the_training_carries(train, finished, t
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
-@pytest.mark.parametrize("num_towers", ["1", "4"])
-def test_a_checkpoint_of_three_towers_goes_on_on_others(num_towers, train, tmp_path, capsys):
-    assert train(tmp_path / "run", "--steps", "8", "--towers", "3") == 0
-    shutil.copytree(tmp_path / "run", tmp_path / "same")
-    assert train(tmp_path / "run", "--steps", "12", "--towers", num_towers) == 0
-    assert "continues at step 8" in capsys.readouterr().out
-    assert train(tmp_path / "same", "--steps", "12", "--towers", "3") == 0
-    step, actual = arrays_of(tmp_path / "run")
+def test_a_checkpoint_of_three_towers_goes_on_on_others(train, tmp_path, capsys):
+    assert train(tmp_path / "3", "--steps", "8", "--towers", "3") == 0
+    for num_towers in ("1", "4"):
+        shutil.copytree(tmp_path / "3", tmp_path / num_towers)
+    for num_towers in ("1", "3", "4"):
+        assert train(tmp_path / num_towers, "--steps", "12", "--towers", num_towers) == 0
+        assert "continues at step 8" in capsys.readouterr().out
+    step, expected = arrays_of(tmp_path / "3")
     assert step == 12
-    for name, array in arrays_of(tmp_path / "same")[1].items():
-        np.testing.assert_allclose(actual[name], array, rtol=0, atol=1e-5, err_msg=name)
+    for num_towers in ("1", "4"):
+        _, actual = arrays_of(tmp_path / num_towers)
+        for name, array in expected.items():
+            np.testing.assert_allclose(actual[name], array, rtol=0, atol=1e-5, err_msg=name)
 
 
 def oracle(run_dir, tokens):
@@ -153,16 +155,14 @@ def test_sentences_train_and_count_every_token_once(train, folder, tmp_path, cap
 
 
 def test_ptb_recipes_have_the_sizes_and_schedules_of_the_paper():
-    small, medium, large = (
-        load_recipe(f"ptb_{size}").fields for size in ("small", "medium", "large")
-    )
-    assert {"ptb_small", "ptb_medium", "ptb_large", "stories"} <= set(recipe_names())
-    for fields, sizes in ((small, (200, 20, 13)), (medium, (650, 35, 39)), (large, (1500, 35, 55))):
-        assert (fields.hidden_size, fields.num_steps, fields.epochs) == sizes
+    sizes = {"small": (200, 20, 13, 5), "medium": (650, 35, 39, 5), "large": (1500, 35, 55, 10)}
+    for name, (hidden_size, num_steps, epochs, norm) in sizes.items():
+        fields = load_recipe(f"ptb_{name}").fields
+        assert (fields.hidden_size, fields.num_steps) == (hidden_size, num_steps)
+        assert fields.epochs == epochs == fields.boundaries[-1] + 1
         # A sum over the steps of a stream has num_steps times the gradient of the mean.
-        assert fields.learning_rate == fields.num_steps
-        assert fields.boundaries[-1] == fields.epochs - 1
-    assert small.clip_norm * 20 == 5 and medium.clip_norm * 35 == 5 and large.clip_norm * 35 == 10
+        assert fields.learning_rate == num_steps
+        assert fields.clip_norm * num_steps == pytest.approx(norm)
 
 
 # Generating.
