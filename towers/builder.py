@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from towers.carried import CarriedState, with_state
 from towers.devices import check_devices
-from towers.gradients import Gradient, clip_factor, global_norm, scale_gradients, sum_gradients
+from towers.gradients import Gradient, clip_factor, global_norm, scale_gradients
 from towers.inputs import Shard
 from towers.parameters import (
     SharedVariables,
@@ -24,11 +24,11 @@ from towers.parameters import (
     shared_variables,
 )
 from towers.precision import LossScale
-from towers.results import StepResults, mean_results, tower_results
-from towers.states import BATCH_NORM_POLICIES, merge_states
+from towers.results import StepResults, Totals, mean_results, sum_towers, tower_results
+from towers.states import BATCH_NORM_POLICIES, mean_states
 from towers.tower import ShardFn, State, TowerFn, TowerSums, run_tower, step_seed
 
-ReduceAcross = Callable[[list[Gradient], tf.Tensor], tuple[list[Gradient], tf.Tensor]]
+ReduceAcross = Callable[[Totals], Totals]
 
 
 def build_train_step(
@@ -48,6 +48,7 @@ def build_train_step(
     carried: Any = None,
     carried_rows: int | None = None,
     reduce_across: ReduceAcross | None = None,
+    first_tower: int = 0,
 ) -> TrainStep:
     """Returns `step(shards, step_number) -> StepResults`, one update from one global batch.
 
@@ -76,9 +77,10 @@ def build_train_step(
             data has to say where a stream begins anew. A step without a finite gradient leaves
             it as it was.
         carried_rows: with `carried`, how many rows every batch has.
-        reduce_across: called once with the gradients and the weight summed over the towers,
-            returns both summed over the processes that train together, sparse gradients with
-            each row once. States such as BatchNorm's averages do not pass through it.
+        reduce_across: called once, in the graph, with the `Totals` of this process's towers,
+            returns those of all processes that train together, sparse gradients with each row
+            once; `Processes.sum` does.
+        first_tower: the number, among the towers of all processes, of this one's first.
 
     Raises:
         ValueError: for an argument that cannot work, before anything is traced.
@@ -107,6 +109,7 @@ def build_train_step(
         compiled=compiled,
         carried=state,
         reduce_across=reduce_across,
+        first_tower=first_tower,
     )
 
 
@@ -139,6 +142,7 @@ class TrainStep:
         compiled: bool,
         carried: CarriedState,
         reduce_across: ReduceAcross | None,
+        first_tower: int,
     ):
         self.devices = devices
         self.parameter_device = parameter_device
@@ -153,6 +157,7 @@ class TrainStep:
         self._seed = seed
         self._compiled = compiled
         self._reduce_across = reduce_across
+        self._first_tower = first_tower
         self._function = tf.function(
             self._step,
             input_signature=[shard_specs, tf.TensorSpec([], tf.int64)],
@@ -180,20 +185,14 @@ class TrainStep:
             for tower, (device, shard) in enumerate(zip(self.devices, shards, strict=True))
         ]
         with tf.device(self.parameter_device), tf.name_scope("average"):
-            gradients = sum_gradients([tower.gradients for tower in towers])
-            weight = tf.add_n([tower.weight for tower in towers])
+            total = sum_towers(towers, self._batch_norm, leads=self._first_tower == 0)
             if self._reduce_across is not None:
-                gradients, weight = self._reduce_across(gradients, weight)
-            share = tf.math.reciprocal_no_nan(weight)
-            norm = global_norm(gradients, weight.dtype) * share
+                total = self._reduce_across(total)
+            share = tf.math.reciprocal_no_nan(total.weight)
+            norm = global_norm(total.gradients, total.weight.dtype) * share
             factor = share * clip_factor(norm, self._clip_norm)
-            gradients = scale_gradients(gradients, factor)
-            states = merge_states(
-                [tower.states for tower in towers],
-                [tower.weight for tower in towers],
-                self.shared.states,
-                self._batch_norm,
-            )
+            gradients = scale_gradients(total.gradients, factor)
+            states = mean_states(total.states, total.state_weight, self.shared.states)
 
         with tf.device(self.parameter_device), tf.name_scope("update"):
             learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
@@ -205,13 +204,14 @@ class TrainStep:
                 self.loss_scale.update(finite)
 
         with tf.device(self.parameter_device), tf.name_scope("results"):
+            alone = len(towers) == 1 and self._reduce_across is None
             return StepResults(
-                **mean_results(towers),
+                **mean_results([total]),
                 gradient_norm=norm,
                 learning_rate=learning_rate,
                 finite=finite,
                 loss_scale=loss_scale,
-                towers=tower_results(towers, self.devices, norm),
+                towers=tower_results(towers, self.devices, norm if alone else None),
             )
 
     def _tower(self, tower: int, device: str, shard: Shard, step: tf.Tensor) -> TowerSums:
@@ -222,7 +222,7 @@ class TrainStep:
                 self.shared,
                 self.carried.attach(tower, shard),
                 tower=tower,
-                seed=step_seed(self._seed, step, tower),
+                seed=step_seed(self._seed, step, self._first_tower + tower),
                 accumulate=self._accumulate,
                 loss_scale=scale,
                 compiled=self._compiled,

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.gradients import global_norm
+from towers.gradients import Gradient, global_norm, sum_gradients
+from towers.states import sum_states
 from towers.tower import TowerSums
 
 
@@ -65,14 +66,47 @@ class EvaluationResults(NamedTuple):
     metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
 
 
-def mean_results(towers: Sequence[TowerSums]) -> dict[str, Any]:
+class Totals(NamedTuple):
+    """The sums over all towers, and across processes: what the update is made from.
+
+    Attributes:
+        loss, weight, metrics, gradients: as in `TowerSums`.
+        states: for each non-trainable variable that was assigned, the weighted values summed.
+        state_weight: the weight of these.
+    """
+
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+    gradients: list[Gradient]
+    states: list[tf.Tensor | None]
+    state_weight: tf.Tensor
+
+
+def sum_towers(towers: Sequence[TowerSums], policy: str, *, leads: bool = True) -> Totals:
+    """Returns the sums over the towers.
+
+    Args:
+        towers: what each hands back.
+        policy: the BatchNorm policy.
+        leads: as in `sum_states`.
+    """
+    weights = [tower.weight for tower in towers]
+    states, state_weight = sum_states(
+        [tower.states for tower in towers], weights, policy, leads=leads
+    )
+    gradients = sum_gradients([tower.gradients for tower in towers])
+    return Totals(*total_results(towers), gradients, states, state_weight)
+
+
+def mean_results(towers: Sequence[TowerSums | Totals]) -> dict[str, Any]:
     """Returns the mean loss and metrics of the batch, with its weight."""
     loss, weight, metrics = total_results(towers)
     means = {key: tf.math.divide_no_nan(*pair) for key, pair in metrics.items()}
     return {"loss": tf.math.divide_no_nan(loss, weight), "weight": weight, "metrics": means}
 
 
-def total_results(towers: Sequence[TowerSums]) -> tuple[tf.Tensor, tf.Tensor, dict]:
+def total_results(towers: Sequence[TowerSums | Totals]) -> tuple[tf.Tensor, tf.Tensor, dict]:
     """Returns loss, weight and metrics summed over the towers."""
     loss = tf.add_n([tower.loss for tower in towers])
     weight = tf.add_n([tower.weight for tower in towers])
@@ -83,11 +117,17 @@ def total_results(towers: Sequence[TowerSums]) -> tuple[tf.Tensor, tf.Tensor, di
 
 
 def tower_results(
-    towers: Sequence[TowerSums], devices: Sequence[str], norm: tf.Tensor
+    towers: Sequence[TowerSums], devices: Sequence[str], norm: tf.Tensor | None
 ) -> TowerResults:
-    """Returns each tower's means; the only tower's gradient norm is the averaged one."""
+    """Returns each tower's means.
+
+    Args:
+        towers: what each hands back.
+        devices: where their gradients are.
+        norm: that of the averaged gradient if there is no other tower anywhere, else None.
+    """
     each = [mean_results([tower]) for tower in towers]
-    norms = [norm] if len(towers) == 1 else list(map(own_norm, towers, devices))
+    norms = list(map(own_norm, towers, devices)) if norm is None else [norm]
     return TowerResults(
         loss=tf.stack([mean["loss"] for mean in each]),
         weight=tf.stack([mean["weight"] for mean in each]),

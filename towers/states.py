@@ -24,11 +24,52 @@ def merge_states(
         states: the variables.
         policy: `first`, the first tower's values, or `mean`, their weighted mean.
     """
+    sums, weight = sum_states(tower_states, weights, policy)
+    return mean_states(sums, weight, states)
+
+
+def sum_states(
+    tower_states: Sequence[Sequence[tf.Tensor | None]],
+    weights: Sequence[tf.Tensor],
+    policy: str,
+    *,
+    leads: bool = True,
+) -> tuple[list[tf.Tensor | None], tf.Tensor]:
+    """Returns the towers' weighted values summed for each variable, and the weight of the sums.
+
+    Args:
+        tower_states, weights, policy: as in `merge_states`.
+        leads: whether the very first tower is among these; of several processes that add up
+            their sums only the one that has it contributes what counts once.
+    """
     if policy == "first":
         tower_states, weights = tower_states[:1], weights[:1]
+    sums = [sum_state(values, leads) for values in zip(*tower_states, strict=True)]
     weight = tf.add_n(list(weights))
-    values = zip(*tower_states, strict=True)
-    return [merge_state(*pair, weight) for pair in zip(states, values, strict=True)]
+    if policy == "first" and not leads:
+        sums = [None if value is None else tf.zeros_like(value) for value in sums]
+        weight = tf.zeros_like(weight)
+    return sums, weight
+
+
+def sum_state(values: Sequence[tf.Tensor | None], leads: bool) -> tf.Tensor | None:
+    """Returns the sum of a state's weighted values; whole numbers are the first's."""
+    present = [value for value in values if value is not None]
+    if not present:
+        return None
+    if not present[0].dtype.is_floating:
+        return present[0] if leads else tf.zeros_like(present[0])
+    return tf.add_n(present)
+
+
+def mean_states(
+    sums: Sequence[tf.Tensor | None], weight: tf.Tensor, states: Sequence[keras.Variable]
+) -> list[tf.Tensor | None]:
+    """Returns the weighted mean of each state, from the sums over all towers."""
+    return [
+        None if value is None else merge_state(state, [value], weight)
+        for state, value in zip(states, sums, strict=True)
+    ]
 
 
 def merge_state(

@@ -153,22 +153,26 @@ def test_mean_of_tower_means_would_differ():
 def test_reduce_across_joins_processes_between_sum_and_division():
     """Two processes with half a batch each, the stand-in adds what the other one has."""
     tower_fn, model, batches, _ = fresh(dense_case)
-    expected, _ = helpers.train_plainly(tower_fn, model, sgd(), batches[:1])
+    expected, losses = helpers.train_plainly(tower_fn, model, sgd(), batches[:1])
 
     inputs, labels = batches[0]
     tower_fn, model, _, _ = fresh(dense_case)
     with tf.GradientTape() as tape:
-        loss_sum, weight, _ = tower_fn((inputs[4:], labels[4:]))
-    other = tape.gradient(loss_sum, [v.value for v in model.trainable_variables])
+        loss, weight, _ = tower_fn((inputs[4:], labels[4:]))
+    other = tape.gradient(loss, [v.value for v in model.trainable_variables])
     calls = []
 
-    def reduce_across(gradients, own_weight):
-        calls.append(len(gradients))
-        return [a + b for a, b in zip(gradients, other, strict=True)], own_weight + weight
+    def reduce_across(total):
+        calls.append(len(total.gradients))
+        gradients = [a + b for a, b in zip(total.gradients, other, strict=True)]
+        return total._replace(
+            gradients=gradients, weight=total.weight + weight, loss=total.loss + loss
+        )
 
-    actual, _ = helpers.train_on_towers(
+    actual, results = helpers.train_on_towers(
         tower_fn, model, sgd(), [(inputs[:4], labels[:4])], 2,
         reduce_across=reduce_across,
     )  # fmt: skip
     helpers.assert_same_weights(actual, expected)
+    np.testing.assert_allclose(float(results[0].loss), losses[0], rtol=1e-6)
     assert calls == [4]

@@ -8,8 +8,12 @@ import socket
 import subprocess
 import sys
 
+import keras
+import numpy as np
 import pytest
 
+from tests import helpers
+from tests.towers.processes_worker import CASES, NUM_TOWERS, make_case
 from towers.processes import Processes, join_processes, read_cluster
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -46,7 +50,7 @@ def start(count, *command):
     return processes
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, 4])
 def found(request, tmp_path_factory):
     """What each of several processes says that it found."""
     folder = tmp_path_factory.mktemp("processes")
@@ -86,9 +90,29 @@ def test_all_stop_after_the_same_step(found):
 def test_the_shards_of_all_processes_are_the_batches(found):
     for batch, rows in enumerate([[0, 1, 2, 3, 4], [5, 6, 7, 8]]):
         parts = [part for one in found for part in one["shards"][batch]]
-        assert len(parts) == 2 * len(found)
+        assert len(parts) == NUM_TOWERS
         assert list(itertools.chain(*parts)) == rows
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_several_processes_train_as_one_with_all_the_towers(found, case):
+    tower_fn, model, batches = make_case(case)
+    weights, results = helpers.train_on_towers(
+        tower_fn, model, keras.optimizers.Adam(0.01), batches, NUM_TOWERS, **CASES[case]
+    )
+    for one in found:
+        own = one["training"][case]
+        for actual, expected in zip(own["weights"], weights, strict=True):
+            np.testing.assert_allclose(np.float32(actual), expected, rtol=1e-5, atol=1e-6)
+        for name, key in (("losses", "loss"), ("norms", "gradient_norm")):
+            expected = [float(getattr(result, key)) for result in results]
+            np.testing.assert_allclose(own[name], expected, rtol=1e-5)
+
+
+def test_all_processes_end_with_the_same_weights(found):
+    for one in found[1:]:
+        assert one["training"] == found[0]["training"]
 
 
 def test_a_process_alone_passes_everything_through():
