@@ -45,7 +45,7 @@ class Fields(recipe.Fields):
         num_steps: tokens of a stream in a batch.
         vocabulary_size: most frequent words that get an id.
         hidden_size: units of each LSTM layer, and numbers for a token.
-        num_layers: LSTM layers.
+        num_layers: LSTM layers, one above the other.
         dropout_rate: share of numbers that are dropped before, between and behind the layers.
         initial_scale: the parameters are uniform in [-initial_scale, initial_scale) at first.
         part: which part of the text is evaluated: valid or test.
