@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
         Worker(index, command + share, worker_environment(addresses, index, len(indices)), log_dir)
         for index, share in zip(indices, shares, strict=True)
     ]
-    with forward_signals(workers):
-        return watch(workers)
+    with forward_signals(workers) as forwarded:
+        return watch(workers, forwarded)
 
 
 def worker_command(arguments: Sequence[str]) -> list[str]:
@@ -144,22 +144,32 @@ class Worker:
         return f"worker {self.index} {how}; the end of {self.log}:{tail}"
 
 
-def watch(workers: Sequence[Worker]) -> int:
-    """Waits until every worker has ended well, or one has not: then it ends the others."""
+def watch(workers: Sequence[Worker], forwarded: Sequence[int] = ()) -> int:
+    """Waits until every worker has ended well, or one has not: then it ends the others.
+
+    Args:
+        workers: all of them.
+        forwarded: numbers of the signals that they were sent; ending by these is ending well.
+    """
     while True:
-        codes = [worker.code for worker in workers]
-        failed = [worker for worker in workers if worker.code not in (None, 0)]
+        asked = [128 + number for number in forwarded]
+        failed = [worker for worker in workers if worker.code not in (None, 0, *asked)]
         if failed:
-            first = failed[0]
-            print(f"towers: error: {first.describe_end()}", file=sys.stderr, flush=True)
-            end(workers)
-            print("all workers ended; the same command continues from the last checkpoint.")
-            code = first.process.returncode
-            return code if code > 0 else 1
-        if all(code == 0 for code in codes):
-            print(f"all {len(workers)} workers are done")
-            return 0
+            return give_up(failed[0], workers)
+        codes = [worker.code for worker in workers]
+        if None not in codes:
+            print(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
+            return max(code or 0 for code in codes)
         time.sleep(POLL_SECONDS)
+
+
+def give_up(failed: Worker, workers: Sequence[Worker]) -> int:
+    """Says how a worker failed, ends the others, and returns its exit code."""
+    print(f"towers: error: {failed.describe_end()}", file=sys.stderr, flush=True)
+    end(workers)
+    print("all workers ended; the same command continues from the last checkpoint.")
+    code = failed.process.returncode
+    return code if code > 0 else 1
 
 
 def end(workers: Sequence[Worker]) -> None:
@@ -177,10 +187,15 @@ def end(workers: Sequence[Worker]) -> None:
 
 
 @contextlib.contextmanager
-def forward_signals(workers: Sequence[Worker]) -> Iterator[None]:
-    """Within this scope Ctrl-C and SIGTERM go to every worker, which save and end."""
+def forward_signals(workers: Sequence[Worker]) -> Iterator[list[int]]:
+    """Within this scope Ctrl-C and SIGTERM go to every worker, which save and end.
+
+    Yields the list of the signals that were forwarded, which grows.
+    """
+    forwarded: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
+        forwarded.append(number)
         for worker in workers:
             if worker.code is None:
                 worker.process.send_signal(number)
@@ -188,7 +203,7 @@ def forward_signals(workers: Sequence[Worker]) -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
     before: dict[int, Any] = {number: signal.signal(number, forward) for number in numbers}
     try:
-        yield
+        yield forwarded
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -23,7 +23,7 @@ from scripts.quiet import import_tensorflow_quietly
 
 WRONG_INPUT = 2
 FAILED = 1
-WITHOUT_TENSORFLOW = ("recipes", "download")
+WITHOUT_TENSORFLOW = ("recipes", "download", "launch")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,6 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_recipes(commands)
     add_prepare(commands)
     add_train(commands)
+    add_launch(commands)
     add_evaluate(commands)
     add_chat(commands)
     add_generate(commands)
@@ -122,6 +123,29 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     group.add_argument("--checkpoint-every", type=positive_int, metavar="STEPS",
                        help="default: every epoch")  # fmt: skip
     group.add_argument("--checkpoint-minutes", type=positive_float, metavar="M", default=10.0)
+
+
+def add_launch(commands: argparse._SubParsersAction) -> None:
+    """Adds `towers launch`."""
+    parser = commands.add_parser(
+        "launch",
+        help="train with several processes, on this machine or on several",
+        usage="towers launch [options] -- train RECIPE ...",
+        description="Starts one process per GPU, or per share of the cores. Each has towers of "
+        "its own and its part of every batch; they train one model.",
+    )
+    parser.add_argument("--processes", type=positive_int, default=2, metavar="N",
+                        help="how many to start on this machine (default: 2)")  # fmt: skip
+    parser.add_argument("--gpus", type=int_list, metavar="LIST",
+                        help="dealt to the processes in order")  # fmt: skip
+    parser.add_argument("--log-dir", default="logs", metavar="DIR",
+                        help="where worker.0.log, ... go (default: logs)")  # fmt: skip
+    parser.add_argument("--cluster", type=name_list, metavar="HOST:PORT,...",
+                        help="several machines, a process on each")  # fmt: skip
+    parser.add_argument("--index", type=int, metavar="I",
+                        help="which address of the cluster this machine is, from 0")  # fmt: skip
+    parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="-- train ...",
+                        help="the same on every machine")  # fmt: skip
 
 
 def add_evaluate(commands: argparse._SubParsersAction) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from scripts.option_types import positive_int, seed_number, positive_float, int_list
+from scripts.option_types import int_list, positive_float, positive_int, seed_number
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
