@@ -61,8 +61,9 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--virtual", action="store_true", help="split one GPU into the towers")
     group.add_argument("--gpu-memory", type=positive_float, metavar="GB|FRACTION",
                        help="limit (default: grows with need)")  # fmt: skip
-    group.add_argument("--parameters", choices=("auto", "cpu", "tower0"), default="auto",
-                       help="where the shared variables live")  # fmt: skip
+    group.add_argument("--parameters", default="auto",
+                       choices=("auto", "cpu", "tower0", "replicated"),
+                       help="where the shared variables live; or a copy on each tower")  # fmt: skip
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,7 @@ class Session(NamedTuple):
         data: its batches.
         model: its Keras model, the variables on the parameter device.
         devices: the towers' devices, and a line about them.
+        parameters: where the variables live.
         processes: those that train together, of which this is one.
         evaluate: `evaluate() -> dict` of means over the test data.
         examiner: who looks at what the model says, or None.
@@ -36,6 +37,7 @@ class Session(NamedTuple):
     data: Data
     model: keras.Model
     devices: towers.Devices
+    parameters: str
     processes: Processes
     evaluate: Callable[[], dict[str, float]]
     examiner: Examiner | None
@@ -64,13 +66,14 @@ def open_session(
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
         data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), seed)
-    with towers.shared_variables(towers.parameter_device(options.parameters, devices.towers)):
+    parameters = towers.working_placement(options.parameters, devices.towers)
+    with towers.shared_variables(towers.parameter_device(parameters, devices.towers)):
         model = recipe.make_model(recipe.fields, data)
-    evaluate = make_evaluate(recipe, model, data, devices.towers, options.parameters)
+    evaluate = make_evaluate(recipe, model, data, devices.towers, parameters)
     examiner = None
     if recipe.make_examiner is not None:
         examiner = recipe.make_examiner(recipe.fields, model, data)
-    return Session(recipe, data, model, devices, processes, evaluate, examiner)
+    return Session(recipe, data, model, devices, parameters, processes, evaluate, examiner)
 
 
 def choose_devices(options: argparse.Namespace) -> towers.Devices:
@@ -148,7 +151,7 @@ def build_step(session: Session, options: argparse.Namespace, **choices: Any) ->
             "first_tower": processes.first_tower(len(devices)),
             **choices,
         }
-    device = towers.parameter_device(options.parameters, devices)
+    device = towers.parameter_device(session.parameters, devices)
     with towers.shared_variables(device):
         optimizer = make_optimizer(recipe.fields, session.data, total_epochs(options, session))
         loss_scale = LossScale() if options.precision == "float16" else None
@@ -158,7 +161,7 @@ def build_step(session: Session, options: argparse.Namespace, **choices: Any) ->
         optimizer,
         devices,
         towers.shard_specs(session.data.train, len(devices)),
-        parameters=options.parameters,
+        parameters=session.parameters,
         clip_norm=recipe.fields.clip_norm or None,
         accumulate=options.accumulate,
         batch_norm=options.batch_norm,

@@ -76,9 +76,10 @@ class Training:
         self._processes = session.processes
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._step: TrainStep = build_step(session, options)
+        where = short_device(self._step.parameter_device)
         print(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
-            f"{short_device(self._step.parameter_device)}, run in {directory.path}"
+            f"{where if self._step.num_copies == 1 else 'each of them'}, run in {directory.path}"
             f"{self._processes.description}",
             flush=True,
         )
@@ -189,6 +190,7 @@ class Training:
         if position.step == self._saved_step:
             return
         self._writers.flush()
+        self._step.check_parameters()
         self._checkpoints.save(position.step, self._groups(), self._state(position))
         self._saved_step = position.step
 

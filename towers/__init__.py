@@ -3,6 +3,7 @@
 from towers.builder import build_train_step
 from towers.devices import Devices, select_devices
 from towers.evaluation import build_evaluation_step
+from towers.exchange import working_placement
 from towers.gradients import average_gradients
 from towers.inputs import Shard, batches_from, shard_specs, split, split_batch
 from towers.metrics import evaluate
@@ -29,4 +30,5 @@ __all__ = [
     "shared_variables",
     "split",
     "split_batch",
+    "working_placement",
 ]

@@ -19,7 +19,7 @@ FIRST_STEP, LAST_STEP = 5, 20  # The first ones trace and warm up.
 def advise_placement(step: TrainStep, write: Callable[[str], None] = print) -> Action:
     """Returns an action that once compares what travels with a step, and may write a line.
 
-    With one tower nothing is shared, so that there is nothing to advise.
+    With one tower, or with a copy on each, nothing is shared, and there is nothing to advise.
     """
     seconds: list[float] = []
     steps_seen = 0
@@ -27,7 +27,7 @@ def advise_placement(step: TrainStep, write: Callable[[str], None] = print) -> A
     def advise(report: StepReport) -> None:
         nonlocal steps_seen
         steps_seen += 1
-        if len(step.devices) == 1 or not FIRST_STEP <= steps_seen <= LAST_STEP:
+        if step.num_copies == len(step.devices) or not FIRST_STEP <= steps_seen <= LAST_STEP:
             return
         float(report.results.loss)  # Waits for the devices, so that the step's time is its own.
         seconds.append(report.seconds - max(report.waits))
@@ -45,7 +45,7 @@ def advice(share: float) -> str | None:
         return None
     return (
         f"advice: moving parameters and gradients takes {min(share, 1):.0%} of a step. Try a "
-        "larger batch, fewer towers, or --parameters tower0."
+        "larger batch, fewer towers, --parameters tower0 or --parameters replicated."
     )
 
 

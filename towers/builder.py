@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from towers.carried import CarriedState, with_state
 from towers.devices import check_devices
-from towers.gradients import Gradient, clip_factor, global_norm, scale_gradients
+from towers.exchange import working_placement
+from towers.gradients import Gradient, clip_factor, global_norm
 from towers.inputs import Shard
 from towers.parameters import (
     SharedVariables,
@@ -24,6 +25,7 @@ from towers.parameters import (
     shared_variables,
 )
 from towers.precision import LossScale
+from towers.replicas import Replicas
 from towers.results import StepResults, Totals, mean_results, sum_towers, tower_results
 from towers.states import BATCH_NORM_POLICIES, mean_states
 from towers.tower import ShardFn, State, TowerFn, TowerSums, run_tower, step_seed
@@ -61,7 +63,10 @@ def build_train_step(
         optimizer: a Keras optimizer; it gets averaged (and clipped) gradients once a step.
         devices: one device per tower, in tower order.
         shard_specs: the specs of a tuple of shards, as `towers.shard_specs` returns them.
-        parameters: where variables live that this function makes: `auto`, `cpu` or `tower0`.
+        parameters: where variables live that this function makes: `auto`, `cpu` or `tower0`; or
+            `replicated`, with a copy on every tower, each updated alike from gradients that
+            travel between the towers. The model's own variables are the first tower's: make them
+            under `shared_variables(parameter_device("replicated", devices))`.
         clip_norm: the norm to which the averaged gradient is clipped, or None.
         accumulate: into how many micro-batches each tower cuts its shard. The result is that of
             the uncut batch, with the memory of a micro-batch.
@@ -86,6 +91,7 @@ def build_train_step(
         ValueError: for an argument that cannot work, before anything is traced.
     """
     check_arguments(devices, shard_specs, clip_norm, accumulate, batch_norm)
+    parameters = working_placement(parameters, devices)
     device = parameter_device(parameters, devices)
     state = CarriedState(carried, carried_rows, devices)
     shard_fn = with_state(tower_fn, state.shard_specs)
@@ -94,6 +100,7 @@ def build_train_step(
         shared = gather_variables(shard_fn, variables, pair, compiled=compiled)
         check_trainable(shared)
         optimizer.build(shared.trainable)
+    replicated = parameters == "replicated"
     return TrainStep(
         shard_fn,
         shared,
@@ -101,6 +108,7 @@ def build_train_step(
         tuple(devices),
         tuple(shard_specs),
         parameter_device=device,
+        replicas=Replicas(shared, optimizer, devices if replicated else [device]),
         clip_norm=clip_norm,
         accumulate=accumulate,
         batch_norm=batch_norm,
@@ -134,6 +142,7 @@ class TrainStep:
         shard_specs: tuple[Shard, ...],
         *,
         parameter_device: str,
+        replicas: Replicas,
         clip_norm: float | None,
         accumulate: int,
         batch_norm: str,
@@ -151,6 +160,7 @@ class TrainStep:
         self.loss_scale = loss_scale
         self.carried = carried
         self._shard_fn = shard_fn
+        self._replicas = replicas
         self._clip_norm = clip_norm
         self._accumulate = accumulate
         self._batch_norm = batch_norm
@@ -158,6 +168,7 @@ class TrainStep:
         self._compiled = compiled
         self._reduce_across = reduce_across
         self._first_tower = first_tower
+        self._stale = True  # Nobody has given the copies values yet.
         self._function = tf.function(
             self._step,
             input_signature=[shard_specs, tf.TensorSpec([], tf.int64)],
@@ -167,7 +178,27 @@ class TrainStep:
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step of this number (the first is 1) and returns its results."""
         self.carried.check_rows(shards)
+        if self._stale:
+            self.copy_parameters()
         return self._traced(shards, tf.convert_to_tensor(step, tf.int64))
+
+    @property
+    def num_copies(self) -> int:
+        """How many copies of the variables there are: one, or one for each tower."""
+        return len(self._replicas)
+
+    def copy_parameters(self) -> None:
+        """Gives every tower's copy the model's values, after these were assigned by hand.
+
+        Before the first step that is done by itself.
+        """
+        self._replicas.copy_first()
+        self._stale = False
+
+    def check_parameters(self) -> None:
+        """Raises RuntimeError unless the towers' copies are the same to the last bit."""
+        if not self._stale:
+            self._replicas.check()
 
     @property
     def graph(self) -> tf.Graph:
@@ -185,13 +216,10 @@ class TrainStep:
             for tower, (device, shard) in enumerate(zip(self.devices, shards, strict=True))
         ]
         with tf.device(self.parameter_device), tf.name_scope("average"):
-            total = sum_towers(towers, self._batch_norm, leads=self._first_tower == 0)
-            if self._reduce_across is not None:
-                total = self._reduce_across(total)
+            total, sums = self._sum(towers)
             share = tf.math.reciprocal_no_nan(total.weight)
             norm = global_norm(total.gradients, total.weight.dtype) * share
             factor = share * clip_factor(norm, self._clip_norm)
-            gradients = scale_gradients(total.gradients, factor)
             states = mean_states(total.states, total.state_weight, self.shared.states)
 
         with tf.device(self.parameter_device), tf.name_scope("update"):
@@ -199,7 +227,7 @@ class TrainStep:
             loss_scale = tf.ones([]) if self.loss_scale is None else self.loss_scale.read()
             finite = tf.math.is_finite(norm)
             carried = [tower.carried for tower in towers]
-            tf.cond(finite, lambda: self._apply(gradients, states, carried), lambda: None)
+            tf.cond(finite, lambda: self._apply(sums, factor, states, carried), lambda: None)
             if self.loss_scale is not None:
                 self.loss_scale.update(finite)
 
@@ -217,9 +245,12 @@ class TrainStep:
     def _tower(self, tower: int, device: str, shard: Shard, step: tf.Tensor) -> TowerSums:
         scale = None if self.loss_scale is None else self.loss_scale.read()
         with tf.device(device), tf.name_scope(f"tower_{tower}"):
+            with tf.name_scope("parameters"):
+                values = self._replicas.read(tower)
             return run_tower(
                 self._shard_fn,
                 self.shared,
+                values,
                 self.carried.attach(tower, shard),
                 tower=tower,
                 seed=step_seed(self._seed, step, self._first_tower + tower),
@@ -228,17 +259,25 @@ class TrainStep:
                 compiled=self._compiled,
             )
 
+    def _sum(self, towers: list[TowerSums]) -> tuple[Totals, list[list[Gradient]]]:
+        """Returns the sums over all towers, and the gradients of these for every copy."""
+        sums = self._replicas.sum([tower.gradients for tower in towers])
+        total = sum_towers(towers, sums[0], self._batch_norm, leads=self._first_tower == 0)
+        if self._reduce_across is None:
+            return total, sums
+        total = self._reduce_across(total)
+        return total, [total.gradients] * len(sums)
+
     def _apply(
-        self, gradients: list[Gradient], states: list[tf.Tensor | None], carried: list[State]
+        self,
+        sums: list[list[Gradient]],
+        factor: tf.Tensor,
+        states: list[tf.Tensor | None],
+        carried: list[State],
     ) -> None:
         """Updates every variable with a gradient, assigned states and what the towers carry."""
-        pairs = list(zip(gradients, self.shared.trainable, strict=True))
-        connected = [pair for pair in pairs if pair[0] is not None]
-        report_unconnected([variable.path for part, variable in pairs if part is None], connected)
-        self.optimizer.apply(*zip(*connected, strict=True))
-        for state, value in zip(self.shared.states, states, strict=True):
-            if value is not None:
-                state.assign(value)
+        report_unconnected(self.shared.trainable, sums[0])
+        self._replicas.apply(sums, factor, states)
         self.carried.assign(carried)
 
 
@@ -276,9 +315,11 @@ def check_trainable(shared: SharedVariables) -> None:
         )
 
 
-def report_unconnected(paths: Sequence[str], connected: Sequence[Any]) -> None:
+def report_unconnected(variables: Sequence[keras.Variable], gradients: Sequence[Gradient]) -> None:
     """Warns of variables on which the loss does not depend; it must depend on some."""
-    if not connected:
+    pairs = zip(variables, gradients, strict=True)
+    paths = [variable.path for variable, gradient in pairs if gradient is None]
+    if len(paths) == len(variables):
         raise ValueError(
             "The loss depends on none of the trainable variables, so that there is nothing to "
             f"update. Received {', '.join(paths)}; does the tower function use this model, and "

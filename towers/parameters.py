@@ -11,20 +11,21 @@ import keras
 import tensorflow as tf
 
 CPU = "/CPU:0"
-POLICIES = ("auto", "cpu", "tower0")
+POLICIES = ("auto", "cpu", "tower0", "replicated")
 
 
 def parameter_device(policy: str, devices: Sequence[str]) -> str:
     """Returns the device of the shared variables under a placement policy.
 
     Args:
-        policy: `cpu`; `tower0`, the first tower's device; or `auto`: the CPU where several towers
-            share the variables, the tower's own device where there is only one.
+        policy: `cpu`; `tower0`, the first tower's device; `replicated`, which is there as well,
+            with copies on the other towers; or `auto`: the CPU where several towers share the
+            variables, the tower's own device where there is only one.
         devices: the towers' devices.
     """
     if policy not in POLICIES:
         raise ValueError(f"parameters must be one of {', '.join(POLICIES)}. Received {policy!r}.")
-    on_tower = policy == "tower0" or (policy == "auto" and len(devices) == 1)
+    on_tower = policy in ("tower0", "replicated") or (policy == "auto" and len(devices) == 1)
     return devices[0] if on_tower else CPU
 
 
@@ -64,18 +65,24 @@ class SharedVariables:
         """Returns whether the variable is only looked up, and so never read as a whole."""
         return id(variable) in self._tables
 
-    def read(self) -> dict[int, tf.Tensor]:
+    def read(self, copies: Sequence[keras.Variable] | None = None) -> dict[int, Any]:
         """Returns each variable's value on the current device, by the variable's id, read once.
 
-        Tables and seeds are left out: rows travel, not tables, and seeds are computed.
-        """
-        return {
-            id(variable): tf.convert_to_tensor(variable.value)
-            for variable in self.all
-            if not self.is_table(variable)
-        }
+        Seeds are left out, they are computed. Tables are not read: rows travel, not tables. Of a
+        table that has a copy, that is what stands in for it.
 
-    def sources(self, values: dict[int, tf.Tensor]) -> list[Any]:
+        Args:
+            copies: variables to read instead, in the order of `all`, or these themselves.
+        """
+        values: dict[int, Any] = {}
+        for variable, copy in zip(self.all, copies or self.all, strict=True):
+            if not self.is_table(variable):
+                values[id(variable)] = tf.convert_to_tensor(copy.value)
+            elif copy is not variable:
+                values[id(variable)] = copy.value
+        return values
+
+    def sources(self, values: dict[int, Any]) -> list[Any]:
         """Returns what the gradient is taken with respect to: values, and tables themselves."""
         return [values.get(id(variable), variable.value) for variable in self.trainable]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.gradients import Gradient, global_norm, sum_gradients
+from towers.gradients import Gradient, global_norm
 from towers.states import sum_states
 from towers.tower import TowerSums
 
@@ -83,11 +83,14 @@ class Totals(NamedTuple):
     state_weight: tf.Tensor
 
 
-def sum_towers(towers: Sequence[TowerSums], policy: str, *, leads: bool = True) -> Totals:
+def sum_towers(
+    towers: Sequence[TowerSums], gradients: list[Gradient], policy: str, *, leads: bool = True
+) -> Totals:
     """Returns the sums over the towers.
 
     Args:
         towers: what each hands back.
+        gradients: theirs, summed.
         policy: the BatchNorm policy.
         leads: as in `sum_states`.
     """
@@ -95,7 +98,6 @@ def sum_towers(towers: Sequence[TowerSums], policy: str, *, leads: bool = True) 
     states, state_weight = sum_states(
         [tower.states for tower in towers], weights, policy, leads=leads
     )
-    gradients = sum_gradients([tower.gradients for tower in towers])
     return Totals(*total_results(towers), gradients, states, state_weight)
 
 

@@ -46,6 +46,7 @@ class TowerSums(NamedTuple):
 def run_tower(
     shard_fn: ShardFn,
     shared: SharedVariables,
+    values: dict[int, Any],
     shard: Shard,
     *,
     tower: int,
@@ -58,7 +59,8 @@ def run_tower(
 
     Args:
         shard_fn: the tower function, of the pair (batch, state).
-        shared: the variables, read here once each, on the current device.
+        shared: the variables.
+        values: theirs, read once each on the current device.
         shard: the tower's shard, whose batch is such a pair.
         tower: the tower's number.
         seed: int64 [2], what the random numbers of this step and tower are derived from.
@@ -67,8 +69,6 @@ def run_tower(
             taken, or None.
         compiled: whether XLA compiles the pass.
     """
-    with tf.name_scope("parameters"):
-        values = shared.read()
 
     def run(values: dict[int, tf.Tensor], shard: Shard, seed: tf.Tensor) -> TowerSums:
         return differentiate(shard_fn, shared, values, shard, tower, seed, loss_scale)

@@ -16,10 +16,11 @@ from towers.summaries import read_scalars
 NUM_STEPS = 45  # An epoch has 20 steps, so that kills fall into three of them.
 
 
-def start(run_dir, *, num_towers=2, steps=NUM_STEPS):
+def start(run_dir, *, num_towers=2, steps=NUM_STEPS, parameters="auto"):
     """Starts a training process; its lines come through a pipe as they are printed."""
     command = [sys.executable, "-m", "scripts.main", "train", "shapes", "--run-dir", str(run_dir)]
     command += ["--towers", str(num_towers), "--steps", str(steps), "--batch-size", "100"]
+    command += ["--parameters", parameters]
     command += ["--deterministic", "--report-every", "1", "--checkpoint-every", "4"]
     command += [
         "--set",
@@ -44,9 +45,9 @@ def finish(run_dir, **options):
     return output
 
 
-def kill_once(run_dir, moments, *, steps):
+def kill_once(run_dir, moments, **options):
     """Starts a process and kills it at a random moment; returns whether it was still at work."""
-    process = start(run_dir, steps=steps)
+    process = start(run_dir, **options)
     process.stdout.readline()
     if moments.random() < 0.7:  # While it trains; else at any time, building and restoring too.
         for line in process.stdout:
@@ -93,20 +94,27 @@ def assert_each_step_once(run_dir, expected_dir, steps=NUM_STEPS):
         assert actual == read_scalars(expected_dir / "summaries", run)["loss"]
 
 
-def kill_and_compare(run_dir, uninterrupted, num_kills, steps=NUM_STEPS):
+def kill_and_compare(run_dir, uninterrupted, num_kills, steps=NUM_STEPS, **options):
     seed = os.getpid()
     print(f"moments are those of seed {seed}")
     moments = random.Random(seed)
-    survived = sum(kill_once(run_dir, moments, steps=steps) for _ in range(num_kills))
+    options["steps"] = steps
+    survived = sum(kill_once(run_dir, moments, **options) for _ in range(num_kills))
     print(f"{survived} of {num_kills} processes were at work when they were killed")
     assert survived, "no process was alive when it was killed: the moments are too late"
-    finish(run_dir, steps=steps)
+    finish(run_dir, **options)
     assert_identical(final_arrays(run_dir, steps), final_arrays(uninterrupted, steps))
     assert_each_step_once(run_dir, uninterrupted, steps)
 
 
 def test_run_killed_three_times_ends_bit_identical(uninterrupted, tmp_path):
     kill_and_compare(tmp_path / "run", uninterrupted, 3)
+
+
+def test_killed_run_with_a_copy_on_each_tower_ends_like_one_with_shared_variables(
+    uninterrupted, tmp_path
+):
+    kill_and_compare(tmp_path / "run", uninterrupted, 1, parameters="replicated")
 
 
 @pytest.mark.slow

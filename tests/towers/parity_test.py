@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import towers
 from tests import helpers
 
 SIZES = [8, 7, 8, 5]
@@ -78,6 +79,19 @@ def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
     tower_fn, model, batches, options = fresh(make_case)
     actual, results = helpers.train_on_towers(
         tower_fn, model, make_optimizer(), batches, num_towers, **options
+    )
+    helpers.assert_same_weights(actual, expected)
+    np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize("parameters", ["tower0", "replicated"])
+@pytest.mark.parametrize("make_case", CASES, ids=lambda case: case.__name__)
+def test_every_placement_matches_the_plain_loop(make_case, parameters):
+    expected, losses = plain(make_case, adam)
+    with towers.shared_variables("/CPU:1"):
+        tower_fn, model, batches, options = fresh(make_case)
+    actual, results = helpers.train_on_towers(
+        tower_fn, model, adam(), batches, 3, parameters=parameters, **options
     )
     helpers.assert_same_weights(actual, expected)
     np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)

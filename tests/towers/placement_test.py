@@ -171,6 +171,7 @@ def test_parameters_live_where_the_policy_says(policy, num_towers, device):
         ("auto", ["/GPU:3"], "/GPU:3"),
         ("cpu", ["/GPU:0"], "/CPU:0"),
         ("tower0", ["/GPU:1", "/GPU:0"], "/GPU:1"),
+        ("replicated", ["/GPU:1", "/GPU:0"], "/GPU:1"),
     ],
 )
 def test_parameter_device_of_each_policy(policy, devices, expected):
@@ -178,7 +179,7 @@ def test_parameter_device_of_each_policy(policy, devices, expected):
 
 
 def test_unknown_policy_is_refused():
-    with pytest.raises(ValueError, match=r"one of auto, cpu, tower0\. Received 'gpu'"):
+    with pytest.raises(ValueError, match=r"one of auto, cpu, tower0, replicated\. Received 'gpu'"):
         towers.parameter_device("gpu", ["/CPU:0"])
 
 
