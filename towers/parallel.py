@@ -195,13 +195,29 @@ def choices_for(outputs: Any, merge: Any) -> Any:
 
 def merge_parts(choice: str, parts: Sequence[tf.Tensor], sizes: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns one output from the towers'; those of empty shards count for nothing."""
+    check_part(choice, parts[0])
     pairs = list(zip(parts, sizes, strict=True))
     if choice == "concatenate":
         counts = [tf.where(size > 0, tf.shape(part)[0], 0) for part, size in pairs]
         return tf.concat([part[:count] for part, count in zip(parts, counts, strict=True)], axis=0)
-    shares = [tf.cast(size if choice == "mean" else size > 0, parts[0].dtype) for size in sizes]
-    total = tf.add_n([part * share for part, share in zip(parts, shares, strict=True)])
-    return total / tf.add_n(shares) if choice == "mean" else total
+    dtype = parts[0].dtype
+    if choice == "sum":
+        return tf.add_n([part * tf.cast(size > 0, dtype) for part, size in pairs])
+    wide = dtype if dtype.is_complex else tf.float64  # In float16 rows times a mean overflow.
+    total = tf.add_n([tf.cast(part, wide) * tf.cast(size, wide) for part, size in pairs])
+    mean = total / tf.cast(tf.add_n(sizes), wide)
+    return tf.cast(mean, dtype) if dtype.is_floating else mean
+
+
+def check_part(choice: str, part: tf.Tensor) -> None:
+    """Raises ValueError for an output that cannot be merged in the chosen way."""
+    if choice == "concatenate" and part.shape.rank == 0:
+        raise ValueError("merge='concatenate' takes outputs with rows. Received a scalar.")
+    if choice != "concatenate" and part.dtype in (tf.bool, tf.string):
+        raise ValueError(
+            f"Only numbers have a {choice}. Received an output of type {part.dtype.name}; cast it, "
+            "or merge='concatenate' what has rows."
+        )
 
 
 def check_merge(merge: Any) -> None:
