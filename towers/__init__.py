@@ -1,6 +1,8 @@
 """The engine: devices, towers, gradients, steps, checkpoints."""
 
-from towers.builder import build_train_step
+from towers.async_trainer import AsyncTrainer
+from towers.asynchronous import AsyncStep, build_async_step
+from towers.builder import TrainStep, build_train_step
 from towers.devices import Devices, select_devices
 from towers.evaluation import build_evaluation_step
 from towers.exchange import working_placement
@@ -12,14 +14,18 @@ from towers.parameters import parameter_device, shared_variables
 from towers.trainer import Position, StepReport, StopTraining, Trainer
 
 __all__ = [
+    "AsyncStep",
+    "AsyncTrainer",
     "Devices",
     "Position",
     "Shard",
     "StepReport",
     "StopTraining",
+    "TrainStep",
     "Trainer",
     "average_gradients",
     "batches_from",
+    "build_async_step",
     "build_evaluation_step",
     "build_train_step",
     "evaluate",

@@ -79,6 +79,9 @@ def format_report(report: StepReport, rates: Rates) -> str:
         f"{rates.steps_per_second:.1f} steps/s",
         f"{rates.examples_per_second:.0f} examples/s",
     ]
+    if rates.tower_staleness:
+        stale = sorted(rates.tower_staleness.items())
+        parts.append("stale " + " ".join(f"t{tower} {mean:.1f}" for tower, mean in stale))
     if rates.input_wait >= 0.1:
         parts.append(f"input wait {rates.input_wait:.0%}")
     return " | ".join(parts)
@@ -116,6 +119,10 @@ def write_summaries(
                 "examples_per_second": rates.tower_examples_per_second[tower],
                 "input_wait": rates.tower_input_wait[tower],
             }
+            if report.tower is not None:
+                if tower not in rates.tower_staleness:  # It has made no update since.
+                    continue
+                own["staleness"] = rates.tower_staleness[tower]
             writers.write(f"tower_{first_tower + tower}", report.step, to_floats(own))
 
     return write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +60,8 @@ class Window:
         self._seconds += report.seconds
         self._waits.append(report.waits)
         self._weights.append(report.results.towers.weight)
+        if report.tower is not None:
+            self._staleness.setdefault(report.tower, []).append(report.staleness)
 
     def read(self) -> Rates:
         """Returns the rates since the last call, and starts anew."""
@@ -67,7 +69,8 @@ class Window:
             steps=self._steps,
             seconds=self._seconds,
             waits=np.sum(self._waits, axis=0),
-            weights=np.sum([weight.numpy() for weight in self._weights], axis=0),
+            weights=np.sum([np.asarray(weight) for weight in self._weights], axis=0),
+            staleness={tower: float(np.mean(own)) for tower, own in self._staleness.items()},
         )
         self._clear()
         return rates
@@ -77,6 +80,7 @@ class Window:
         self._seconds = 0.0
         self._waits: list[Sequence[float]] = []
         self._weights: list[tf.Tensor] = []
+        self._staleness: dict[int, list[int]] = {}
 
 
 class Rates:
@@ -87,12 +91,21 @@ class Rates:
         seconds: how long they took, input included, actions excluded.
         waits: seconds that each tower's shards were waited for, float64 [num_towers].
         weights: how many examples (or tokens) each tower had, [num_towers].
+        staleness: of asynchronous towers that made an update, the mean of each.
     """
 
-    def __init__(self, steps: int, seconds: float, waits: np.ndarray, weights: np.ndarray):
+    def __init__(
+        self,
+        steps: int,
+        seconds: float,
+        waits: np.ndarray,
+        weights: np.ndarray,
+        staleness: Mapping[int, float] | None = None,
+    ):
         seconds = max(seconds, 1e-9)
         self.steps_per_second = steps / seconds
         self.tower_examples_per_second = np.asarray(weights, float) / seconds
         self.examples_per_second = float(self.tower_examples_per_second.sum())
         self.tower_input_wait = np.minimum(np.asarray(waits, float) / seconds, 1.0)
         self.input_wait = float(self.tower_input_wait.max())
+        self.tower_staleness = dict(staleness or {})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,6 +42,9 @@ class StepReport:
         results: the step's results; reading one waits for the devices.
         seconds: how long the step took, the longest of `waits` included, actions excluded.
         waits: how long each tower's shard was waited for, in seconds.
+        tower: of an asynchronous update, whose it was; None if all towers took part.
+        staleness: of an asynchronous update, how many others came between its tower's reading
+            of the variables and its writing.
     """
 
     step: int
@@ -50,6 +54,8 @@ class StepReport:
     results: StepResults
     seconds: float
     waits: Sequence[float]
+    tower: int | None = None
+    staleness: int = 0
 
 
 Action = Callable[[StepReport], Any]
@@ -107,6 +113,11 @@ class Trainer:
             reason = str(stop)
         self._check_finite()
         return reason
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """The scope for what an action does with the variables at `position`, such as a save."""
+        yield
 
     def _reached(self, epochs: int | None, steps: int | None) -> str:
         """Returns why the training is done, or nothing if it is not."""

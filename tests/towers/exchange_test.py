@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import towers
 from tests import helpers
 from towers.exchange import plan_packs, send, sum_in_packs, working_placement, wrong_sums
 from towers.gradients import sum_gradients
+from towers.optimizers import build_optimizer
 
 
 def gradients_of(tower):
@@ -95,7 +95,7 @@ def test_wrong_copies_fall_back_to_the_cpu_with_a_warning(monkeypatch):
         step, (shards,) = helpers.build_step(
             helpers.classify(model),
             model,
-            towers.optimizers.build_optimizer("sgd", 0.1),
+            build_optimizer("sgd", 0.1),
             helpers.dense_batches([6]),
             3,
             parameters="replicated",
