@@ -69,6 +69,10 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     """Adds how a step runs."""
     group = parser.add_argument_group("engine")
+    group.add_argument("--engine", default="towers", choices=("towers", "mirrored", "keras"),
+                       help="towers; or, to compare: MirroredStrategy, or fit")  # fmt: skip
+    group.add_argument("--updates", choices=("sync", "async"), default="sync",
+                       help="async: each tower takes batches and updates by itself")  # fmt: skip
     group.add_argument("--accumulate", type=positive_int, default=1, metavar="K",
                        help="cut each shard into K micro-batches")  # fmt: skip
     group.add_argument("--precision", default="float32",

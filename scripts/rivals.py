@@ -100,11 +100,9 @@ def plain(task: Task, devices: Sequence[str]) -> TimedRun:
 
 def mirrored(task: Task, devices: Sequence[str]) -> TimedRun:
     """A hand-written step under `tf.distribute.MirroredStrategy`; Keras's own optimizer."""
-    strategy = tf.distribute.MirroredStrategy(list(devices))
-    with strategy.scope():
-        model = task.make_model()
-        optimizer = stock_optimizer(task.make_optimizer())
-        optimizer.build(model.trainable_variables)
+    strategy, model, optimizer = mirror(
+        task, devices, lambda: stock_optimizer(task.make_optimizer())
+    )
     tower_fn = task.make_rival_fn(model)
 
     def replica_step(batch: Any) -> tf.Tensor:
@@ -139,6 +137,20 @@ def mirrored_fit(task: Task, devices: Sequence[str]) -> TimedRun:
 RIVALS = {"plain": plain, "fit": fit, "mirrored": mirrored, "mirrored_fit": mirrored_fit}
 
 
+def mirror(
+    task: Task,
+    devices: Sequence[str],
+    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+) -> tuple[tf.distribute.Strategy, keras.Model, keras.optimizers.Optimizer]:
+    """Returns a MirroredStrategy with a model and its optimizer, whose variables it mirrors."""
+    strategy = tf.distribute.MirroredStrategy(list(devices))
+    with strategy.scope():
+        model = task.make_model()
+        optimizer = make_optimizer()
+        optimizer.build(model.trainable_variables)
+    return strategy, model, optimizer
+
+
 def keras_batches(task: Task) -> tf.data.Dataset:
     """Returns the batches as `fit` takes them."""
     to_keras = task.recipe.to_keras
@@ -148,13 +160,25 @@ def keras_batches(task: Task) -> tf.data.Dataset:
 def compiled_model(task: Task) -> keras.Model:
     """Returns the recipe's model, ready for `fit`."""
     model = task.make_model()
+    compile_model(model, task)
+    return model
+
+
+def compile_model(model: keras.Model, task: Task) -> keras.metrics.Mean:
+    """Makes a model ready for `fit` and returns its accuracy.
+
+    The loss is the mean over the labels that count, as on towers.
+    """
     norm = task.recipe.fields.clip_norm or None
+    accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     model.compile(
         optimizer=stock_optimizer(task.make_optimizer(), global_clipnorm=norm),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+        loss=keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        ),
+        weighted_metrics=[accuracy],
     )
-    return model
+    return accuracy
 
 
 def stock_optimizer(

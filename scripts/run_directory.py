@@ -12,7 +12,8 @@ import sys
 from typing import Any
 
 # What must not change while a run goes on; devices, placement and reports may.
-IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm")
+IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine")
+BEFORE = {"engine": "towers"}  # What older records mean that do not have it.
 
 
 class RunDirectory:
@@ -59,7 +60,10 @@ class RunDirectory:
             )
         try:
             record = json.loads(self._record.read_text(encoding="utf-8"))
-            if not isinstance(record, dict) or not {"starts", *IDENTITY} <= set(record):
+            if not isinstance(record, dict):
+                raise ValueError("it holds no object")
+            record = {**BEFORE, **record}
+            if not {"starts", *IDENTITY} <= set(record):
                 raise ValueError("entries are missing")
         except (ValueError, TypeError) as error:
             raise ValueError(

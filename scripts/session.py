@@ -136,41 +136,70 @@ def carried_options(recipe: Recipe, model: keras.Model, batches: Any) -> dict[st
     return {} if carried is None else {"carried": carried, "carried_rows": batches.num_rows}
 
 
-def build_step(session: Session, options: argparse.Namespace, **choices: Any) -> Any:
+def build_step(session: Session, options: argparse.Namespace) -> Any:
     """Returns the training step of a session.
 
     Args:
         session: an open session.
-        options: the command line, for accumulate, xla, batch_norm, precision and seed.
-        choices: further arguments of `towers.build_train_step`.
+        options: the command line, for accumulate, xla, batch_norm, precision, updates and seed.
     """
-    recipe, devices, processes = session.recipe, session.devices.towers, session.processes
-    if processes.count > 1:
-        choices = {
-            "reduce_across": processes.sum,
-            "first_tower": processes.first_tower(len(devices)),
-            **choices,
-        }
+    recipe, devices = session.recipe, session.devices.towers
     device = towers.parameter_device(session.parameters, devices)
     with towers.shared_variables(device):
         optimizer = make_optimizer(recipe.fields, session.data, total_epochs(options, session))
         loss_scale = LossScale() if options.precision == "float16" else None
-    return towers.build_train_step(
-        recipe.make_tower_fn(recipe.fields, session.model, True),
-        session.model,
-        optimizer,
-        devices,
-        towers.shard_specs(session.data.train, len(devices)),
+    build = build_async_step if options.updates == "async" else build_sync_step
+    return build(
+        session,
+        options,
+        tower_fn=recipe.make_tower_fn(recipe.fields, session.model, True),
+        variables=session.model,
+        optimizer=optimizer,
+        devices=devices,
         parameters=session.parameters,
         clip_norm=recipe.fields.clip_norm or None,
         accumulate=options.accumulate,
-        batch_norm=options.batch_norm,
         seed=options.seed,
         loss_scale=loss_scale,
         compiled=options.xla,
-        **carried_options(recipe, session.model, session.data.train),
+    )
+
+
+def build_sync_step(
+    session: Session, options: argparse.Namespace, **choices: Any
+) -> towers.TrainStep:
+    """Returns a synchronous step, joined with the other processes if there are any."""
+    train, processes = session.data.train, session.processes
+    num_towers = len(session.devices.towers)
+    if processes.count > 1:
+        choices["reduce_across"] = processes.sum
+        choices["first_tower"] = processes.first_tower(num_towers)
+    return towers.build_train_step(
+        shard_specs=towers.shard_specs(train, num_towers),
+        batch_norm=options.batch_norm,
+        **carried_options(session.recipe, session.model, train),
         **choices,
     )
+
+
+def build_async_step(
+    session: Session, options: argparse.Namespace, **choices: Any
+) -> towers.AsyncStep:
+    """Returns an asynchronous step; raises ValueError for what only synchronous towers can do."""
+    carried = carried_options(session.recipe, session.model, session.data.train)
+    refused = {
+        f"{session.recipe.name}, which carries a state from batch to batch": bool(carried),
+        "--deterministic": options.deterministic,
+        f"{session.processes.count} processes": session.processes.count > 1,
+    }
+    for what, is_given in refused.items():
+        if is_given:
+            raise ValueError(
+                "--updates async takes recipes without a carried state, in one process, and its "
+                f"order is never the same twice. Received {what}; use --updates sync."
+            )
+    specs = towers.shard_specs(session.data.train, 1)
+    return towers.build_async_step(shard_specs=specs, **choices)
 
 
 def total_epochs(options: argparse.Namespace, session: Session) -> float:

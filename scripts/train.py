@@ -7,20 +7,23 @@ import dataclasses
 import itertools
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from scripts.engines import check_engine, open_engine
 from scripts.recipe import Recipe, chosen_recipe
 from scripts.run_directory import RunDirectory
-from scripts.session import Session, build_step, enable_determinism, open_session
-from towers import actions
+from scripts.session import Session, enable_determinism, open_session
+from towers import AsyncTrainer, actions
 from towers.advice import advise_placement
+from towers.asynchronous import AsyncStep
 from towers.builder import TrainStep
 from towers.checkpoints import CheckpointFolder, restore
 from towers.placement import format_placement, record_placement, short_device
 from towers.summaries import SummaryWriters, forget_after
-from towers.trainer import Position, StepReport, Trainer
+from towers.trainer import Action, Position, StepReport, Trainer
 
 SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
@@ -28,6 +31,7 @@ SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 def run(options: argparse.Namespace) -> int:
     """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
     recipe = chosen_recipe(options)
+    check_engine(recipe, options)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     record = describe_run(recipe, options)
     directory.check(record)
@@ -55,6 +59,7 @@ def describe_run(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
         "seed": options.seed,
         "precision": options.precision,
         "batch_norm": options.batch_norm,
+        "engine": options.engine,
         "data": options.data,
         "parameters": options.parameters,
     }
@@ -75,12 +80,13 @@ class Training:
         self._directory = directory
         self._processes = session.processes
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
-        self._step: TrainStep = build_step(session, options)
+        self._engine = open_engine(session, options)
+        self._step: TrainStep | AsyncStep = self._engine.step
         where = short_device(self._step.parameter_device)
         print(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
-            f"{where if self._step.num_copies == 1 else 'each of them'}, run in {directory.path}"
-            f"{self._processes.description}",
+            f"{where if self._step.num_copies == 1 else 'each of them'}{self._engine.description}, "
+            f"run in {directory.path}{self._processes.description}",
             flush=True,
         )
         self._checkpoints = CheckpointFolder(directory.checkpoints)
@@ -101,18 +107,12 @@ class Training:
 
     def train(self) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
-        if not self._position.step and self._processes.is_chief:
+        if not self._position.step and self._processes.is_chief and self._step.graph is not None:
             self._writers.write_graph(self._step.graph)
         with actions.stop_on_signals() as check_signals:
-            trainer = Trainer(
-                self._step,
-                self._session.data.train,
-                self._processes.together([*self._actions(), check_signals]),
-                position=self._position,
-                split=self._processes.split,
-            )
-            reason = self._run(trainer)
-        self._position = trainer.position
+            self._trainer = self._make_trainer([*self._actions(), check_signals])
+            reason = self._run(self._trainer)
+        self._position = self._trainer.position
         if self._processes.is_chief:
             if reason not in SIGNAL_CODES and self._evaluated_step != self._position.step:
                 self._evaluate(self._position)
@@ -120,6 +120,16 @@ class Training:
         self._say_goodbye(reason)
         self._processes.wait()  # Who leaves early looks like one who died.
         return reason
+
+    def _make_trainer(self, actions: Sequence[Action]) -> Trainer:
+        train, position = self._session.data.train, self._position
+        if isinstance(self._step, AsyncStep):
+            return AsyncTrainer(self._step, train, actions, position=position)
+        processes = self._processes
+        together = processes.together(actions)
+        return self._engine.make_trainer(
+            self._step, train, together, position=position, split=processes.split
+        )
 
     def _run(self, trainer: Trainer) -> str:
         steps = self._options.steps
@@ -151,10 +161,11 @@ class Training:
         )
         if not is_chief:
             return
-        yield advise_placement(self._step, self._bar.write)
+        if not isinstance(self._step, AsyncStep):
+            yield advise_placement(self._step, self._bar.write)
         every = options.evaluate_every
         yield actions.every(
-            lambda report: self._evaluate(report.position), steps=every, epochs=every is None
+            lambda report: self._evaluate_still(), steps=every, epochs=every is None
         )
         if options.early_stopping:
             yield actions.stop_early(self._best, patience=options.early_stopping)
@@ -166,8 +177,12 @@ class Training:
             seconds=60 * options.checkpoint_minutes,
         )
 
+    def _evaluate_still(self) -> None:
+        with self._trainer.still():
+            self._evaluate(self._trainer.position)
+
     def _evaluate(self, position: Position) -> None:
-        metrics = self._session.evaluate()
+        metrics = self._engine.evaluate()
         examples = metrics.pop("examples")
         self._evaluated_step = position.step
         self._writers.write("evaluation", position.step, metrics)
@@ -183,7 +198,8 @@ class Training:
 
     def _save_after(self, report: StepReport) -> None:
         if bool(report.results.finite):
-            self._save(report.position)
+            with self._trainer.still():
+                self._save(self._trainer.position)
 
     def _save(self, position: Position) -> None:
         """Saves where the training is; curves first, so that none is missing after a kill."""
