@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,10 @@ from data.prepared.preparation import (
 from data.prepared.tokenising import in_chunks
 from data.prepared.workers import tokenise
 from data.prepared.writing import PROVISIONAL, write_corpus
+from data.text import SPECIALS, SUBWORD_FILE, train_subwords
+
+Parted = Iterable[tuple[bool, Sequence[str]]]  # Dialogues, and whether each is held out.
+_SUBWORD_TURNS = 200_000  # From which subwords are learned; twice as many at most.
 
 
 def prepare_files(
@@ -48,13 +53,15 @@ def prepare_files(
         ValueError: an argument or a file is wrong, or a part has no pair.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    report = ReadingReport()
-    dialogues = read_dialogues(
-        paths, kind=preparation.kind, encoding=preparation.encoding, report=report
-    )
     key = preparation.key(digest_files(paths, preparation.kind))
-    parted = _parted(dialogues, preparation.held_out)
-    return _prepare(parted, preparation, Path(folder) / key, processes, write, report.summary_lines)
+
+    def read(report: ReadingReport) -> Parted:
+        dialogues = read_dialogues(
+            paths, kind=preparation.kind, encoding=preparation.encoding, report=report
+        )
+        return _parted(dialogues, preparation.held_out)
+
+    return _prepare(read, preparation, Path(folder) / key, processes, write)
 
 
 def prepare_dialogues(
@@ -75,23 +82,25 @@ def prepare_dialogues(
     """
     parts = [[list(turns) for turns in part] for part in (train, held_out or ())]
     key = preparation.key(digest_dialogues(parts if held_out is not None else parts[:1]))
-    parted = _parted(parts[0], preparation.held_out)
-    if held_out is not None:
-        parted = ((bool(part), turns) for part in (0, 1) for turns in parts[part])
-    return _prepare(parted, preparation, Path(folder) / key, processes, write, list)
+
+    def read(report: ReadingReport) -> Parted:
+        if held_out is None:
+            return _parted(parts[0], preparation.held_out)
+        return ((bool(part), turns) for part in (0, 1) for turns in parts[part])
+
+    return _prepare(read, preparation, Path(folder) / key, processes, write)
 
 
-def _parted(dialogues: Dialogues, share: float) -> Iterable[tuple[bool, Sequence[str]]]:
+def _parted(dialogues: Dialogues, share: float) -> Parted:
     return ((is_held_out(number, share), turns) for number, turns in enumerate(dialogues))
 
 
 def _prepare(
-    dialogues: Iterable[tuple[bool, Sequence[str]]],
+    read: Callable[[ReadingReport], Parted],
     preparation: Preparation,
     cache: Path,
     processes: int | None,
     write: Callable[[str], None],
-    report: Callable[[], list[str]],
 ) -> PreparedPairs:
     processes = (os.cpu_count() or 1) if processes is None else processes
     if processes < 1:
@@ -102,16 +111,45 @@ def _prepare(
         except ValueError as error:
             write(f"warning: {error} It is prepared again.")
     with unfinished_cache(cache) as unfinished:
-        corpus = _take_in(dialogues, preparation, unfinished / PROVISIONAL, processes)
-        write_corpus(corpus, unfinished, preparation, cache.name, report())
+        if preparation.text.learns_subwords:
+            preparation = _with_subwords(preparation, read(ReadingReport()), unfinished)
+        report = ReadingReport()
+        corpus = _take_in(read(report), preparation, unfinished / PROVISIONAL, processes)
+        write_corpus(corpus, unfinished, preparation, cache.name, report.summary_lines())
     prepared = open_prepared(cache)
     for line in prepared.summary:
         write(line)
     return prepared
 
 
+def _with_subwords(preparation: Preparation, dialogues: Parted, folder: Path) -> Preparation:
+    """Returns the preparation with a subword model, learned from what is not held out."""
+    settings = preparation.text
+    turns = (turn for is_held_out, turns in dialogues if not is_held_out for turn in turns)
+    texts = map(settings.normalise, _evenly_spaced(turns, _SUBWORD_TURNS))
+    size = preparation.vocabulary_size - len(SPECIALS)
+    model = folder / "text" / SUBWORD_FILE  # Where the codec would copy it to.
+    train_subwords(filter(None, texts), size, model)
+    return dataclasses.replace(
+        preparation, text=dataclasses.replace(settings, subword_model=str(model))
+    )
+
+
+def _evenly_spaced(texts: Iterable[str], count: int) -> list[str]:
+    """Returns every text or, of more than twice as many as `count`, every n-th."""
+    kept: list[str] = []
+    stride = 1
+    for number, text in enumerate(texts):
+        if number % stride == 0:
+            kept.append(text)
+            if len(kept) > 2 * count:
+                kept = kept[::2]
+                stride *= 2
+    return kept
+
+
 def _take_in(
-    dialogues: Iterable[tuple[bool, Sequence[str]]],
+    dialogues: Parted,
     preparation: Preparation,
     path: Path,
     processes: int,

@@ -7,7 +7,7 @@ answers beside an exported model without the rest of the project.
 from .codec import TextCodec
 from .normalisation import normalise
 from .settings import TextSettings
-from .subwords import train_subwords
+from .subwords import SUBWORD_FILE, train_subwords
 from .tokenizers import Tokenizer, make_tokenizer
 from .vocabulary import (
     END,
@@ -26,6 +26,7 @@ __all__ = [
     "SEPARATOR",
     "SPECIALS",
     "START",
+    "SUBWORD_FILE",
     "UNKNOWN",
     "TextCodec",
     "TextSettings",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .files import read_text, write_whole
 from .settings import TextSettings
+from .subwords import SUBWORD_FILE
 from .tokenizers import make_tokenizer
 from .vocabulary import END, SEPARATOR, Vocabulary
 
@@ -17,7 +18,7 @@ _VOCABULARY_FILE = "vocabulary.txt"
 _COPIES = {
     "dictionary": "dictionary.txt",
     "user_dictionary": "user_dictionary.txt",
-    "subword_model": "subwords.model",
+    "subword_model": SUBWORD_FILE,
 }
 _CACHE_SIZE = 1 << 18  # Tokens whose ids are remembered, some 50 MB.
 

@@ -24,7 +24,8 @@ class TextSettings:
         user_dictionary: path of words that jieba is to know as well.
         new_words: whether jieba may also guess words that are in no dictionary. What it guesses is
             often rare and odd ("比六多"); without, such words are spelled by shorter ones.
-        subword_model: path of the model that `train_subwords` wrote.
+        subword_model: path of the model that `train_subwords` wrote; a corpus that is prepared
+            without one learns its own.
 
     Raises:
         ValueError: a value is not one of these, or a file is given that the tokenizer does not use.
@@ -59,6 +60,11 @@ class TextSettings:
         if self.tokenizer != "auto":
             return self.tokenizer
         return "jieba" if self.language == "zh" else "words"
+
+    @property
+    def learns_subwords(self) -> bool:
+        """Whether a subword model is needed and still to be learned."""
+        return self.chosen_tokenizer == "subwords" and self.subword_model is None
 
     def normalise(self, text: str) -> str:
         """Returns the text as the tokenizer of these settings wants it."""

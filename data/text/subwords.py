@@ -12,6 +12,7 @@ from typing import Any
 
 from .files import write_whole
 
+SUBWORD_FILE = "subwords.model"  # The name of a model beside the text settings that name it.
 _BLANK = "\u2581"  # How SentencePiece writes the blank before a word.
 
 
@@ -63,7 +64,7 @@ class SubwordTokenizer:
         if model is None:
             raise ValueError(
                 "The tokenizer subwords needs a subword_model. Received None; write one with "
-                "train_subwords."
+                "train_subwords, or prepare a corpus, which learns one."
             )
         self._processor = _load(Path(model))
 

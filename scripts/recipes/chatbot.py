@@ -60,6 +60,8 @@ class Fields(recipe.Fields):
         lowercase: whether capital letters become small ones.
         dictionary: a file in place of jieba's own dictionary.
         user_dictionary: a file of words that jieba is to know besides.
+        subword_model: a SentencePiece model for the tokenizer subwords, in place of one that is
+            learned from the corpus.
         new_words: whether jieba may also guess words that are in no dictionary.
         vocabulary_size: most frequent words and characters that get an id.
         max_question_length: of longer questions the last tokens are read.
@@ -95,6 +97,7 @@ class Fields(recipe.Fields):
     lowercase: bool = True
     dictionary: str = ""
     user_dictionary: str = ""
+    subword_model: str = ""
     new_words: bool = False
     vocabulary_size: int = 20000
     max_question_length: int = 40
@@ -142,6 +145,7 @@ def prepare(
             lowercase=fields.lowercase,
             dictionary=fields.dictionary or None,
             user_dictionary=fields.user_dictionary or None,
+            subword_model=fields.subword_model or None,
             new_words=fields.new_words,
         ),
         vocabulary_size=fields.vocabulary_size,

@@ -1,6 +1,7 @@
 """A corpus is prepared once: what the cache holds, when it is used, and what harms it."""
 
 import dataclasses
+import itertools
 import math
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ import pytest
 from data.dialogues import pair_turns
 from data.prepared import Preparation, open_prepared, prepare_dialogues, prepare_files
 from data.prepared.preparation import is_held_out
+from data.prepared.prepare import _evenly_spaced
 from data.prepared.tokenising import CHUNK_TURNS
 from data.text import UNKNOWN, TextSettings
 from tests.data.prepared.helpers import SHARED, SPACES, quiet
@@ -154,6 +157,32 @@ def test_a_changed_user_dictionary_has_a_cache_of_its_own(tmp_path):
         keys.append(prepared.key)
         assert word in prepared.text.vocabulary.tokens(range(len(prepared.text.vocabulary)))
     assert keys[0] != keys[1]
+
+
+def test_subwords_are_learned_from_what_is_not_held_out(tmp_path):
+    settings = TextSettings("en", "subwords")
+    train = [["the newest of the new", "a wider and lower widow"]] * 50
+    prepared = prepare_dialogues(
+        train, [["xyzzy", "newer"]], Preparation(settings, 40), tmp_path / "caches", write=quiet
+    )
+    text = prepared.text
+    assert Path(text.settings.subword_model) == prepared.folder / "text" / "subwords.model"
+    assert len(text.vocabulary) <= 40
+    assert prepared.texts(prepared.train_pairs[0]) == (["the newest of the new"], train[0][1])
+    assert len(text.encode("the newest")) < len("the newest")
+    assert "z" not in "".join(text.vocabulary.tokens(range(len(text.vocabulary))))
+    again = prepare_dialogues(
+        train, [["xyzzy", "newer"]], Preparation(settings, 40), tmp_path / "again", write=quiet
+    )
+    assert files_of(again.folder) == files_of(prepared.folder)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(5, 10), (4, 5), (3, 5), (2, 3), (1, 2)])
+def test_a_sample_of_texts_is_evenly_spaced(count, expected):
+    kept = _evenly_spaced((str(number) for number in range(10)), count)
+    assert len(kept) == expected <= 2 * count
+    steps = {int(after) - int(before) for before, after in itertools.pairwise(kept)}
+    assert kept[0] == "0" and len(steps) == 1
 
 
 @pytest.mark.parametrize("damage", ["cut", "removed", "manifest"])
