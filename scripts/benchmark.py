@@ -14,8 +14,9 @@ import tensorflow as tf
 
 import towers
 from scripts import rivals
-from scripts.recipe import Data, Recipe, chosen_recipe
+from scripts.recipe import Recipe, chosen_recipe
 from scripts.session import carried_options, data_paths, make_optimizer
+from scripts.slow_tower import compare_slow_tower
 
 WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
 NUM_BATCHES = 8  # So many batches of the recipe's data are kept in memory and repeated.
@@ -40,10 +41,17 @@ def run(options: argparse.Namespace) -> int:
     devices = towers.select_devices(max([*options.towers, needed_replicas(options)]))
     data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
     batches = first_batches(data.train(0, 0))
-    contenders = list(make_contenders(recipe, options, data, batches, devices.towers))
+    rows = statistics.fmean(len(tf.nest.flatten(batch)[0]) for batch in batches)
+
+    def optimizer() -> Any:
+        return make_optimizer(recipe.fields, data, recipe.fields.epochs)
+
+    task = rivals.Task(recipe, data, endless(batches), optimizer)
+    if options.slow:
+        return compare_slow_tower(task, devices.towers, rows, options)
+    contenders = list(make_contenders(task, options, devices.towers))
     seconds = measure(contenders, options.repetitions, options.steps)
-    rows = [len(tf.nest.flatten(batch)[0]) for batch in batches]
-    report = summarise(seconds, sum(rows) / len(rows))
+    report = summarise(seconds, rows)
     print_table(report, recipe, options)
     if options.json:
         print(json.dumps({"recipe": recipe.name, "results": report}))
@@ -62,6 +70,11 @@ def check(options: argparse.Namespace) -> None:
         )
     for name in options.against:
         rivals.check_rival(name)
+    if options.slow and (max(options.towers) < 2 or options.slow <= 1):
+        raise ValueError(
+            "--slow takes a factor above 1, and --towers a number of at least 2. Received "
+            f"{options.slow:g} and {options.towers}."
+        )
 
 
 def needed_replicas(options: argparse.Namespace) -> int:
@@ -71,19 +84,9 @@ def needed_replicas(options: argparse.Namespace) -> int:
 
 
 def make_contenders(
-    recipe: Recipe,
-    options: argparse.Namespace,
-    data: Data,
-    batches: Sequence[Any],
-    devices: Sequence[str],
+    task: rivals.Task, options: argparse.Namespace, devices: Sequence[str]
 ) -> Iterator[Contender]:
     """Yields every way to train that was asked for, each with its own model."""
-    dataset = endless(batches)
-
-    def optimizer() -> Any:
-        return make_optimizer(recipe.fields, data, recipe.fields.epochs)
-
-    task = rivals.Task(recipe, data, dataset, optimizer)
     for number in options.towers:
         chosen = ("/CPU:0",) if number == 1 and "CPU" in devices[0] else devices[:number]
         yield Contender(f"towers {number}", towers_run(task, chosen))

@@ -225,6 +225,9 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
                         help="numbers of towers to compare (default: 1,2)")  # fmt: skip
     parser.add_argument("--against", type=name_list, default=[], metavar="NAME,NAME",
                         help="plain, fit, mirrored, mirrored_fit")  # fmt: skip
+    parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
+                        help="instead: synchronous and asynchronous towers, the last one so many "
+                             "times slower than the others")  # fmt: skip
     parser.add_argument("--repetitions", type=positive_int, default=10)
     parser.add_argument("--steps", type=positive_int, default=20, help="steps in a repetition")
     add_recipe_options(parser)

@@ -191,6 +191,20 @@ def test_mnist_networks_train(network, tmp_path):
     assert main([*command, "--steps", "2", "--set", f"network={network}"]) == 0
 
 
+def test_benchmark_of_a_slow_tower_tells_what_it_costs_the_others(capsys):
+    command = ["benchmark", "shapes", "--towers", "2", "--slow", "5", "--json"]
+    assert main([*command, "--repetitions", "1", "--steps", "12"]) == 0
+    results = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
+    assert [(row["mode"], row["slow"]) for row in results] == [
+        ("sync", 1.0), ("sync", 5.0), ("async", 1.0), ("async", 5.0),
+    ]  # fmt: skip
+    for row in results[:2]:
+        assert row["updates_per_second"][0] == row["updates_per_second"][1]
+        assert row["staleness"] == 0
+    alone, slowed = results[3]["updates_per_second"]
+    assert 0 < slowed < alone  # It does not wait for the one that sleeps four steps in each.
+
+
 def test_benchmark_prints_every_way_with_its_ratio(capsys):
     command = ["benchmark", "shapes", "--towers", "1,2", "--against", "plain,fit,mirrored"]
     assert main([*command, *TINY, "--repetitions", "2", "--steps", "3", "--json"]) == 0

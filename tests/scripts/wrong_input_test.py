@@ -132,6 +132,8 @@ FLAGS = {
     "download of nothing": (["download", "minst"], "mnist"),
     "benchmark of nothing": (["benchmark", "shapes", "--towers", "0"], "at least 1"),
     "unknown rival": (["benchmark", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
+    "slow one alone": (["benchmark", "shapes", "--towers", "1", "--slow", "5"], "at least 2"),
+    "slow but faster": (["benchmark", "shapes", "--slow", "0.5"], "a factor above 1"),
     "benchmark of a step": (["benchmark", "shapes", "--steps", "1"], "--steps must be at least 2"),
     "evaluation of nothing": (["evaluate", "no/such/run"], "holds no run"),
 }
