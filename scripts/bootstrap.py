@@ -1,6 +1,7 @@
 """Sets everything up on a fresh machine: an environment of its own, then the job or the tests.
 
-    python3 scripts/bootstrap.py train      installs, then trains on the embedded data
+    python3 scripts/bootstrap.py train      installs, trains a chatbot on the embedded dialogues,
+                                            and asks it a few questions
     python3 scripts/bootstrap.py test       installs, then runs the tests
     python3 scripts/bootstrap.py install    only installs, with what the tests need
 
@@ -19,10 +20,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 OLDEST, NEWEST = (3, 10), (3, 13)
+RUN_DIR = "runs/chatbot"
+QUESTIONS = [
+    "Hello, my name is Iris.",
+    "What is two plus three?",
+    "First take four and add five.",
+    "Now add two.",
+    "What is the capital of China?",
+    "My cat is called Tom.",
+    "What does it say?",
+]
+TOWERS = ["-m", "scripts.main"]
 JOBS = {
-    "train": ["-m", "scripts.main", "train", "shapes", "--towers", "2"],
-    "test": ["-m", "pytest", "-n", "2"],
-    "install": ["-c", "print('installed')"],
+    "train": [
+        [*TOWERS, "train", "chatbot", "--language", "en", "--towers", "2", "--run-dir", RUN_DIR],
+        [*TOWERS, "chat", RUN_DIR, "--ask", *QUESTIONS],
+    ],
+    "test": [["-m", "pytest", "-n", "2"]],
+    "install": [],
 }
 
 
@@ -39,7 +54,11 @@ def main(arguments: list[str]) -> int:
     extras = ([] if job == "train" else ["test"]) + (["gpu"] if has_nvidia_gpu() else [])
     python = str(make_environment())
     install(python, extras)
-    return subprocess.run([python, *JOBS[job]], cwd=ROOT, check=False).returncode
+    for command in JOBS[job]:
+        code = subprocess.run([python, *command], cwd=ROOT, check=False).returncode
+        if code:
+            return code
+    return 0
 
 
 def refuse(message: str) -> int:

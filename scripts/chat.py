@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from scripts.answerer import Answer, Answerer, decoding_from
@@ -16,7 +16,7 @@ HELP = "Ctrl-D or /quit ends, /new forgets what was said before."
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answers what is typed, or each line of the standard input with --stdin."""
+    """Answers what is typed, the questions of --ask, or each line of --stdin."""
     opened = open_model(options.run_dir, options.checkpoint, options)
     fields = opened.recipe.fields
     answerer = Answerer(
@@ -28,9 +28,13 @@ def run(options: argparse.Namespace) -> int:
     if options.stdin:
         answer_lines(answerer, options.seed)
         return 0
+    if options.ask:
+        print(opened.description)
+        converse(answerer, asked_lines(options.ask), fields.context, options.seed)
+        return 0
     print(f"{opened.description}\n{HELP}")
     with line_editing(opened.directory.path / "chat_history"):
-        converse(answerer, fields.context, options.seed)
+        converse(answerer, typed_lines(), fields.context, options.seed)
     return 0
 
 
@@ -42,16 +46,17 @@ def answer_lines(answerer: Answerer, seed: int) -> None:
         print("\t".join(answer.text for answer in answers), flush=True)
 
 
-def converse(answerer: Answerer, context: int, seed: int) -> None:
-    """Talks until the person ends it.
+def converse(answerer: Answerer, lines: Iterable[str], context: int, seed: int) -> None:
+    """Answers line after line; what was said before belongs to a question.
 
     Args:
         answerer: the chatbot.
+        lines: what the person says, or `/new`.
         context: how many earlier turns belong to a question.
         seed: of sampled answers; each turn has its own.
     """
     said: list[str] = []
-    for turn, question in enumerate(typed_lines()):
+    for turn, question in enumerate(lines):
         if question == "/new":
             said.clear()
             continue
@@ -73,6 +78,13 @@ def typed_lines() -> Iterator[str]:
             return
         if line:
             yield line
+
+
+def asked_lines(questions: Iterable[str]) -> Iterator[str]:
+    """Yields questions, and prints each as if it had been typed."""
+    for question in questions:
+        print(f"{PROMPT}{question}")
+        yield question
 
 
 def print_answers(answers: list[Answer]) -> None:

@@ -61,11 +61,32 @@ def choose_addresses(options: argparse.Namespace) -> tuple[list[str], list[int]]
             f"--index must say which of the {len(addresses)} addresses of --cluster this machine "
             f"is, from 0 to {len(addresses) - 1}. Received {options.index}."
         )
-    for address in addresses:
-        host, colon, port = address.rpartition(":")
-        if not (colon and host and port.isdigit()):
-            raise ValueError(f"--cluster takes host:port,host:port. Received {address!r}.")
+    ports = [port_of(address) for address in addresses]
+    check_free(ports[options.index])
     return addresses, [options.index]
+
+
+def port_of(address: str) -> int:
+    """Returns the port of host:port."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise ValueError(
+            f"--cluster takes host:port,host:port with ports from 1 to 65535. Received {address!r}."
+        )
+    return int(port)
+
+
+def check_free(port: int) -> None:
+    """Raises ValueError if somebody on this machine listens on a port; TensorFlow would share it."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # An ended run's may linger.
+        try:
+            one.bind(("", port))
+        except OSError as error:
+            raise ValueError(
+                f"Port {port} of this machine cannot be used ({error.strerror}): choose another "
+                "in --cluster, the same on every machine."
+            ) from error
 
 
 def free_ports(count: int) -> list[int]:
@@ -149,17 +170,18 @@ def watch(workers: Sequence[Worker], forwarded: Sequence[int] = ()) -> int:
 
     Args:
         workers: all of them.
-        forwarded: numbers of the signals that they were sent; ending by these is ending well.
+        forwarded: numbers of the signals that they were sent, which may grow; ending by these is
+            ending well.
     """
     while True:
-        asked = [128 + number for number in forwarded]
-        failed = [worker for worker in workers if worker.code not in (None, 0, *asked)]
-        if failed:
-            return give_up(failed[0], workers)
+        asked = [code for number in forwarded for code in (128 + number, -number)]
         codes = [worker.code for worker in workers]
+        failed = [index for index, code in enumerate(codes) if code not in (None, 0, *asked)]
+        if failed:
+            return give_up(workers[failed[0]], workers)
         if None not in codes:
             print(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
-            return max(code or 0 for code in codes)
+            return 128 + forwarded[0] if any(codes) else 0
         time.sleep(POLL_SECONDS)
 
 
@@ -190,11 +212,16 @@ def end(workers: Sequence[Worker]) -> None:
 def forward_signals(workers: Sequence[Worker]) -> Iterator[list[int]]:
     """Within this scope Ctrl-C and SIGTERM go to every worker, which save and end.
 
+    A second one kills them: a worker that still waits for the others does not hear the first.
     Yields the list of the signals that were forwarded, which grows.
     """
     forwarded: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
+        if forwarded:
+            number = signal.SIGKILL
+        else:
+            print("the workers finish their step and save; once more kills them", flush=True)
         forwarded.append(number)
         for worker in workers:
             if worker.code is None:

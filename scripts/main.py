@@ -166,8 +166,11 @@ def add_chat(commands: argparse._SubParsersAction) -> None:
     """Adds `towers chat`."""
     parser = commands.add_parser("chat", help="talk to a chatbot that was trained")
     parser.add_argument("run_dir", metavar="RUN_DIR")
-    parser.add_argument("--stdin", action="store_true",
-                        help="one answer per line of input; TAB parts turns")  # fmt: skip
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--ask", nargs="+", metavar="QUESTION",
+                       help="say these one after the other, instead of typing")  # fmt: skip
+    group.add_argument("--stdin", action="store_true",
+                       help="one answer per line of input; TAB parts turns")  # fmt: skip
     parser.add_argument("--checkpoint", choices=("best", "latest"), default="best")
     add_decoding_options(parser)
     add_device_options(parser)

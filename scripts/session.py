@@ -168,16 +168,27 @@ def build_step(session: Session, options: argparse.Namespace) -> Any:
 def build_sync_step(
     session: Session, options: argparse.Namespace, **choices: Any
 ) -> towers.TrainStep:
-    """Returns a synchronous step, joined with the other processes if there are any."""
+    """Returns a synchronous step, joined with the other processes if there are any.
+
+    Raises:
+        ValueError: several processes, and a recipe that carries a state.
+    """
     train, processes = session.data.train, session.processes
     num_towers = len(session.devices.towers)
+    carried = carried_options(session.recipe, session.model, train)
     if processes.count > 1:
+        if carried:
+            raise ValueError(
+                f"{session.recipe.name} carries a state from batch to batch, whose rows only the "
+                f"towers of one process share. Received {processes.count} processes; use one, with "
+                "--towers (a language model may also be given --set form=sentences)."
+            )
         choices["reduce_across"] = processes.sum
         choices["first_tower"] = processes.first_tower(num_towers)
     return towers.build_train_step(
         shard_specs=towers.shard_specs(train, num_towers),
         batch_norm=options.batch_norm,
-        **carried_options(session.recipe, session.model, train),
+        **carried,
         **choices,
     )
 

@@ -39,9 +39,7 @@ COMMANDS = sorted(
         for line in code.splitlines()
         if line.startswith("towers ")
     }
-    | set(
-        re.findall(r"`(towers (?:train|evaluate|benchmark|recipes|devices|download)[^`]*)`", README)
-    )
+    | set(re.findall(r"`(towers [a-z]+(?: [^`]*)?)`", README))
 )
 
 
@@ -57,6 +55,13 @@ def test_command_of_the_readme_is_one(command):
 def test_set_up_commands_are_those_of_the_bootstrap():
     jobs = re.findall(r"python3 scripts/bootstrap\.py (\w+)", README)
     assert set(jobs) <= set(bootstrap.JOBS) and {"train", "test"} <= set(jobs)
+
+
+def test_commands_of_the_bootstrap_are_there():
+    for job in bootstrap.JOBS.values():
+        for command in job:
+            if command[:2] == bootstrap.TOWERS:
+                build_parser().parse_args(command[2:])
 
 
 def test_pictures_and_links_exist():

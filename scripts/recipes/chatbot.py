@@ -27,7 +27,7 @@ from data.prepared import (
     prepare_dialogues,
     prepare_files,
 )
-from data.samples import conversations
+from data.samples.conversations import conversations
 from data.text import PAD, UNKNOWN, TextCodec, TextSettings
 from models import answering
 from models.decoding import Decoding
@@ -157,7 +157,7 @@ def prepare(
     )
     if paths is not None:
         return prepare_files(paths, preparation, CACHE, processes=processes)
-    train, held_out = (conversations.dialogues(fields.language, part) for part in PARTS)
+    train, held_out = (conversations(fields.language, part) for part in PARTS)
     return prepare_dialogues(train, held_out, preparation, CACHE)
 
 

@@ -124,6 +124,13 @@ def test_chat_answers_a_line_with_a_line(run_dir, options):
     assert ask(run_dir, *options) == answers  # The same seed gives the same samples.
 
 
+def test_asked_questions_are_one_conversation(run_dir, capsys):
+    assert main(["chat", str(run_dir), "--ask", "repeat wai twice", "please say wbj", "/new"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:5] for line in lines[1:]] == ["you> ", "bot> ", "you> ", "bot> ", "you> "]
+    assert lines[3] == "you> please say wbj"
+
+
 def test_a_beam_of_one_answers_greedily(run_dir):
     assert ask(run_dir, "--beam", "1") == ask(run_dir)
 

@@ -1,5 +1,9 @@
 """Small dialogues in English and Chinese that the project generates from its own patterns."""
 
-from data.samples.conversations.combinations import dialogues, examples, labelled_dialogues
+from data.samples.conversations.combinations import (
+    conversations,
+    dialogues,
+    labelled_dialogues,
+)
 
-__all__ = ["dialogues", "examples", "labelled_dialogues"]
+__all__ = ["conversations", "dialogues", "labelled_dialogues"]

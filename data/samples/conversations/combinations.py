@@ -20,7 +20,6 @@ PARTS = ("train", "held_out")
 LANGUAGES = {"en": english, "zh": chinese}
 HELD_OUT_EVERY = 3
 NUM_OPENINGS = 5
-NUM_EXAMPLES = 6
 
 
 def dialogues(language: str, part: str) -> list[list[str]]:
@@ -31,6 +30,18 @@ def dialogues(language: str, part: str) -> list[list[str]]:
         part: `train` or `held_out`.
     """
     return [turns for _, turns in labelled_dialogues(language, part)]
+
+
+def conversations(language: str, part: str) -> list[list[str]]:
+    """Returns the dialogues of a part two by two, each with another that it has no part in.
+
+    So a chatbot learns to use what was said before where a question needs it, and only there.
+    """
+    shuffled = sorted(dialogues(language, part), key=lambda turns: digest("/".join(turns)))
+    return [
+        [turn for turns in shuffled[number : number + 2] for turn in turns]
+        for number in range(0, len(shuffled), 2)
+    ]
 
 
 def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
@@ -72,16 +83,10 @@ def part_of(kind: Kind, content: int, phrasing: int, opening: int) -> str | None
 
 def is_held_out(kind: Kind, content: int, phrasing: int) -> bool:
     """Returns whether a combination is kept from the training: a draw that never changes."""
-    digest = hashlib.blake2b(f"{kind.name}/{content}".encode(), digest_size=8).digest()
-    turn, chosen = divmod(int.from_bytes(digest, "little"), len(kind.phrasings))
+    turn, chosen = divmod(digest(f"{kind.name}/{content}"), len(kind.phrasings))
     return kind.held_out and turn % HELD_OUT_EVERY == 0 and phrasing == chosen
 
 
-def examples(language: str) -> list[str]:
-    """Returns some held-out questions of different kinds, to show what was learned."""
-    of_kind: dict[str, list[str]] = {}
-    for name, turns in labelled_dialogues(language, "held_out"):
-        if len(turns) == 2:
-            of_kind.setdefault(name, []).append(turns[0])
-    questions = [found[len(found) // 2] for found in of_kind.values()]
-    return questions[:: max(1, len(questions) // NUM_EXAMPLES)][:NUM_EXAMPLES]
+def digest(text: str) -> int:
+    """Returns a number of 64 bits that stands for a text."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -7,7 +7,13 @@ import string
 import pytest
 
 from data.dialogues import pair_turns
-from data.samples.conversations import chinese, dialogues, english, examples, labelled_dialogues
+from data.samples.conversations import (
+    chinese,
+    conversations,
+    dialogues,
+    english,
+    labelled_dialogues,
+)
 from data.samples.conversations.chinese_words import NUMBERS as CHINESE_NUMBERS
 from data.samples.conversations.combinations import fill
 from data.samples.conversations.english_words import NUMBERS as ENGLISH_NUMBERS
@@ -30,7 +36,7 @@ def pairs(language, part):
 @EACH_LANGUAGE
 def test_the_dialogues_are_always_the_same(language):
     assert dialogues(language, "train") == dialogues(language, "train")
-    assert examples(language) == examples(language)
+    assert conversations(language, "train") == conversations(language, "train")
 
 
 @EACH_LANGUAGE
@@ -129,11 +135,19 @@ def check_sums(language, pattern, numbers, calculate):
 
 
 @EACH_LANGUAGE
-def test_examples_are_held_out_questions_of_different_kinds(language):
-    questions = {turns[0] for turns in dialogues(language, "held_out") if len(turns) == 2}
-    shown = examples(language)
-    assert len(shown) == len(set(shown)) >= 5
-    assert set(shown) <= questions
+@pytest.mark.parametrize("part", ["train", "held_out"])
+def test_conversations_are_the_dialogues_two_by_two(language, part):
+    found = conversations(language, part)
+    known = {tuple(turns) for turns in dialogues(language, part)}
+    alone = [turns for turns in found if tuple(turns) in known]
+    halves = []
+    for turns in found[: len(found) - len(alone)]:
+        cuts = [n for n in range(2, len(turns), 2) if {tuple(turns[:n]), tuple(turns[n:])} <= known]
+        halves.extend([tuple(turns[: cuts[0]]), tuple(turns[cuts[0] :])])
+    assert sorted([*halves, *map(tuple, alone)]) == sorted(
+        tuple(turns) for turns in dialogues(language, part)
+    )
+    assert len(alone) == len(dialogues(language, part)) % 2
 
 
 @pytest.mark.parametrize(
