@@ -19,6 +19,7 @@ from typing import Any
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0  # A worker that waits for a dead one does not answer a signal.
 LAST_LINES = 5
+WRONG_INPUT = 2  # The exit code of a command that is to be written differently.
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,7 +78,7 @@ def port_of(address: str) -> int:
 
 
 def check_free(port: int) -> None:
-    """Raises ValueError if somebody on this machine listens on a port; TensorFlow would share it."""
+    """Raises ValueError if somebody listens on a port of this machine; two would share it."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # An ended run's may linger.
         try:
@@ -141,6 +142,7 @@ class Worker:
         self.index = index
         self.log = log_dir / f"worker.{index}.log"
         with self.log.open("ab") as log:
+            self._begin = log.tell()
             # A session of its own: Ctrl-C reaches it through `forward_signals` alone, once.
             self.process = subprocess.Popen(
                 command,
@@ -160,7 +162,7 @@ class Worker:
         """Returns how the process ended, where its log is and how that ends."""
         code = self.process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self.log.read_bytes()[self._begin :].decode("utf-8", "replace").splitlines()
         tail = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
         return f"worker {self.index} {how}; the end of {self.log}:{tail}"
 
@@ -189,8 +191,9 @@ def give_up(failed: Worker, workers: Sequence[Worker]) -> int:
     """Says how a worker failed, ends the others, and returns its exit code."""
     print(f"towers: error: {failed.describe_end()}", file=sys.stderr, flush=True)
     end(workers)
-    print("all workers ended; the same command continues from the last checkpoint.")
     code = failed.process.returncode
+    go_on = "" if code == WRONG_INPUT else "; the same command continues from the last checkpoint"
+    print(f"all workers ended{go_on}")
     return code if code > 0 else 1
 
 

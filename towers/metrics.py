@@ -60,6 +60,7 @@ class Window:
         self._seconds += report.seconds
         self._waits.append(report.waits)
         self._weights.append(report.results.towers.weight)
+        self._totals.append(report.results.weight)
         if report.tower is not None:
             self._staleness.setdefault(report.tower, []).append(report.staleness)
 
@@ -70,6 +71,7 @@ class Window:
             seconds=self._seconds,
             waits=np.sum(self._waits, axis=0),
             weights=np.sum([np.asarray(weight) for weight in self._weights], axis=0),
+            total=float(np.sum([np.asarray(weight) for weight in self._totals])),
             staleness={tower: float(np.mean(own)) for tower, own in self._staleness.items()},
         )
         self._clear()
@@ -80,6 +82,7 @@ class Window:
         self._seconds = 0.0
         self._waits: list[Sequence[float]] = []
         self._weights: list[tf.Tensor] = []
+        self._totals: list[tf.Tensor] = []
         self._staleness: dict[int, list[int]] = {}
 
 
@@ -91,6 +94,7 @@ class Rates:
         seconds: how long they took, input included, actions excluded.
         waits: seconds that each tower's shards were waited for, float64 [num_towers].
         weights: how many examples (or tokens) each tower had, [num_towers].
+        total: how many the towers of all processes had; by default those of this one.
         staleness: of asynchronous towers that made an update, the mean of each.
     """
 
@@ -100,12 +104,13 @@ class Rates:
         seconds: float,
         waits: np.ndarray,
         weights: np.ndarray,
+        total: float | None = None,
         staleness: Mapping[int, float] | None = None,
     ):
         seconds = max(seconds, 1e-9)
         self.steps_per_second = steps / seconds
         self.tower_examples_per_second = np.asarray(weights, float) / seconds
-        self.examples_per_second = float(self.tower_examples_per_second.sum())
+        self.examples_per_second = (np.sum(weights) if total is None else total) / seconds
         self.tower_input_wait = np.minimum(np.asarray(waits, float) / seconds, 1.0)
         self.input_wait = float(self.tower_input_wait.max())
         self.tower_staleness = dict(staleness or {})

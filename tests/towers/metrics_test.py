@@ -88,3 +88,9 @@ def test_rates_are_per_second():
     assert rates.examples_per_second == 30.0
     assert rates.tower_input_wait.tolist() == [0.25, 0.5]
     assert rates.input_wait == 0.5
+
+
+def test_the_rate_of_all_counts_the_towers_of_other_processes():
+    rates = Rates(10, 4.0, waits=np.zeros(2), weights=np.array([40, 80]), total=240)
+    assert rates.tower_examples_per_second.tolist() == [10.0, 20.0]
+    assert rates.examples_per_second == 60.0
