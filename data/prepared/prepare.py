@@ -115,7 +115,8 @@ def _prepare(
             preparation = _with_subwords(preparation, read(ReadingReport()), unfinished)
         report = ReadingReport()
         corpus = _take_in(read(report), preparation, unfinished / PROVISIONAL, processes)
-        write_corpus(corpus, unfinished, preparation, cache.name, report.summary_lines())
+        lines = report.summary_lines() if report.num_files else []
+        write_corpus(corpus, unfinished, preparation, cache.name, lines)
     prepared = open_prepared(cache)
     for line in prepared.summary:
         write(line)

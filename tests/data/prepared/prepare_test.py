@@ -177,6 +177,14 @@ def test_subwords_are_learned_from_what_is_not_held_out(tmp_path):
     assert files_of(again.folder) == files_of(prepared.folder)
 
 
+def test_dialogues_in_memory_are_not_said_to_be_read_from_files(tmp_path):
+    dialogues = random_dialogues(200)
+    prepared = prepare_dialogues(
+        dialogues, None, Preparation(SPACES), tmp_path / "caches", write=quiet
+    )
+    assert "pairs to train on" in prepared.summary[0]
+
+
 @pytest.mark.parametrize(("count", "expected"), [(5, 10), (4, 5), (3, 5), (2, 3), (1, 2)])
 def test_a_sample_of_texts_is_evenly_spaced(count, expected):
     kept = _evenly_spaced((str(number) for number in range(10)), count)
