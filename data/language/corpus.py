@@ -17,8 +17,8 @@ PARTS = ("train", "valid", "test")
 NAMES = ("ptb.{part}.txt", "wiki.{part}.tokens", "{part}.txt")
 END_WORD = SPECIALS[1]
 REMEDY = (
-    "Give the folder of such files with --data; those of the Penn Treebank are in "
-    "simple-examples.tgz of Tomas Mikolov's RNNLM toolkit."
+    "Run `towers download ptb` for those of the Penn Treebank, or give the folder of such files "
+    "with --data."
 )
 
 

@@ -1,8 +1,8 @@
 """The Penn Treebank with a language model of two LSTM layers of 650 units and dropout of 50 %.
 
 Paper:    Zaremba et al. 2014, "Recurrent Neural Network Regularization", section 4.1
-Data:     a folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt (Mikolov's simple-examples)
-Command:  towers train ptb_medium --data DIR --gpus 0,1
+Data:     towers download ptb
+Command:  towers train ptb_medium --gpus 0,1
 Expected: test perplexity of 82.7 by the paper's table 1; not yet run by this project
 """
 

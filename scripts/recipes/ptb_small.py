@@ -1,8 +1,8 @@
 """The Penn Treebank with a language model of two LSTM layers of 200 units, without dropout.
 
 Paper:    Zaremba et al. 2014, "Recurrent Neural Network Regularization", section 4.1
-Data:     a folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt (Mikolov's simple-examples)
-Command:  towers train ptb_small --data DIR --towers 2
+Data:     towers download ptb
+Command:  towers train ptb_small --towers 2
 Expected: test perplexity of about 114 (the paper's non-regularised network)
 """
 

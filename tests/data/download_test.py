@@ -21,10 +21,12 @@ import numpy as np
 import pytest
 
 from data import cifar10, download, idx, sources
+from data.language import load_language
 from data.sources import RemoteFile, Source
 
 ROOT = Path(__file__).parents[2]
 FASHION_MNIST = ROOT.parent / "shared" / "data" / "fashion_mnist"
+PTB = ROOT.parent / "shared" / "data" / "ptb"
 CONTENT = np.random.default_rng(0).bytes(600_000)
 
 
@@ -314,7 +316,7 @@ def test_empty_archive_is_refused(server, tmp_path, publish):
     ("name", "hint"), [("cifar-10", "cifar10"), ("mnits", "mnist"), ("fashion", "fashion_mnist")]
 )
 def test_unknown_name_suggests_the_nearest(tmp_path, name, hint):
-    expected = f"mnist, fashion_mnist, cifar10. Received '{name}'. Did you mean {hint}?"
+    expected = f"mnist, fashion_mnist, cifar10, ptb. Received '{name}'. Did you mean {hint}?"
     with pytest.raises(ValueError) as caught:
         download.download(name, tmp_path / "folder")
     assert str(caught.value).endswith(expected)
@@ -334,6 +336,14 @@ def test_published_fashion_mnist_passes_its_digests(tmp_path):
     with serve({name: (FASHION_MNIST / name).read_bytes() for name in names}) as server:
         folder = download.download("fashion_mnist", tmp_path, base_url=server.url + "/")
     assert len(idx.load(folder, "test", name="fashion_mnist")) == 10_000
+
+
+@pytest.mark.skipif(not PTB.is_dir(), reason="the Penn Treebank is not beside the repository")
+def test_published_penn_treebank_passes_its_digests(tmp_path):
+    names = [file.name for file in sources.SOURCES["ptb"].files]
+    with serve({name: (PTB / name).read_bytes() for name in names}) as server:
+        folder = download.download("ptb", tmp_path, base_url=server.url + "/")
+    assert len(load_language(folder, vocabulary_size=10_000).part("train")) == 929_589
 
 
 PROGRAM = """
