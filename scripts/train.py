@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import shlex
 import sys
@@ -43,12 +44,18 @@ def run(options: argparse.Namespace) -> int:
     record["data_key"] = session.data.key
     directory.check(record)
     with Training(session, directory, options) as training:
-        if session.processes.is_chief:
-            directory.begin({**record, "devices": list(session.devices.towers)})
-            if session.data.text is not None:
-                session.data.text.save(directory.text)
+        begin(directory, {**record, "devices": list(session.devices.towers)}, session)
         reason = training.train()
     return SIGNAL_CODES.get(reason, 0)
+
+
+def begin(directory: RunDirectory, record: dict[str, Any], session: Session) -> None:
+    """Records the run: the chief does, and whoever does not see the chief's directory."""
+    with session.processes.chief_first():
+        if session.processes.is_chief or not directory.exists:
+            directory.begin(record)
+            if session.data.text is not None:
+                session.data.text.save(directory.text)
 
 
 def describe_run(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
@@ -155,10 +162,10 @@ class Training:
             self._writers, first_tower=self._first_tower, average=is_chief
         )
         yield actions.with_rates(write_summaries, steps=report)
-        print_report = actions.print_report
-        yield actions.with_rates(
-            lambda report, rates: print_report(report, rates, write=self._bar.write), steps=report
+        print_report = functools.partial(
+            actions.print_report, unit=self._session.recipe.unit, write=self._bar.write
         )
+        yield actions.with_rates(print_report, steps=report)
         if not is_chief:
             return
         if not isinstance(self._step, AsyncStep):

@@ -60,12 +60,20 @@ def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Act
     return periodic
 
 
-def print_report(report: StepReport, rates: Rates, *, write: Callable = print) -> None:
-    """Writes one line: loss (of each tower), metrics, gradient norm and speed."""
-    write(format_report(report, rates))
+def print_report(
+    report: StepReport, rates: Rates, *, unit: str = "examples", write: Callable = print
+) -> None:
+    """Writes one line: loss (of each tower), metrics, gradient norm and speed.
+
+    Args:
+        report, rates: as `with_rates` gives them.
+        unit: what the tower function's weight counts.
+        write: what writes it.
+    """
+    write(format_report(report, rates, unit))
 
 
-def format_report(report: StepReport, rates: Rates) -> str:
+def format_report(report: StepReport, rates: Rates, unit: str = "examples") -> str:
     """Returns the line of a report."""
     results = report.results
     losses = [float(loss) for loss in results.towers.loss]
@@ -77,7 +85,7 @@ def format_report(report: StepReport, rates: Rates) -> str:
         *(f"{name} {float(value):.4f}" for name, value in results.metrics.items()),
         f"norm {float(results.gradient_norm):.3g}",
         f"{rates.steps_per_second:.1f} steps/s",
-        f"{rates.examples_per_second:.0f} examples/s",
+        f"{rates.examples_per_second:.0f} {unit}/s",
     ]
     if rates.tower_staleness:
         stale = sorted(rates.tower_staleness.items())

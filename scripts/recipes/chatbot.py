@@ -41,6 +41,7 @@ CACHE = recipe.DATA_SETS / "prepared"
 TAKES_FILES = True
 PARTS = ("train", "held_out")
 BEST_METRIC, MAXIMIZE = "perplexity", False
+UNIT = "tokens"
 
 
 @dataclasses.dataclass(frozen=True)
