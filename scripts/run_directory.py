@@ -30,9 +30,14 @@ class RunDirectory:
         self.text = self.path / "text"
         self._record = self.path / "run.json"
 
+    @property
+    def exists(self) -> bool:
+        """Whether a run was recorded here."""
+        return self._record.exists()
+
     def check(self, record: dict[str, Any]) -> None:
         """Raises ValueError unless this can run here: in a free place, or where it ran before."""
-        if self._record.exists():
+        if self.exists:
             check_same(self.read(), record, self.path)
         elif self.path.exists():
             self._check_free()
@@ -44,7 +49,7 @@ class RunDirectory:
             OSError: if the directory cannot be written.
         """
         self._make()
-        starts = self.read()["starts"] if self._record.exists() else []
+        starts = self.read()["starts"] if self.exists else []
         write_json(self._record, {**record, "starts": [*starts, describe_start(record)]})
 
     def read(self) -> dict[str, Any]:
@@ -53,7 +58,7 @@ class RunDirectory:
         Raises:
             ValueError: if the directory holds no run, or run.json is damaged.
         """
-        if not self._record.exists():
+        if not self.exists:
             raise ValueError(
                 f"{self.path} holds no run: there is no run.json in it. Give the directory that "
                 "`towers train` named in its first line."
