@@ -92,6 +92,12 @@ ENGINES: dict[str, Callable[[Session, argparse.Namespace], Engine]] = {
 
 def check_engine(recipe: Recipe, options: argparse.Namespace) -> None:
     """Raises ValueError for an option or a field with which the chosen engine cannot train."""
+    if options.updates == "async":
+        refuse_all(
+            "--updates async is for one process, and its order is never the same twice: it",
+            {"--deterministic": options.deterministic, "several processes": is_one_of_several()},
+            "use --updates sync",
+        )
     if options.engine == "towers":
         return
     refused = {
@@ -99,18 +105,22 @@ def check_engine(recipe: Recipe, options: argparse.Namespace) -> None:
         "--xla": options.xla,
         "--precision float16": options.precision == "float16",
         f"--parameters {options.parameters}": options.parameters != "auto",
-        "--updates async": getattr(options, "updates", "sync") != "sync",
+        "--updates async": options.updates == "async",
         "several processes": is_one_of_several(),
     }
     if options.engine == "keras":
         refused[f"--towers {options.towers}"] = (options.towers or 1) > 1
         refused["optimizer=lazy_adam"] = recipe.fields.optimizer == "lazy_adam"
         refused["label_smoothing"] = bool(getattr(recipe.fields, "label_smoothing", 0))
+    refuse_all(f"--engine {options.engine}", refused, "train on towers")
+
+
+def refuse_all(what: str, refused: dict[str, bool], remedy: str) -> None:
+    """Raises ValueError that lists what was given of what cannot be trained with."""
     received = [name for name, given in refused.items() if given]
     if received:
         raise ValueError(
-            f"--engine {options.engine} cannot train with {', '.join(received)}. Leave that out, "
-            "or train on towers."
+            f"{what} cannot train with {', '.join(received)}. Leave that out, or {remedy}."
         )
 
 

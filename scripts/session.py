@@ -196,19 +196,13 @@ def build_sync_step(
 def build_async_step(
     session: Session, options: argparse.Namespace, **choices: Any
 ) -> towers.AsyncStep:
-    """Returns an asynchronous step; raises ValueError for what only synchronous towers can do."""
-    carried = carried_options(session.recipe, session.model, session.data.train)
-    refused = {
-        f"{session.recipe.name}, which carries a state from batch to batch": bool(carried),
-        "--deterministic": options.deterministic,
-        f"{session.processes.count} processes": session.processes.count > 1,
-    }
-    for what, is_given in refused.items():
-        if is_given:
-            raise ValueError(
-                "--updates async takes recipes without a carried state, in one process, and its "
-                f"order is never the same twice. Received {what}; use --updates sync."
-            )
+    """Returns an asynchronous step; raises ValueError for a recipe that carries a state."""
+    if carried_options(session.recipe, session.model, session.data.train):
+        raise ValueError(
+            f"--updates async has no order in which {session.recipe.name} could carry its state "
+            "from batch to batch. Give it batches without one (a language model takes --set "
+            "form=sentences), or use --updates sync."
+        )
     specs = towers.shard_specs(session.data.train, 1)
     return towers.build_async_step(shard_specs=specs, **choices)
 

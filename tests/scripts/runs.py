@@ -2,8 +2,8 @@
 
 from towers.checkpoints import CheckpointFolder
 
-TINY = ["--batch-size", "100", "--set", "filters=4,6", "--set", "hidden_size=16"]
-TINY += ["--set", "clip_norm=1", "--set", "schedule=constant"]
+TINY = ["--batch-size", "100", "--set", "filters=4,6", "--set", "hidden_size=32"]
+TINY += ["--set", "clip_norm=1", "--set", "schedule=constant", "--set", "learning_rate=0.005"]
 
 
 def train_shapes(run_dir, *options):
