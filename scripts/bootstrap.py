@@ -27,7 +27,7 @@ QUESTIONS = [
     "First take four and add five.",
     "Now add two.",
     "What is the capital of China?",
-    "My cat is called Tom.",
+    "I have a cat called Daisy.",
     "What does it say?",
 ]
 TOWERS = ["-m", "scripts.main"]

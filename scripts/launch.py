@@ -19,6 +19,7 @@ from typing import Any
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0  # A worker that waits for a dead one does not answer a signal.
 LAST_LINES = 5
+DEFAULT_PROCESSES = 2
 WRONG_INPUT = 2  # The exit code of a command that is to be written differently.
 
 
@@ -54,7 +55,7 @@ def choose_addresses(options: argparse.Namespace) -> tuple[list[str], list[int]]
     if options.cluster is None:
         if options.index is not None:
             raise ValueError("--index says which process of --cluster this is; give both.")
-        count = options.processes
+        count = options.processes or len(options.gpus or ()) or DEFAULT_PROCESSES
         return [f"127.0.0.1:{port}" for port in free_ports(count)], list(range(count))
     addresses = options.cluster
     if options.index is None or not 0 <= options.index < len(addresses):

@@ -134,8 +134,8 @@ def add_launch(commands: argparse._SubParsersAction) -> None:
         description="Starts one process per GPU, or per share of the cores. Each has towers of "
         "its own and its part of every batch; they train one model.",
     )
-    parser.add_argument("--processes", type=positive_int, default=2, metavar="N",
-                        help="how many to start on this machine (default: 2)")  # fmt: skip
+    parser.add_argument("--processes", type=positive_int, metavar="N",
+                        help="how many here (default: one per GPU of --gpus, or 2)")  # fmt: skip
     parser.add_argument("--gpus", type=int_list, metavar="LIST",
                         help="dealt to the processes in order")  # fmt: skip
     parser.add_argument("--log-dir", default="logs", metavar="DIR",

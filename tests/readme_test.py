@@ -2,8 +2,10 @@
 
 import pathlib
 import re
+import shlex
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -17,13 +19,27 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 
 
 def test_model_of_the_reader_trains_in_the_example(capsys):
-    (example,) = [code for language, code in BLOCKS if language == "python"]
-    names: dict = {}
-    exec(compile(example, "README.md", "exec"), names)
+    names = run_example("towers.Trainer")
     losses = [float(loss) for loss in names["losses"]]
     assert losses[-1] < 0.5 * losses[0]
     assert isinstance(names["model"], keras.Model)
     assert isinstance(names["step"](*first_batch(names)).loss, tf.Tensor)
+
+
+def run_example(contains):
+    """Runs the example that contains a text and returns its names."""
+    (example,) = [code for language, code in BLOCKS if language == "python" and contains in code]
+    names: dict = {}
+    exec(compile(example, "README.md", "exec"), names)
+    return names
+
+
+def test_functional_form_of_the_reader_merges_what_the_towers_return():
+    names = run_example("towers.parallel")
+    outputs = names["run"](names["features"], names["labels"])
+    for key, expected in outputs.items():
+        np.testing.assert_allclose(names["merged"][key], expected, rtol=1e-5)
+    assert len(names["gradients"]) == 4 and all(part is not None for part in names["gradients"])
 
 
 def first_batch(names):
@@ -45,7 +61,7 @@ COMMANDS = sorted(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_of_the_readme_is_one(command):
-    arguments = command.split("#")[0].split()[1:]
+    arguments = shlex.split(command, comments=True)[1:]
     if arguments == ["train"] or "--help" in arguments:
         return
     options = build_parser().parse_args(arguments)

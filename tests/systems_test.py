@@ -1,0 +1,122 @@
+"""The README's table of well-known set-ups: every command in it trains, on small data."""
+
+import gzip
+import math
+import pathlib
+import re
+import shlex
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from data.samples import stories
+from data.samples.conversations import conversations
+from scripts.main import main
+from scripts.recipe import import_recipe
+from towers.summaries import read_scalars
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SECTION = README.partition("## Well-known set-ups")[2].partition("\n## ")[0]
+COMMANDS = re.findall(r"^\| .* \| `towers ([^`]*)` \|$", SECTION, re.MULTILINE)
+NUM_STEPS = 3
+SMALL = {
+    "chatbot": ["--set", "hidden_size=8", "--set", "embedding_size=8"],
+    "ptb_small": ["--set", "hidden_size=8"],
+}
+
+
+@pytest.fixture(scope="module")
+def data_sets(tmp_path_factory):
+    """A folder of small data sets in the formats of the published ones, by name."""
+    folder = tmp_path_factory.mktemp("data")
+    for name in ("mnist", "fashion_mnist"):
+        write_idx(folder / name)
+    (folder / "cifar10").mkdir()
+    for path in sorted((ROOT / "data" / "samples" / "shapes_cifar10").iterdir()):
+        (folder / "cifar10" / path.name).symlink_to(path)
+    (folder / "ptb").mkdir()
+    for part in ("train", "valid", "test"):
+        lines = stories.text(part).splitlines(keepends=True)[:120]
+        (folder / "ptb" / f"ptb.{part}.txt").write_text("".join(lines))
+    dialogues = conversations("zh", "train")[:300]
+    text = "".join("E\n" + "".join(f"M {turn}\n" for turn in turns) for turns in dialogues)
+    (folder / "pairs.conv").write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_idx(folder):
+    """Writes 60 images of noise for either split, as MNIST's four files."""
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for split in ("train", "t10k"):
+        images = random.integers(0, 256, (60, 28, 28), np.uint8)
+        labels = random.integers(0, 10, 60).astype(np.uint8)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape)
+            with gzip.open(folder / f"{split}-{kind}-ubyte.gz", "wb") as file:
+                file.write(header + array.tobytes())
+
+
+def small(arguments, data_sets, folder):
+    """Returns the arguments for small data, a few steps and a folder of its own."""
+    recipe = arguments[arguments.index("train") + 1]
+    arguments = list(arguments)
+    if "--data" in arguments:
+        place = arguments.index("--data") + 1
+        arguments[place] = str(data_sets / arguments[place])
+    else:
+        arguments += ["--data", str(data_sets / import_recipe(recipe).DATA_SET)]
+    for option in ("--epochs", "--report-every"):
+        if option in arguments:
+            place = arguments.index(option)
+            del arguments[place : place + 2]
+    if "--batch-size" not in arguments:
+        arguments += ["--batch-size", "12"]
+    arguments += ["--steps", str(NUM_STEPS), "--report-every", "1"]
+    return [*arguments, *SMALL.get(recipe, []), "--run-dir", str(folder / "run")]
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("train")])
+def test_set_up_trains(command, data_sets, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    arguments = small(shlex.split(command), data_sets, tmp_path)
+    assert main(arguments) == 0, capsys.readouterr().err
+    output = capsys.readouterr().out
+    num_towers = int(arguments[arguments.index("--towers") + 1])
+    assert f"{num_towers} towers" in output
+    assert f"step {NUM_STEPS} saved" in output
+    names = [f"tower_{number}" for number in range(num_towers)]
+    if "async" in arguments:  # A tower that came too late for all of the few steps has none.
+        names = [name for name in names if (tmp_path / "run" / "summaries" / name).exists()]
+        assert names
+    check_curves(tmp_path / "run", names)
+
+
+def check_curves(run_dir, towers):
+    """The losses of the towers, of their average and of the test data are numbers."""
+    for name in [*towers, "average", "evaluation"]:
+        losses = read_scalars(run_dir / "summaries", name)["loss"]
+        assert all(math.isfinite(loss) for _, loss in losses)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("launch")])
+def test_set_up_trains_in_processes(command, data_sets, tmp_path):
+    arguments = small(shlex.split(command), data_sets, tmp_path)
+    launch = [sys.executable, "-m", "scripts.main", *arguments]
+    launch[launch.index("--log-dir") + 1] = str(tmp_path / "logs")
+    result = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [
+        "worker.0.log",
+        "worker.1.log",
+    ]
+    check_curves(tmp_path / "run", ["tower_0", "tower_1"])
+
+
+def test_table_has_every_set_up():
+    assert len(COMMANDS) == 6
+    assert sum(command.startswith("launch") for command in COMMANDS) == 1
