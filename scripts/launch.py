@@ -179,13 +179,23 @@ def watch(workers: Sequence[Worker], forwarded: Sequence[int] = ()) -> int:
     while True:
         asked = [code for number in forwarded for code in (128 + number, -number)]
         codes = [worker.code for worker in workers]
-        failed = [index for index, code in enumerate(codes) if code not in (None, 0, *asked)]
+        failed = [
+            worker
+            for worker, code in zip(workers, codes, strict=True)
+            if code not in (None, 0, *asked)
+        ]
         if failed:
-            return give_up(workers[failed[0]], workers)
+            return give_up(culprit(failed), workers)
         if None not in codes:
             print(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
             return 128 + forwarded[0] if any(codes) else 0
         time.sleep(POLL_SECONDS)
+
+
+def culprit(failed: Sequence[Worker]) -> Worker:
+    """Returns who probably failed first: being killed, or wrong input, follows from no other."""
+    codes = [worker.process.returncode for worker in failed]
+    return failed[codes.index(max(codes, key=lambda code: (code < 0, abs(code))))]
 
 
 def give_up(failed: Worker, workers: Sequence[Worker]) -> int:

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from scripts.launch import Worker, watch
 from scripts.main import main
 from tests import helpers
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
@@ -143,6 +144,19 @@ def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, pair, tmp_
     assert_same_run(tmp_path / "run", pair / "run", 2)
 
 
+@pytest.mark.parametrize("code", ["os.kill(os.getpid(), 9)", "sys.exit(2)"])
+def test_the_one_whose_failure_follows_from_no_other_is_named(code, tmp_path, capsys):
+    codes = ["sys.exit(1)", "os.abort()" if "kill" in code else "sys.exit(1)", code]
+    workers = [
+        Worker(index, [sys.executable, "-c", f"import os, sys; {code}"], {}, tmp_path)
+        for index, code in enumerate(codes)
+    ]
+    for worker in workers:
+        worker.process.wait()
+    assert watch(workers) > 0
+    assert "worker 2 " in capsys.readouterr().err
+
+
 def test_ctrl_c_saves_and_the_same_command_goes_on(pair, tmp_path):
     process = launch(tmp_path, "--processes", "2")
     wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
@@ -226,7 +240,10 @@ WRONG = {
     "negative index": (["--cluster", "a:1,b:2", "--index=-1", *TRAIN], "from 0 to 1"),
     "cluster without index": (["--cluster", "a:1,b:2", *TRAIN], "--index must say which"),
     "index without cluster": (["--index", "0", *TRAIN], "give both"),
-    "GPUs that do not go around": (["--gpus", "0,1,2", *TRAIN], "3 GPUs for 2 processes"),
+    "GPUs that do not go around": (
+        ["--processes", "2", "--gpus", "0,1,2", *TRAIN],
+        "3 GPUs for 2 processes",
+    ),
 }
 
 
