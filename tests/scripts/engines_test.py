@@ -1,5 +1,7 @@
 """The other engines of `towers train`, and asynchronous updates: what they give and refuse."""
 
+import contextlib
+import io
 import json
 import shutil
 import signal
@@ -98,7 +100,7 @@ def test_a_run_in_two_parts_ends_like_one(engine, straight, tmp_path, capsys):
     assert_same_run(tmp_path, straight(engine))
 
 
-@EACH_ENGINE
+@pytest.mark.parametrize("engine", ["mirrored", pytest.param("keras", marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on(engine, straight, tmp_path, capsys):
     options = [*OPTIONS, *ENGINES[engine], "--checkpoint-every", 5, "--steps", NUM_STEPS]
     command = [sys.executable, "-m", "scripts.main", *train_shapes(tmp_path, *options)]
@@ -178,23 +180,36 @@ def test_several_processes_are_refused_before_they_wait(options, capsys, tmp_pat
     assert "several processes" in refuse(train_shapes(tmp_path, *options), capsys)
 
 
-def test_asynchronous_towers_train_and_go_on(tmp_path, capsys):
-    options = ["--updates", "async", "--towers", 2]
-    assert train(tmp_path, *options, steps=25) == 0
-    output = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def asynchronous(tmp_path_factory):
+    """A run of 25 steps that went on to 100, and what the two commands printed."""
+    path = tmp_path_factory.mktemp("async") / "run"
+    outputs = []
+    for steps in (25, 100):
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            assert train(path, *ASYNC, steps=steps) == 0
+        outputs.append(output.getvalue())
+    return path, outputs
+
+
+def test_asynchronous_towers_report_each_update_and_learn(asynchronous):
+    run_dir, (output, _) = asynchronous
     reports = [line for line in output.splitlines() if line.startswith("train | ")]
     assert len(reports) == 25 and all(" | stale t" in line for line in reports)
     assert "test  | step 20 | " in output and "test  | step 25 | " in output
-    assert train(tmp_path, *options, steps=100) == 0
-    assert "continues at step 25" in capsys.readouterr().out
-    assert arrays_of(tmp_path)[0] == 100
-    assert [step for step, _ in curve_of(tmp_path)] == list(range(1, 101))
-    assert curve_of(tmp_path, "evaluation")[-1][1] < 2.2  # At first it is ln 10 = 2.3.
+    assert curve_of(run_dir, "evaluation")[-1][1] < 2.2  # At first it is ln 10 = 2.3.
 
 
-def test_each_asynchronous_tower_has_a_curve_of_its_staleness(tmp_path):
-    assert train(tmp_path, "--updates", "async", "--towers", 2) == 0
-    points = [curve_of(tmp_path, f"tower_{tower}", "staleness") for tower in range(2)]
+def test_an_asynchronous_run_goes_on_where_it_stopped(asynchronous):
+    run_dir, (_, output) = asynchronous
+    assert "continues at step 25" in output
+    assert arrays_of(run_dir)[0] == 100
+    assert [step for step, _ in curve_of(run_dir)] == list(range(1, 101))
+
+
+def test_each_asynchronous_tower_has_a_curve_of_its_staleness(asynchronous):
+    run_dir, _ = asynchronous
+    points = [curve_of(run_dir, f"tower_{tower}", "staleness") for tower in range(2)]
     assert all(points)
-    assert sorted(step for own in points for step, _ in own) == list(range(1, NUM_STEPS + 1))
+    assert sorted(step for own in points for step, _ in own) == list(range(1, 101))
     assert any(value > 0 for own in points for _, value in own)
