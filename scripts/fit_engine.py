@@ -32,11 +32,10 @@ class FitStep:
         graph: None, since `fit` builds its own when it runs.
         model: the model.
         notes: the norm of the latest gradient and the learning rate that was used, [2].
-        accuracy: the metric, whose count is the weight.
     """
 
     def __init__(self, model: keras.Model, task: Task, device: str):
-        self.accuracy = compile_model(model, task)
+        compile_model(model, task, [NumLabels(name="weight", dtype="float32")])
         model.optimizer.build(model.trainable_variables)
         self.notes = note_gradients(model.optimizer)
         self.model = model
@@ -60,8 +59,9 @@ class FitStep:
     def results(self, logs: dict[str, Any]) -> StepResults:
         """Returns the results of the step that `fit` has done, given what it logs of it alone."""
         norm, learning_rate = tf.unstack(self.notes.value)
-        loss, accuracy = (tf.convert_to_tensor(logs[name]) for name in ("loss", "accuracy"))
-        weight = tf.identity(self.accuracy.count.value)
+        loss, accuracy, weight = (
+            tf.convert_to_tensor(logs[name]) for name in ("loss", "accuracy", "weight")
+        )
         metrics = {"accuracy": accuracy}
         return StepResults(
             loss=loss,
@@ -73,6 +73,14 @@ class FitStep:
             loss_scale=tf.ones([]),
             towers=TowerResults(loss[None], weight[None], {"accuracy": accuracy[None]}, norm[None]),
         )
+
+
+class NumLabels(keras.metrics.Sum):
+    """How many labels of a batch count: those of examples, or those of tokens but for padding."""
+
+    def update_state(self, labels: Any, outputs: Any, sample_weight: Any = None) -> None:
+        """Adds a batch's."""
+        super().update_state(tf.ones_like(labels) if sample_weight is None else sample_weight)
 
 
 def note_gradients(optimizer: keras.optimizers.Optimizer) -> keras.Variable:

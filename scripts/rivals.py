@@ -164,21 +164,27 @@ def compiled_model(task: Task) -> keras.Model:
     return model
 
 
-def compile_model(model: keras.Model, task: Task) -> keras.metrics.Mean:
-    """Makes a model ready for `fit` and returns its accuracy.
+def compile_model(
+    model: keras.Model, task: Task, more_metrics: Sequence[keras.metrics.Metric] = ()
+) -> None:
+    """Makes a model ready for `fit`: the loss is the mean over the labels that count, as on towers.
 
-    The loss is the mean over the labels that count, as on towers.
+    Args:
+        model: the model.
+        task: what is trained.
+        more_metrics: weighted metrics besides the accuracy.
     """
     norm = task.recipe.fields.clip_norm or None
-    accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     model.compile(
         optimizer=stock_optimizer(task.make_optimizer(), global_clipnorm=norm),
         loss=keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="mean_with_sample_weight"
         ),
-        weighted_metrics=[accuracy],
+        weighted_metrics=[
+            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+            *more_metrics,
+        ],
     )
-    return accuracy
 
 
 def stock_optimizer(
