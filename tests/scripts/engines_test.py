@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -90,6 +91,54 @@ def test_fit_begins_with_the_loss_of_the_towers_and_learns(straight, on_towers):
 def test_fit_evaluates_what_it_has_reached(straight):
     (_, before), (step, after) = curve_of(straight("keras"), "evaluation")
     assert step == NUM_STEPS and after < before - 0.1
+
+
+SENTENCES = ["--set", "form=sentences", "--set", "hidden_size=12", "--batch-size", "16"]
+SENTENCES += ["--set", "schedule=constant", "--precision", "float64", "--report-every", "1"]
+
+
+def train_sentences(run_dir, *options):
+    """Trains a language model of which no state is carried; returns what it printed.
+
+    In a process of its own: MirroredStrategy remembers what shapes the first one of a process had.
+    """
+    command = ["train", "stories", "--run-dir", run_dir, *SENTENCES, *options]
+    command = [sys.executable, "-m", "scripts.main", *map(str, command)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def tokens_of(output):
+    """Returns how many tokens the step had of which a line reports the rates."""
+    rates = re.search(r"([0-9.]+) steps/s [|] ([0-9]+) tokens/s", output)
+    return float(rates[2]) / float(rates[1])
+
+
+@pytest.fixture(scope="module")
+def sentences_on_towers(tmp_path_factory):
+    """A run of one step on two towers, and what it printed."""
+    path = tmp_path_factory.mktemp("sentences") / "run"
+    return path, train_sentences(path, "--steps", 1, "--towers", 2)
+
+
+@pytest.mark.parametrize("engine", [pytest.param("mirrored", marks=pytest.mark.slow), "keras"])
+def test_sentences_begin_with_the_loss_of_the_towers(engine, sentences_on_towers, tmp_path):
+    expected_dir, expected_output = sentences_on_towers
+    output = train_sentences(tmp_path, "--steps", 1, *ENGINES[engine])
+    for tag in ("loss", "accuracy", "gradient_norm"):
+        actual, expected = (curve_of(path, tag=tag) for path in (tmp_path, expected_dir))
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    # The rates are printed in few digits.
+    np.testing.assert_allclose(tokens_of(output), tokens_of(expected_output), rtol=0.2)
+
+
+@pytest.mark.slow
+@EACH_ENGINE
+def test_random_numbers_go_on(engine, tmp_path):
+    options = [*ENGINES[engine], "--set", "dropout_rate=0.5"]
+    train_sentences(tmp_path / "straight", "--steps", 6, *options)
+    for steps in (3, 6):
+        train_sentences(tmp_path / "run", "--steps", steps, *options)
+    assert_same_run(tmp_path / "run", tmp_path / "straight")
 
 
 @EACH_ENGINE

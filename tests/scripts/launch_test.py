@@ -23,11 +23,26 @@ OPTIONS = ["--steps", NUM_STEPS, "--precision", "float64", "--deterministic"]
 OPTIONS += ["--report-every", 1, "--checkpoint-every", 10]
 
 
-def launch(folder, *options, run_dir=None, towers=1):
+@pytest.fixture(scope="module")
+def launch():
     """Starts the command; its logs and its run go into a folder."""
-    command = [sys.executable, "-m", "scripts.main", "launch", "--log-dir", str(folder), *options]
-    command += ["--", *train_shapes(run_dir or folder / "run", "--towers", towers, *OPTIONS)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    started = []
+
+    def start(folder, *options, towers=1):
+        command = [sys.executable, "-m", "scripts.main", "launch"]
+        command += ["--log-dir", str(folder), *options, "--"]
+        command += train_shapes(folder / "run", "--towers", towers, *OPTIONS)
+        started.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+        return started[-1]
+
+    yield start
+    for process in started:  # Two signals, so that a test that failed leaves no worker behind.
+        while process.poll() is None:
+            process.terminate()
+            time.sleep(1)
+        process.stdout.close()
 
 
 def finish(process, code=0):
@@ -85,7 +100,7 @@ def alone(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def pair(launch, tmp_path_factory):
     """The folder of two processes that were not interrupted."""
     folder = tmp_path_factory.mktemp("pair")
     assert "all 2 workers are done" in finish(launch(folder, "--processes", "2"))
@@ -99,7 +114,7 @@ def test_two_processes_train_as_one(pair, alone):
 @pytest.mark.parametrize(
     ("processes", "towers"), [("4", 1), pytest.param("2", 2, marks=pytest.mark.slow)]
 )
-def test_processes_and_their_towers_train_as_one(processes, towers, alone, tmp_path):
+def test_processes_and_their_towers_train_as_one(processes, towers, launch, alone, tmp_path):
     finish(launch(tmp_path, "--processes", processes, towers=towers))
     helpers.assert_same_weights(weights_of(tmp_path / "run"), weights_of(alone), float64=True)
     for tower in range(4):
@@ -127,7 +142,7 @@ def test_every_process_writes_the_curves_of_its_towers(pair):
 
 
 @pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, pair, tmp_path):
+def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, launch, pair, tmp_path):
     process = launch(tmp_path, "--processes", "2")
     wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
     workers = workers_of(process)
@@ -157,7 +172,7 @@ def test_the_one_whose_failure_follows_from_no_other_is_named(code, tmp_path, ca
     assert "worker 2 " in capsys.readouterr().err
 
 
-def test_ctrl_c_saves_and_the_same_command_goes_on(pair, tmp_path):
+def test_ctrl_c_saves_and_the_same_command_goes_on(launch, pair, tmp_path):
     process = launch(tmp_path, "--processes", "2")
     wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
     process.send_signal(signal.SIGINT)
@@ -177,7 +192,7 @@ def free_port():
         return one.getsockname()[1]
 
 
-def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(tmp_path):
+def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(launch, tmp_path):
     cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     process = launch(tmp_path, "--cluster", cluster, "--index", "0")
     time.sleep(6)  # By now it waits in TensorFlow, which does not hear a signal.
@@ -189,7 +204,7 @@ def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(tmp_path):
     assert not is_alive(worker)
 
 
-def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path):
+def test_two_commands_as_on_two_machines_train_as_one_and_go_on(launch, alone, tmp_path):
     cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     folders = [tmp_path / "0", tmp_path / "1"]
 
