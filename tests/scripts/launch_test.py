@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -128,6 +129,14 @@ def test_every_process_has_its_log(pair):
         assert sum(line.startswith("train | step ") for line in lines) == NUM_STEPS
     lines = (pair / "worker.0.log").read_text().splitlines()
     assert sum(line.startswith("test  | step ") for line in lines) == 2
+
+
+def test_every_process_reports_how_fast_all_are(pair):
+    for index in range(2):
+        log = (pair / f"worker.{index}.log").read_text()
+        rates = re.findall(r"([0-9.]+) steps/s [|] ([0-9]+) examples/s", log)[1:]
+        batch_sizes = [float(examples) / float(steps) for steps, examples in rates]
+        np.testing.assert_allclose(np.median(batch_sizes), 100, rtol=0.1)
 
 
 def test_every_process_writes_the_curves_of_its_towers(pair):
