@@ -31,7 +31,8 @@ class Fields:
         momentum: of the momentum and nesterov optimizers.
         optimizer_weight_decay: decoupled decay of adamw.
         schedule: constant, exponential, piecewise or cosine.
-        warmup_steps: steps in which the learning rate rises linearly to its peak.
+        warmup_steps: steps in which the learning rate rises to its peak.
+        warmup_power: of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.
         decay_rate: factor of each of them.
         boundaries: epochs after which the piecewise schedule multiplies by decay_rate.
@@ -47,6 +48,7 @@ class Fields:
     optimizer_weight_decay: float = 4e-3
     schedule: str = "constant"
     warmup_steps: int = 0
+    warmup_power: float = 1.0
     decay_epochs: float = 10.0
     decay_rate: float = 0.1
     boundaries: tuple[int, ...] = ()
@@ -254,7 +256,14 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
         raise ValueError(f"Field {name} takes {expected}. Received {text!r}.") from error
 
 
-POSITIVE = ("batch_size", "epochs", "learning_rate", "decay_epochs", "decay_rate")
+POSITIVE = (
+    "batch_size",
+    "epochs",
+    "learning_rate",
+    "warmup_power",
+    "decay_epochs",
+    "decay_rate",
+)
 NOT_NEGATIVE = (
     "optimizer_weight_decay",
     "warmup_steps",

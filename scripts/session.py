@@ -227,6 +227,7 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
         learning_rate,
         total_steps=max(1, math.ceil(epochs * steps_per_epoch)),
         warmup_steps=fields.warmup_steps,
+        warmup_power=fields.warmup_power,
         decay_steps=max(1, round(fields.decay_epochs * steps_per_epoch)),
         decay_rate=fields.decay_rate,
         boundaries=[epoch * steps_per_epoch for epoch in fields.boundaries],

@@ -1,4 +1,4 @@
-"""The learning-rate schedules, each of them with a linear warm-up."""
+"""The learning-rate schedules, each of them with a warm-up."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def build_schedule(
     *,
     total_steps: int,
     warmup_steps: int = 0,
+    warmup_power: float = 1.0,
     decay_steps: int | None = None,
     decay_rate: float = 0.1,
     boundaries: Sequence[int] = (),
@@ -38,7 +39,8 @@ def build_schedule(
         name: constant, exponential, piecewise or cosine.
         learning_rate: the highest one, above 0.
         total_steps: the updates of the whole training, where the cosine ends.
-        warmup_steps: updates in which the learning rate rises linearly (see `WarmUp`).
+        warmup_steps: updates in which the learning rate rises (see `WarmUp`).
+        warmup_power: how: 1 linearly, 2 with the square of the updates, and so on.
         decay_steps: updates between two steps down of the exponential schedule.
         decay_rate: factor of each step down of the exponential and the piecewise schedule.
         boundaries: after how many updates the piecewise schedule goes on to its next value.
@@ -47,7 +49,7 @@ def build_schedule(
     """
     check_counts(1, total_steps=total_steps)
     check_counts(0, warmup_steps=warmup_steps)
-    check_positive(learning_rate=learning_rate, decay_rate=decay_rate)
+    check_positive(learning_rate=learning_rate, decay_rate=decay_rate, warmup_power=warmup_power)
     if values is None:
         values = [learning_rate * decay_rate**index for index in range(len(boundaries) + 1)]
     builders: dict[str, Callable[[], LearningRateSchedule]] = {
@@ -65,7 +67,7 @@ def build_schedule(
             f"did you mean {close[0]!r}?"
         )
     schedule = builders[name]()
-    return WarmUp(schedule, warmup_steps) if warmup_steps else schedule
+    return WarmUp(schedule, warmup_steps, warmup_power) if warmup_steps else schedule
 
 
 def constant(learning_rate: float) -> LearningRateSchedule:
@@ -150,38 +152,42 @@ class Constant(LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="towers")
 class WarmUp(LearningRateSchedule):
-    """A schedule times a factor that rises linearly to 1 (Goyal et al. 2017, section 2.2).
+    """A schedule times a factor that rises to 1, linearly in Goyal et al. 2017, section 2.2.
 
-    Step t, from 0, has `schedule(t) * min(1, (t + 1) / warmup_steps)`: the first step already
+    Step t, from 0, has `schedule(t) * min(1, (t + 1) / warmup_steps)^power`: the first step already
     learns, step `warmup_steps - 1` is the first with the full learning rate. The schedule counts
     from the start of the training, so that its boundaries and its end stay where they are.
 
     Args:
         schedule: what is warmed up to.
         warmup_steps: how many steps the rise takes, at least 1.
+        power: above 0; 1 for a linear rise.
     """
 
-    def __init__(self, schedule: LearningRateSchedule, warmup_steps: int):
+    def __init__(self, schedule: LearningRateSchedule, warmup_steps: int, power: float = 1.0):
         check_counts(1, warmup_steps=warmup_steps)
+        check_positive(power=power)
         self.schedule = schedule
         self.warmup_steps = warmup_steps
+        self.power = power
 
     def __call__(self, step: int | tf.Tensor) -> tf.Tensor:
         """Returns the learning rate of a step, a scalar of the schedule's dtype."""
         learning_rate = tf.convert_to_tensor(self.schedule(step))
         count = tf.minimum(tf.cast(step, tf.int64) + 1, self.warmup_steps)
-        return learning_rate * tf.cast(count / self.warmup_steps, learning_rate.dtype)
+        factor = (count / self.warmup_steps) ** self.power
+        return learning_rate * tf.cast(factor, learning_rate.dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Returns what the schedule can be made again from."""
         schedule = keras.optimizers.schedules.serialize(self.schedule)
-        return {"schedule": schedule, "warmup_steps": self.warmup_steps}
+        return {"schedule": schedule, "warmup_steps": self.warmup_steps, "power": self.power}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> WarmUp:
         """Returns the schedule of a config."""
         schedule = keras.optimizers.schedules.deserialize(config["schedule"])
-        return cls(schedule, config["warmup_steps"])
+        return cls(schedule, config["warmup_steps"], config["power"])
 
 
 def scale_learning_rate(learning_rate: float, batch_size: int, base_batch_size: int) -> float:

@@ -45,6 +45,12 @@ def test_warm_up_rises_linearly_from_the_first_step_to_the_peak():
     assert learning_rates == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
 
 
+def test_warm_up_rises_with_a_power_of_the_steps():
+    schedule = build_schedule("constant", 1.0, total_steps=9, warmup_steps=4, warmup_power=2)
+    learning_rates = [float(schedule(step)) for step in range(6)]
+    assert learning_rates == [0.0625, 0.25, 0.5625, 1.0, 1.0, 1.0]
+
+
 def test_warm_up_keeps_the_place_of_the_boundaries():
     schedule = build_schedule(
         "piecewise", 1.0, total_steps=100, warmup_steps=2, boundaries=[10], values=[1.0, 0.5]
@@ -60,7 +66,8 @@ def test_warm_up_longer_than_the_training_is_cut_off_by_its_end():
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedule_can_be_made_again_from_its_config(name):
     options, _ = SCHEDULES[name]
-    schedule = build_schedule(name, 0.8, total_steps=100, warmup_steps=30, **options)
+    options = {**options, "warmup_steps": 30, "warmup_power": 1.5}
+    schedule = build_schedule(name, 0.8, total_steps=100, **options)
     optimizer = keras.optimizers.SGD(schedule)
     again = keras.optimizers.SGD.from_config(optimizer.get_config())
     for step in STEPS:
@@ -90,6 +97,7 @@ def test_learning_rate_scales_with_the_batch_size():
         ("cosin", 0.1, {}, r"schedule must be one of constant, .*did you mean 'cosine'\?"),
         ("constant", 0.0, {}, r"learning_rate must be above 0. Received 0.0"),
         ("constant", 0.1, {"total_steps": 0}, r"total_steps must be .* at least 1. Received 0"),
+        ("constant", 0.1, {"warmup_power": 0}, r"warmup_power must be above 0. Received 0"),
         ("constant", 0.1, {"warmup_steps": -1}, r"warmup_steps must be .* at least 0. Received -1"),
         ("exponential", 0.1, {}, r"needs decay_steps.*Received None"),
         ("exponential", 0.1, {"decay_steps": 1.5}, r"decay_steps must be a whole number"),
