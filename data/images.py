@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from data import draws
 from data.augmentation import Transform, scaled
+from data.positions import check_position
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,11 +100,7 @@ class ImageBatches:
             epoch: number of the epoch, from 0.
             first_step: how many of its batches were consumed already.
         """
-        if epoch < 0 or not 0 <= first_step <= self.steps_per_epoch:
-            raise ValueError(
-                f"An epoch has {self.steps_per_epoch} batches of {self.batch_size}, and epochs "
-                f"count from 0. Received epoch={epoch}, first_step={first_step}."
-            )
+        check_position(epoch, first_step, self.steps_per_epoch)
         return (
             tf.data.Dataset.range(first_step, self.steps_per_epoch)
             .map(

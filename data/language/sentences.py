@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from data import draws
 from data.language.vocabulary import END, PAD
+from data.positions import check_position, pairs_from
 from data.prepared.batches import balanced_order
 from data.prepared.buckets import Layout, fitted_layout
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def sentence_batches(
@@ -75,23 +79,8 @@ class SentenceBatches:
             epoch: number of the epoch, from 0.
             first_step: how many of its batches were consumed already.
         """
-        if epoch < 0 or not 0 <= first_step <= self.steps_per_epoch:
-            raise ValueError(
-                f"An epoch has {self.steps_per_epoch} batches, and epochs count from 0. Received "
-                f"epoch={epoch}, first_step={first_step}."
-            )
-        batch_of_step = self._batch_of_step(epoch)
-
-        @tf.autograph.experimental.do_not_convert
-        def load(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            inputs, targets = tf.numpy_function(batch_of_step, [step], [tf.int32, tf.int32])
-            return tf.ensure_shape(inputs, [None, None]), tf.ensure_shape(targets, [None, None])
-
-        return (
-            tf.data.Dataset.range(first_step, self.steps_per_epoch)
-            .map(load, num_parallel_calls=2, deterministic=True)
-            .prefetch(4)
-        )
+        check_position(epoch, first_step, self.steps_per_epoch)
+        return pairs_from(self._batch_of_step(epoch), first_step, self.steps_per_epoch)
 
     @property
     def num_examples(self) -> int:

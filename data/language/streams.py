@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from data.language.vocabulary import END, PAD
+from data.positions import check_position
 
 
 def stream_batches(
@@ -79,11 +80,7 @@ class StreamBatches:
             epoch: number of the epoch, from 0.
             first_step: how many of its batches were consumed already.
         """
-        if epoch < 0 or not 0 <= first_step <= self.steps_per_epoch:
-            raise ValueError(
-                f"An epoch has {self.steps_per_epoch} batches, and epochs count from 0. Received "
-                f"epoch={epoch}, first_step={first_step}."
-            )
+        check_position(epoch, first_step, self.steps_per_epoch)
         starts = np.zeros((self.steps_per_epoch, self.num_rows), bool)
         starts[0] = True
         arrays = (self.inputs, self.targets, starts)

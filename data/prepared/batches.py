@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data import draws
+from data.positions import check_position, pairs_from
 from data.prepared.buckets import Layout, fitted_layout, fixed_layout, num_tokens
 from data.prepared.cache import PreparedPairs, answer_lengths, question_lengths
 from data.text import END, PAD
@@ -110,25 +111,8 @@ class PairBatches:
             epoch: number of the epoch, from 0.
             first_step: how many of its batches were consumed already.
         """
-        import tensorflow as tf  # Here, since a corpus is prepared without it.
-
-        if epoch < 0 or not 0 <= first_step <= self.steps_per_epoch:
-            raise ValueError(
-                f"An epoch has {self.steps_per_epoch} batches, and epochs count from 0. Received "
-                f"epoch={epoch}, first_step={first_step}."
-            )
-        batch_of_step = self._batch_of_step(epoch)
-
-        @tf.autograph.experimental.do_not_convert
-        def load(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            question, answer = tf.numpy_function(batch_of_step, [step], [tf.int32, tf.int32])
-            return tf.ensure_shape(question, [None, None]), tf.ensure_shape(answer, [None, None])
-
-        return (
-            tf.data.Dataset.range(first_step, self.steps_per_epoch)
-            .map(load, num_parallel_calls=2, deterministic=True)
-            .prefetch(4)
-        )
+        check_position(epoch, first_step, self.steps_per_epoch)
+        return pairs_from(self._batch_of_step(epoch), first_step, self.steps_per_epoch)
 
     @property
     def num_examples(self) -> int:
