@@ -53,6 +53,7 @@ class Fields(ptb_small.Fields):
     epochs: int = 8
     optimizer: str = "adam"
     learning_rate: float = 1e-2
+    warmup_steps: int = 0
     clip_norm: float = 1.0
     schedule: str = "cosine"
     hidden_size: int = 128
