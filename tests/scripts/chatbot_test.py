@@ -143,23 +143,36 @@ def test_conversation_remembers_forgets_and_ends(run_dir):
     assert result.stdout.count("bot> ") == 2
 
 
-@pytest.mark.parametrize("options", [(), ("--beam", "3", "--nbest", "2")], ids=str)
-def test_an_export_answers_alike_in_a_process_without_this_package(run_dir, tmp_path, options):
-    output = tmp_path / "export"
-    assert main(["export", str(run_dir), "--output", str(output), *options]) == 0
+def ask_export(folder):
+    """Asks an exported model in a process that cannot import this package."""
     spy = (
         "import runpy, sys\n"
         f"sys.path = [p for p in sys.path if p not in ('', {str(REPOSITORY)!r})]\n"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]\n"
-        f"runpy.run_path({str(output / 'answer.py')!r}, run_name='__main__')\n"
+        f"runpy.run_path({str(folder / 'answer.py')!r}, run_name='__main__')\n"
         "ours = {'towers', 'models', 'scripts', 'data'} & set(sys.modules)\n"
         "sys.exit(f'imported {ours}' if ours else 0)\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", spy], input=QUESTIONS, capture_output=True, text=True, cwd=tmp_path
-    )
+    command = [sys.executable, "-c", spy]
+    result = subprocess.run(command, input=QUESTIONS, capture_output=True, text=True, cwd=folder)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split("\n")[:-1] == ask(run_dir, *options)
+    return result.stdout.split("\n")[:-1]
+
+
+@pytest.mark.parametrize("options", [(), ("--beam", "3", "--nbest", "2")], ids=str)
+def test_an_export_answers_alike_in_a_process_without_this_package(run_dir, tmp_path, options):
+    output = tmp_path / "export"
+    assert main(["export", str(run_dir), "--output", str(output), *options]) == 0
+    assert ask_export(output) == ask(run_dir, *options)
+
+
+def test_subwords_are_learned_kept_with_the_run_and_exported(corpus, tmp_path, capsys):
+    pieces = ["--set", "tokenizer=subwords", "--set", "vocabulary_size=80"]
+    run_dir, output = tmp_path / "run", tmp_path / "export"
+    assert train(run_dir, "--data", str(corpus), "--steps", "4", *pieces) == 0
+    assert "vocabulary of 80" in capsys.readouterr().out
+    assert main(["export", str(run_dir), "--output", str(output)]) == 0
+    assert ask_export(output) == ask(run_dir)
 
 
 def test_an_export_that_is_there_is_not_overwritten(run_dir, tmp_path, capsys):
