@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import signal
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
+INTERRUPTED = 128 + signal.SIGINT
 OLDEST, NEWEST = (3, 10), (3, 13)
 RUN_DIR = "runs/chatbot"
 QUESTIONS = [
@@ -55,10 +58,24 @@ def main(arguments: list[str]) -> int:
     python = str(make_environment())
     install(python, extras)
     for command in JOBS[job]:
-        code = subprocess.run([python, *command], cwd=ROOT, check=False).returncode
+        code = call([python, *command])
         if code:
             return code
     return 0
+
+
+def call(command: Sequence[str]) -> int:
+    """Runs a command in the project's folder and returns its exit code; 128 + its signal if one.
+
+    Ctrl-C is left to the command, which may need a while to save what it has done.
+    """
+    # A function, unlike SIG_IGN, is not handed on to the command.
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        code = subprocess.Popen(command, cwd=ROOT).wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return code if code >= 0 else 128 - code
 
 
 def refuse(message: str) -> int:
@@ -77,9 +94,9 @@ def has_nvidia_gpu() -> bool:
 
 
 def make_environment() -> Path:
-    """Returns the Python of the environment, which is made if it is not there."""
+    """Returns the Python of the environment, which is made if it is not there or not whole."""
     python = ENVIRONMENT / "bin" / "python"
-    if not python.exists():
+    if not has_pip(python):
         print(f"making the environment {ENVIRONMENT}", flush=True)
         try:
             venv.create(ENVIRONMENT, with_pip=True, clear=True)
@@ -92,6 +109,12 @@ def make_environment() -> Path:
     return python
 
 
+def has_pip(python: Path) -> bool:
+    """Returns whether a Python is there and can install: one that was interrupted cannot."""
+    command = [str(python), "-m", "pip", "--version"]
+    return python.exists() and not subprocess.run(command, capture_output=True).returncode
+
+
 def install(python: str, extras: list[str]) -> None:
     """Installs the project and what it needs, unless that was done before."""
     wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes()).hexdigest()
@@ -101,10 +124,17 @@ def install(python: str, extras: list[str]) -> None:
     target = f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)
     print(f"installing {target}: TensorFlow is large, this takes a minute or more", flush=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if subprocess.run([*pip, "--editable", target], check=False).returncode != 0:
+    code = call([*pip, "--editable", target])
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code:
         sys.exit("bootstrap: the installation failed; what pip said stands above.")
     note.write_text(wanted)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("bootstrap: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)

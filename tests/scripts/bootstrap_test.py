@@ -1,0 +1,70 @@
+"""Set-up on a fresh machine: Ctrl-C is the job's own affair, half an environment is mended."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from scripts import bootstrap
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+SAVES_FOR_A_SECOND = """
+import sys, time
+try:
+    print("at work", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    time.sleep(1)
+    print("saved", flush=True)
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [("exit(3)", 3), ("import os; os.kill(os.getpid(), 15)", 143)]
+)
+def test_the_exit_code_is_the_jobs(code, expected):
+    assert bootstrap.call([sys.executable, "-c", code]) == expected
+
+
+def test_ctrl_c_leaves_the_job_its_time_to_save():
+    call = f"sys.exit(bootstrap.call([sys.executable, '-c', {SAVES_FOR_A_SECOND!r}]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import sys; from scripts import bootstrap; {call}"],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "at work\n"
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
+    output = process.communicate(timeout=30)[0]
+    assert (output, process.returncode) == ("saved\n", 130)
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """A folder in place of the environment, which is made without pip, to be quick."""
+    create = bootstrap.venv.create
+    monkeypatch.setattr(bootstrap, "ENVIRONMENT", tmp_path / ".venv")
+    monkeypatch.setattr(
+        bootstrap.venv, "create", lambda folder, with_pip, clear: create(folder, clear=clear)
+    )
+    return tmp_path / ".venv"
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_an_environment_is_made_anew_only_if_it_has_no_pip(is_whole, environment):
+    bootstrap.make_environment()
+    (packages,) = environment.glob("lib/python*/site-packages")
+    if is_whole:
+        (packages / "pip.py").touch()
+    (environment / "old").touch()
+    assert bootstrap.make_environment().exists()
+    assert (environment / "old").exists() == is_whole
