@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 # What must not change while a run goes on; devices, placement and reports may.
-IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine")
-BEFORE = {"engine": "towers"}  # What older records mean that do not have it.
+IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
+BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
 
 
 class RunDirectory:

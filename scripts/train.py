@@ -67,6 +67,7 @@ def describe_run(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
         "precision": options.precision,
         "batch_norm": options.batch_norm,
         "engine": options.engine,
+        "updates": options.updates,
         "data": options.data,
         "parameters": options.parameters,
     }

@@ -80,6 +80,10 @@ def test_commands_of_the_bootstrap_are_there():
                 build_parser().parse_args(command[2:])
 
 
+def test_nothing_is_left_to_be_filled_in():
+    assert "@@" not in README
+
+
 def test_pictures_and_links_exist():
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         if not target.startswith("http"):

@@ -190,9 +190,11 @@ class TrainStep:
     def copy_parameters(self) -> None:
         """Gives every tower's copy the model's values, after these were assigned by hand.
 
-        Before the first step that is done by itself.
+        Before the first step that is done by itself. RuntimeError unless the copies are then the
+        same to the last bit.
         """
         self._replicas.copy_first()
+        self._replicas.check()
         self._stale = False
 
     def check_parameters(self) -> None:

@@ -230,6 +230,7 @@ OTHER_SETTINGS = {
     "other size": (["--set", "hidden_size=5"], "hidden_size: 4 before, 5 now"),
     "other batch": (["--batch-size", "50"], "batch_size: 100 before, 50 now"),
     "other precision": (["--precision", "bfloat16"], "precision: float32 before, bfloat16 now"),
+    "other updates": (["--updates", "async"], "updates: sync before, async now"),
     "two of them": (["--seed", "5", "--set", "momentum=0.5"], "momentum: 0.9 before, 0.5 now"),
 }
 

@@ -112,6 +112,13 @@ def test_values_given_before_the_first_step_reach_every_copy():
     np.testing.assert_allclose(model.layers[1].kernel.value.numpy(), 1, atol=0.011)
 
 
+def test_copies_are_compared_before_the_first_step(monkeypatch):
+    _, step, shards = dense_step()
+    monkeypatch.setattr(step._replicas, "copy_first", lambda: None)  # A copy that does not arrive.
+    with pytest.raises(RuntimeError, match="differs from that on"):
+        run(step, shards[:1])
+
+
 def test_a_copy_that_differs_is_named_and_mended_on_demand():
     model, step, shards = dense_step()
     run(step, shards)
