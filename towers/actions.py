@@ -76,12 +76,10 @@ def print_report(
 def format_report(report: StepReport, rates: Rates, unit: str = "examples") -> str:
     """Returns the line of a report."""
     results = report.results
-    losses = [float(loss) for loss in results.towers.loss]
-    towers = " ".join(f"t{index} {loss:.4g}" for index, loss in enumerate(losses))
     parts = [
         "train",
         f"step {report.step}",
-        f"loss {float(results.loss):.4f}" + (f" ({towers})" if len(losses) > 1 else ""),
+        f"loss {float(results.loss):.4f}{format_tower_losses(report)}",
         *(f"{name} {float(value):.4f}" for name, value in results.metrics.items()),
         f"norm {float(results.gradient_norm):.3g}",
         f"{rates.steps_per_second:.1f} steps/s",
@@ -93,6 +91,22 @@ def format_report(report: StepReport, rates: Rates, unit: str = "examples") -> s
     if rates.input_wait >= 0.1:
         parts.append(f"input wait {rates.input_wait:.0%}")
     return " | ".join(parts)
+
+
+def format_tower_losses(report: StepReport) -> str:
+    """Returns ` (t0 3.19 t1 3.23)`, nothing for one tower.
+
+    Asynchronous towers are left out as long as they have made no update.
+    """
+    losses = [float(loss) for loss in report.results.towers.loss]
+    if len(losses) == 1:
+        return ""
+    shown = [
+        f"t{tower} {loss:.4g}"
+        for tower, loss in enumerate(losses)
+        if report.tower in (None, tower) or not math.isnan(loss)
+    ]
+    return f" ({' '.join(shown)})"
 
 
 def write_summaries(

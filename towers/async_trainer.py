@@ -15,7 +15,7 @@ import tensorflow as tf
 from towers.asynchronous import AsyncStep, Update
 from towers.inputs import Batches, split
 from towers.results import StepResults, TowerResults
-from towers.trainer import Action, Position, StepReport, Trainer
+from towers.trainer import Action, Position, StepReport, StopTraining, Trainer
 
 
 class AsyncTrainer(Trainer):
@@ -31,7 +31,8 @@ class AsyncTrainer(Trainer):
 
     Attributes:
         position: where the training goes on: all batches before it, and no others, have been
-            applied; it is right within `still()` and after `train()`.
+            applied; it is right within `still()` and after `train()`. After an error no batch
+            before it is missing, but some after it may have been applied.
     """
 
     _train_step: Any
@@ -50,7 +51,10 @@ class AsyncTrainer(Trainer):
 
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
-        """The scope in which no tower reads or writes: updates under way are done before it."""
+        """The scope in which no tower reads or writes: updates under way are done before it.
+
+        Scopes may be nested. If a tower or the data has failed, its error is raised here.
+        """
         if self._at_work is None:
             yield
             return
@@ -80,7 +84,7 @@ class AsyncTrainer(Trainer):
         results = self._results(tower, update)
         self._check_finite()
         step = int(update.number)
-        self._unchecked = (step, results)
+        self._unchecked, self._unchecked_tower = (step, results), tower
         done = step - begin.step
         position = Position(step, begin.epoch, begin.epoch_step + done)
         if is_last:
@@ -143,7 +147,8 @@ class Arrival(NamedTuple):
     Attributes:
         tower: whose it is.
         update: what the step returned, with NumPy numbers.
-        wait: seconds that the tower waited for its batch.
+        wait: seconds that the tower waited for its batch, other towers' turns included, pauses
+            excluded.
         seconds: since the update before it, pauses excluded.
     """
 
@@ -163,7 +168,7 @@ class TowersAtWork:
         limit: how many batches to take at most, or None.
 
     Attributes:
-        num_done: how many updates are done.
+        num_done: how many updates are done; one that failed is not.
     """
 
     def __init__(
@@ -173,14 +178,17 @@ class TowersAtWork:
         self._step = step
         self._begin = begin
         self._limit = limit
+        self._num_taken = 0
+        self._under_way: set[int] = set()  # Batches that are taken and not done.
+        self._error: BaseException | None = None  # The first of a tower or of the data.
+        self._exhausted = False
+        self._num_pauses = 0
+        self._closed = False
+        self._last_time = self._resumed = time.perf_counter()
+        self._state = threading.Condition()  # Guards what is above.
         self._dataset = dataset.prefetch(len(step.devices))
         self._batches: Iterator | None = None
-        self._num_taken = 0
-        self._exhausted = False
-        self._paused = False
-        self._closed = False
-        self._state = threading.Condition()  # Guards what is above; batches are taken in it.
-        self._last_time = time.perf_counter()
+        self._input = threading.Lock()  # Guards the two above; taken before `_state`.
         self._arrivals: queue.SimpleQueue[Arrival | BaseException | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, args=(tower,), name=f"tower_{tower}", daemon=True)
@@ -194,33 +202,43 @@ class TowersAtWork:
             thread.start()
         return self._in_order()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._state:
             self._closed = True
             self._state.notify_all()
         for thread in self._threads:
             thread.join()
+        if self._error is not None and kind is not None and issubclass(kind, StopTraining):
+            raise self._error  # A training that failed must not look like one that was stopped.
 
     @property
     def position(self) -> Position:
-        """Where the training goes on, while no tower works."""
+        """Where the training goes on, while no tower works: at the first batch not done."""
         begin, done = self._begin, self.num_done
-        if self._exhausted:
+        if self._exhausted and not self._under_way:
             return Position(begin.step + done, begin.epoch + 1, 0)
-        return Position(begin.step + done, begin.epoch, begin.epoch_step + done)
+        first = min(self._under_way, default=done + 1)
+        return Position(begin.step + done, begin.epoch, begin.epoch_step + first - 1)
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """The scope in which no tower works."""
+        """The scope in which no tower works; raises the error of a tower or of the data."""
         with self._state:
-            self._paused = True
-            self._state.wait_for(lambda: self._num_taken == self.num_done)
+            self._num_pauses += 1
         try:
+            with self._state:
+                self._state.wait_for(lambda: not self._under_way or self._error is not None)
+                if self._error is not None:
+                    raise self._error
             yield
         finally:
-            with self._state:
-                self._paused = False
-                self._last_time = time.perf_counter()
+            self._resume()
+
+    def _resume(self) -> None:
+        with self._state:
+            self._num_pauses -= 1
+            if not self._num_pauses:
+                self._last_time = self._resumed = time.perf_counter()
                 self._state.notify_all()
 
     def _work(self, tower: int) -> None:
@@ -228,43 +246,66 @@ class TowersAtWork:
         try:
             while (taken := self._take()) is not None:
                 number, shards, wait = taken
-                try:
-                    update = self._step(tower, shards, self._begin.step + number)
-                    self._hand_over(tower, update, wait)
-                finally:
-                    self._finish()
+                update = self._step(tower, shards, self._begin.step + number)
+                self._hand_over(number, tower, update, wait)
         except BaseException as error:  # Whatever it is, it belongs to the thread that waits.
-            self._arrivals.put(error)
+            self._fail(error)
         finally:
             self._arrivals.put(None)
 
     def _take(self) -> tuple[int, Any, float] | None:
         """Returns the number of a batch, the batch and how long it took, or None at the end."""
-        with self._state:
-            self._state.wait_for(lambda: not self._paused or self._closed)
-            if self._closed or self._exhausted or self._num_taken == self._limit:
+        started = time.perf_counter()
+        with self._input:
+            number = self._next_number()
+            if number is None:
                 return None
-            started = time.perf_counter()
             if self._batches is None:
                 self._batches = iter(self._dataset)
             try:
                 shards = next(self._batches)
             except StopIteration:
-                self._exhausted = True
+                self._exhaust(number)
+                return None
+        return number, shards, time.perf_counter() - max(started, self._resumed)
+
+    def _next_number(self) -> int | None:
+        """Returns the number of the batch to take, after a pause; None if there is to be none."""
+        with self._state:
+            self._state.wait_for(lambda: not self._num_pauses or self._is_over)
+            if self._is_over:
                 return None
             self._num_taken += 1
-            return self._num_taken, shards, time.perf_counter() - started
+            self._under_way.add(self._num_taken)
+            return self._num_taken
 
-    def _hand_over(self, tower: int, update: Update, wait: float) -> None:
+    @property
+    def _is_over(self) -> bool:
+        stopped = self._closed or self._error is not None
+        return stopped or self._exhausted or self._num_taken == self._limit
+
+    def _exhaust(self, number: int) -> None:
+        """Notes that the data ended where a batch of this number would have been."""
+        with self._state:
+            self._exhausted = True
+            self._under_way.remove(number)
+            self._state.notify_all()
+
+    def _hand_over(self, number: int, tower: int, update: Update, wait: float) -> None:
         update = tf.nest.map_structure(np.asarray, update)  # Waits for the tower's device.
         with self._state:
             now = time.perf_counter()
             seconds, self._last_time = now - self._last_time, now
-        self._arrivals.put(Arrival(tower, update, wait, seconds))
-
-    def _finish(self) -> None:
-        with self._state:
             self.num_done += 1
+            self._under_way.remove(number)
+            self._arrivals.put(Arrival(tower, update, wait, seconds))
+            self._state.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        """Notes an error, after which no tower takes another batch; that of `error` stays open."""
+        with self._state:
+            self._error = self._error or error
+            self._arrivals.put(error)
             self._state.notify_all()
 
     def _in_order(self) -> Iterator[tuple[Arrival, bool]]:

@@ -38,10 +38,18 @@ class StepReport:
         step: number of the step, from 1.
         epoch: number of its epoch, from 0.
         epoch_end: whether it was the last step of its epoch.
-        position: where the training goes on after it.
-        results: the step's results; reading one waits for the devices.
-        seconds: how long the step took, the longest of `waits` included, actions excluded.
-        waits: how long each tower's shard was waited for, in seconds.
+        position: where the training goes on after it. Of an asynchronous update it only counts
+            the updates, which need not be those of the batches before it: a checkpoint takes
+            `AsyncTrainer.position` within `still()`.
+        results: the step's results; reading one waits for the devices. Of an asynchronous update
+            they are its tower's; `results.towers` then holds the latest of each other tower, NaN
+            before its first, with the weight 0.
+        seconds: how long the step took, the longest of `waits` included, actions excluded. Of an
+            asynchronous update, the time since the one before it, whichever tower's that was:
+            pauses are excluded, but towers go on while actions run.
+        waits: how long each tower's shard was waited for, in seconds. Of an asynchronous update,
+            how long its tower waited for its batch, which may be longer than `seconds`, since
+            others made updates meanwhile; 0 for the other towers.
         tower: of an asynchronous update, whose it was; None if all towers took part.
         staleness: of an asynchronous update, how many others came between its tower's reading
             of the variables and its writing.
@@ -98,6 +106,7 @@ class Trainer:
         self._actions = list(actions)
         self._split = split
         self._unchecked: tuple[int, StepResults] | None = None
+        self._unchecked_tower: int | None = None  # Of an asynchronous update, whose it was.
 
     def train(self, *, epochs: int | None = None, steps: int | None = None) -> str:
         """Trains until the run has done so many epochs or steps, and returns why it ended.
@@ -182,16 +191,21 @@ class Trainer:
         (step, results), self._unchecked = self._unchecked, None
         if bool(results.finite) or float(results.loss_scale) > 1:
             return
-        raise NonFiniteGradientError(describe_non_finite(step, results))
+        raise NonFiniteGradientError(describe_non_finite(step, results, self._unchecked_tower))
 
 
-def describe_non_finite(step: int, results: StepResults) -> str:
-    """Returns a message that names the step and the towers whose gradient is not finite."""
+def describe_non_finite(step: int, results: StepResults, tower: int | None = None) -> str:
+    """Returns a message that names the step and the towers whose gradient is not finite.
+
+    Args:
+        step, results: of the step.
+        tower: the only one that took part, or None if all did.
+    """
     norms = results.towers.gradient_norm
     culprits = [
-        f"tower {tower} (loss {float(results.towers.loss[tower]):.4g})"
-        for tower in range(norms.shape[0])
-        if not bool(tf.math.is_finite(norms[tower]))
+        f"tower {index} (loss {float(results.towers.loss[index]):.4g})"
+        for index in (range(norms.shape[0]) if tower is None else [tower])
+        if not bool(tf.math.is_finite(norms[index]))
     ]
     return (
         f"The gradient is not finite at step {step}: "

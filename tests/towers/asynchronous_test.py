@@ -12,6 +12,7 @@ import towers
 import towers.actions
 from tests import helpers
 from towers.async_trainer import AsyncTrainer
+from towers.metrics import Window
 from towers.summaries import SummaryWriters, read_scalars
 from towers.trainer import NonFiniteGradientError, Position, StepReport
 
@@ -58,6 +59,54 @@ def counting_step(num_towers, num_batches=10):
     optimizer = keras.optimizers.SGD(1.0)
     step = build(counting(layer), layer.weights, optimizer, batches, num_towers)
     return layer, step, batches
+
+
+class Before:
+    """A step, but `act(tower, batch_number)` runs in the tower's thread before each update."""
+
+    def __init__(self, step, act):
+        self._step = step
+        self._act = act
+
+    def __getattr__(self, name):
+        return getattr(self._step, name)
+
+    def __call__(self, tower, shards, batch_number):
+        self._act(tower, batch_number)
+        return self._step(tower, shards, batch_number)
+
+
+def second_tower_after(step):
+    """What holds the second tower until the report of a step, and the action that releases it."""
+    reported = threading.Event()
+
+    def hold(tower, batch_number):
+        if tower == 1:
+            assert reported.wait(TIMEOUT)
+
+    return hold, lambda report: reported.set() if report.step == step else None
+
+
+class LostDeviceError(Exception):
+    """What a tower fails with."""
+
+
+def failing(step, number):
+    """The step, but batch `number` fails once the event is set; and the event."""
+    fails = threading.Event()
+
+    def act(tower, batch_number):
+        if batch_number == number:
+            assert fails.wait(TIMEOUT)
+            raise LostDeviceError
+
+    return Before(step, act), fails
+
+
+def generated(generate):
+    """Batches from a Python generator of arrays."""
+    spec = (tf.TensorSpec([None], tf.float32),)
+    return towers.batches_from(tf.data.Dataset.from_generator(generate, output_signature=spec))
 
 
 def test_six_hundred_concurrent_updates_are_all_applied():
@@ -112,25 +161,9 @@ def test_one_asynchronous_tower_is_a_synchronous_one():
 
 def test_a_tower_that_stands_still_does_not_hold_the_others():
     _, step, batches = counting_step(2, num_batches=100)
-    others_done = threading.Event()
-
-    class Slow:
-        """The step, but its second tower begins when the first has done 50 updates."""
-
-        def __getattr__(self, name):
-            return getattr(step, name)
-
-        def __call__(self, tower, shards, batch_number):
-            if tower == 1:
-                assert others_done.wait(TIMEOUT)
-            return step(tower, shards, batch_number)
-
-    def act(report):
-        if report.step == 50:
-            others_done.set()
-
+    second, release = second_tower_after(50)
     reports: list[StepReport] = []
-    AsyncTrainer(Slow(), batches, [reports.append, act]).train(epochs=1)
+    AsyncTrainer(Before(step, second), batches, [reports.append, release]).train(epochs=1)
     assert [report.tower for report in reports[:50]] == [0] * 50
     assert {report.tower for report in reports} == {0, 1}
 
@@ -187,6 +220,27 @@ def test_nothing_moves_while_an_action_keeps_the_towers_still():
         assert position in (Position(position.step, 0, position.step), Position(60, 1, 0))
 
 
+def test_an_action_may_keep_the_towers_still_twice():
+    layer, step, batches = counting_step(3, num_batches=200)
+    seen = []
+
+    def act(report):
+        if report.step != 10:
+            return
+        with trainer.still():
+            before = float(layer.weight.value)
+            with trainer.still():
+                pass
+            time.sleep(0.1)
+            seen.append((before, float(layer.weight.value)))
+
+    trainer = AsyncTrainer(step, batches, [act])
+    trainer.train(epochs=1)
+    ((before, after),) = seen
+    assert before == after
+    assert float(layer.weight.value) == -200
+
+
 def test_a_stopped_run_continues_with_the_batches_that_are_left():
     layer, step, batches = counting_step(3, num_batches=50)
     taken = []
@@ -226,6 +280,47 @@ def test_empty_data_is_an_error():
         AsyncTrainer(step, lambda epoch, first: nothing(epoch, first).take(0)).train(epochs=1)
 
 
+def test_a_batch_that_failed_is_not_done():
+    layer, step, batches = counting_step(2, num_batches=20)
+    step, fails = failing(step, 3)
+    trainer = AsyncTrainer(step, batches, [lambda report: report.step == 10 and fails.set()])
+    with pytest.raises(LostDeviceError):
+        trainer.train(epochs=1)
+    assert 11 <= trainer.position.step < 20
+    assert trainer.position == Position(trainer.position.step, 0, 2)
+    assert float(layer.weight.value) == -trainer.position.step
+
+
+def test_nothing_stands_still_after_a_tower_has_failed():
+    _, step, batches = counting_step(2, num_batches=20)
+    step, fails = failing(step, 3)
+    seen = []
+
+    def act(report):
+        if report.step == 5:
+            fails.set()
+            with trainer.still():
+                seen.append(trainer.position)
+
+    trainer = AsyncTrainer(step, batches, [act])
+    with pytest.raises(LostDeviceError):
+        trainer.train(epochs=1)
+    assert not seen
+
+
+def test_a_training_that_failed_was_not_stopped():
+    _, step, batches = counting_step(2, num_batches=20)
+    step, fails = failing(step, 3)
+
+    def act(report):
+        if report.step == 5:
+            fails.set()
+            raise towers.StopTraining("enough")
+
+    with pytest.raises(LostDeviceError):
+        AsyncTrainer(step, batches, [act]).train(epochs=1)
+
+
 def test_an_error_in_the_data_ends_the_training():
     _, step, _ = counting_step(2)
 
@@ -233,10 +328,94 @@ def test_an_error_in_the_data_ends_the_training():
         yield (np.ones(2, "float32"),)
         raise OSError("the disk is gone")
 
-    spec = (tf.TensorSpec([None], tf.float32),)
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
     with pytest.raises(tf.errors.UnknownError, match="the disk is gone"):
-        AsyncTrainer(step, towers.batches_from(dataset)).train(epochs=1)
+        AsyncTrainer(step, generated(generate)).train(epochs=1)
+
+
+def test_nothing_stands_still_after_the_data_has_failed():
+    _, step, _ = counting_step(2)
+    reported = threading.Event()
+    errors = []
+
+    def generate():
+        for _ in range(3):
+            yield (np.ones(2, "float32"),)
+        assert reported.wait(TIMEOUT)
+        raise OSError("the disk is gone")
+
+    def act(report):
+        reported.set()
+        deadline = time.monotonic() + TIMEOUT
+        try:
+            while time.monotonic() < deadline:  # Until a tower has asked for the fourth batch.
+                with trainer.still():
+                    assert trainer.position.epoch_step <= 3
+                time.sleep(0.01)
+        except tf.errors.UnknownError as error:
+            errors.append(error)
+            raise
+
+    trainer = AsyncTrainer(step, generated(generate), [act])
+    with pytest.raises(tf.errors.UnknownError, match="the disk is gone"):
+        trainer.train(epochs=1)
+    assert len(errors) == 1
+    assert trainer.position == Position(3, 0, 3)
+
+
+def test_waiting_for_the_data_is_counted_for_each_tower():
+    """Three towers that do nothing else all wait all the time."""
+    _, step, _ = counting_step(3)
+    window = Window()
+
+    def generate():
+        for _ in range(30):
+            time.sleep(0.02)
+            yield (np.ones(2, "float32"),)
+
+    def act(report):
+        if report.step > 3:  # The first updates take longer.
+            window.add(report)
+
+    AsyncTrainer(step, generated(generate), [act]).train(epochs=1)
+    assert (window.read().tower_input_wait > 0.7).all()
+
+
+def test_a_pause_is_no_wait_for_data():
+    _, step, batches = counting_step(3, num_batches=30)
+    reports: list[StepReport] = []
+
+    def act(report):
+        reports.append(report)
+        if report.step == 5:
+            with trainer.still():
+                time.sleep(1.0)
+
+    trainer = AsyncTrainer(step, batches, [act])
+    trainer.train(epochs=1)
+    assert max(max(report.waits) for report in reports) < 1.0
+    assert max(report.seconds for report in reports[3:]) < 1.0  # The first include the tracing.
+
+
+def test_an_update_is_handed_over_while_another_tower_waits_for_data():
+    _, step, _ = counting_step(2)
+    reported = threading.Event()
+    in_time = []
+
+    def generate():
+        yield (np.ones(2, "float32"),)
+        yield (np.ones(2, "float32"),)
+        in_time.append(reported.wait(5.0))
+        yield (np.ones(2, "float32"),)
+
+    def slow_second(tower, batch_number):
+        if batch_number == 2:
+            time.sleep(0.5)  # The other tower asks for the third batch meanwhile.
+
+    def act(report):
+        reported.set()  # The first is reported when the second is handed over.
+
+    AsyncTrainer(Before(step, slow_second), generated(generate), [act]).train(epochs=1)
+    assert in_time == [True]
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_and_names_its_tower():
@@ -250,6 +429,33 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_names_its_tower():
         AsyncTrainer(step, data).train(epochs=1)
     for one, other in zip(before, helpers.weights_of(model), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_tower_that_has_not_run_has_no_part_in_a_gradient_that_is_not_finite():
+    model = helpers.dense_model()
+    batches = helpers.dense_batches([4] * 5)
+    for inputs, _ in batches:
+        inputs[0, 0] = np.nan
+    data = towers.batches_from(helpers.dataset_of(batches))
+    step = build(helpers.classify(model), model, keras.optimizers.SGD(0.1), data, 2)
+    second, release = second_tower_after(1)
+    with pytest.raises(NonFiniteGradientError, match=r"step 1: tower 0 \(loss nan\)\. That"):
+        AsyncTrainer(Before(step, second), data, [release]).train(epochs=1)
+
+
+def test_a_report_leaves_out_who_has_made_no_update():
+    _, step, batches = counting_step(2, num_batches=40)
+    second, release = second_tower_after(10)
+    lines: list[str] = []
+
+    def write(report, rates):
+        lines.append(towers.actions.format_report(report, rates))
+
+    actions = [towers.actions.with_rates(write, steps=1), release]
+    AsyncTrainer(Before(step, second), batches, actions).train(epochs=1)
+    assert all("(t0 " in line for line in lines)
+    assert not any(" t1 " in line for line in lines[:10])
+    assert " t1 " in lines[-1] and not any("nan" in line for line in lines)
 
 
 def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
