@@ -14,12 +14,15 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0  # A worker that waits for a dead one does not answer a signal.
 LAST_LINES = 5
 DEFAULT_PROCESSES = 2
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # Codes of who was asked to save and end.
+# The paths of this program, since `-m` would look for it in the working folder first.
+WORKER_PROGRAM = "import sys; sys.path[:] = {!r}; from scripts.main import main; sys.exit(main())"
 WRONG_INPUT = 2  # The exit code of a command that is to be written differently.
 
 
@@ -27,16 +30,28 @@ def run(options: argparse.Namespace) -> int:
     """Starts the workers, waits, and returns 0, or the code of the first that failed."""
     command = worker_command(options.command_line)
     addresses, indices = choose_addresses(options)
-    log_dir = Path(options.log_dir)
-    log_dir.mkdir(parents=True, exist_ok=True)
+    log_dir = make_log_dir(options.log_dir)
     shares = gpu_shares(options.gpus, len(indices))
     print(f"starting {len(indices)} of {len(addresses)} processes, logs in {log_dir}", flush=True)
-    workers = [
-        Worker(index, command + share, worker_environment(addresses, index, len(indices)), log_dir)
-        for index, share in zip(indices, shares, strict=True)
-    ]
+    workers: list[Worker] = []
     with forward_signals(workers) as forwarded:
+        for index, share in zip(indices, shares, strict=True):
+            if forwarded:
+                return 128 + forwarded[0]
+            environment = worker_environment(addresses, index, len(indices))
+            workers.append(Worker(index, command + share, environment, log_dir))
         return watch(workers, forwarded)
+
+
+def make_log_dir(name: str) -> Path:
+    """Returns the folder of the logs, which is made if it is not there."""
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"--log-dir takes a folder. Received {name!r}, which cannot be one: {error.strerror}."
+        ) from error
+    return Path(name)
 
 
 def worker_command(arguments: Sequence[str]) -> list[str]:
@@ -47,7 +62,8 @@ def worker_command(arguments: Sequence[str]) -> list[str]:
             "towers launch starts `train`: write -- and then train with its arguments. Received "
             f"{' '.join(arguments) or 'nothing'}."
         )
-    return [sys.executable, "-m", "scripts.main", *arguments]
+    paths = [os.path.abspath(entry) for entry in sys.path]
+    return [sys.executable, "-c", WORKER_PROGRAM.format(paths), *arguments]
 
 
 def choose_addresses(options: argparse.Namespace) -> tuple[list[str], list[int]]:
@@ -58,6 +74,13 @@ def choose_addresses(options: argparse.Namespace) -> tuple[list[str], list[int]]
         count = options.processes or len(options.gpus or ()) or DEFAULT_PROCESSES
         return [f"127.0.0.1:{port}" for port in free_ports(count)], list(range(count))
     addresses = options.cluster
+    if options.processes is not None:
+        raise ValueError(
+            "--cluster has one process for each address, of which this command starts that of "
+            f"--index: leave out --processes. Received {options.processes}."
+        )
+    if not addresses:
+        raise ValueError("--cluster takes host:port,host:port. Received no address.")
     if options.index is None or not 0 <= options.index < len(addresses):
         raise ValueError(
             f"--index must say which of the {len(addresses)} addresses of --cluster this machine "
@@ -104,6 +127,10 @@ def gpu_shares(gpus: Sequence[int] | None, num_workers: int) -> list[list[str]]:
     """Returns the arguments that give each worker its GPUs, in order, as evenly as they can be."""
     if gpus is None:
         return [[] for _ in range(num_workers)]
+    if min(gpus) < 0 or len(set(gpus)) != len(gpus):
+        raise ValueError(
+            f"--gpus takes different numbers from 0 on. Received {','.join(map(str, gpus))}."
+        )
     if len(gpus) % num_workers:
         raise ValueError(
             f"--gpus must name as many GPUs for every process. Received {len(gpus)} GPUs for "
@@ -142,7 +169,7 @@ class Worker:
     ):
         self.index = index
         self.log = log_dir / f"worker.{index}.log"
-        with self.log.open("ab") as log:
+        with open_log(self.log) as log:
             self._begin = log.tell()
             # A session of its own: Ctrl-C reaches it through `forward_signals` alone, once.
             self.process = subprocess.Popen(
@@ -168,16 +195,27 @@ class Worker:
         return f"worker {self.index} {how}; the end of {self.log}:{tail}"
 
 
+def open_log(path: Path) -> BinaryIO:
+    """Returns a log, opened so that it goes on where it ends."""
+    try:
+        return path.open("ab")
+    except OSError as error:
+        raise ValueError(
+            f"The log {path} cannot be written ({error.strerror}): remove it, or choose another "
+            "--log-dir."
+        ) from error
+
+
 def watch(workers: Sequence[Worker], forwarded: Sequence[int] = ()) -> int:
     """Waits until every worker has ended well, or one has not: then it ends the others.
 
     Args:
         workers: all of them.
         forwarded: numbers of the signals that they were sent, which may grow; ending by these is
-            ending well.
+            ending well, and so is having saved because another machine was sent one.
     """
     while True:
-        asked = [code for number in forwarded for code in (128 + number, -number)]
+        asked = [*STOPPED, *(code for number in forwarded for code in (128 + number, -number))]
         codes = [worker.code for worker in workers]
         failed = [
             worker
@@ -188,8 +226,13 @@ def watch(workers: Sequence[Worker], forwarded: Sequence[int] = ()) -> int:
             return give_up(culprit(failed), workers)
         if None not in codes:
             print(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
-            return 128 + forwarded[0] if any(codes) else 0
+            return stopped_code(codes, forwarded)
         time.sleep(POLL_SECONDS)
+
+
+def stopped_code(codes: Sequence[int | None], forwarded: Sequence[int]) -> int:
+    """Returns 0, or 128 + the number of the first signal if a worker ended by one."""
+    return 128 + forwarded[0] if any(codes) and forwarded else max(code or 0 for code in codes)
 
 
 def culprit(failed: Sequence[Worker]) -> Worker:
@@ -227,25 +270,33 @@ def forward_signals(workers: Sequence[Worker]) -> Iterator[list[int]]:
     """Within this scope Ctrl-C and SIGTERM go to every worker, which save and end.
 
     A second one kills them: a worker that still waits for the others does not hear the first.
-    Yields the list of the signals that were forwarded, which grows.
+    A terminal that is closed (SIGHUP) is a SIGTERM, but never the second, since it may come twice.
+    Yields the list of the signals that were forwarded, which grows. At the end of the scope,
+    however it comes, the workers are ended.
     """
     forwarded: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
-        if forwarded:
-            number = signal.SIGKILL
-        else:
-            print("the workers finish their step and save; once more kills them", flush=True)
-        forwarded.append(number)
+        is_second = bool(forwarded)
+        if number == signal.SIGHUP and is_second:
+            return
+        if number == signal.SIGHUP:
+            number = signal.SIGTERM
+        forwarded.append(signal.SIGKILL if is_second else number)
         for worker in workers:
             if worker.code is None:
-                worker.process.send_signal(number)
+                worker.process.send_signal(forwarded[-1])
+        if not is_second:
+            with contextlib.suppress(OSError):  # The terminal may be gone.
+                print("the workers finish their step and save; once more kills them", flush=True)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.
+        numbers.append(signal.SIGHUP)
     before: dict[int, Any] = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield forwarded
     finally:
+        end(workers)
         for number, handler in before.items():
             signal.signal(number, handler)
-        end(workers)

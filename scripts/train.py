@@ -145,6 +145,8 @@ class Training:
         if not self._options.log_placement:
             return trainer.train(epochs=epochs, steps=steps)
         with record_placement() as placement:
+            if isinstance(trainer, AsyncTrainer):
+                trainer.rehearse()  # An update is that of one tower; all are to be seen.
             trainer.train(steps=trainer.position.step + 1)
         for line in format_placement(placement):
             self._bar.write(line)
@@ -269,11 +271,10 @@ class Training:
 
     def _say_goodbye(self, reason: str) -> None:
         position, best = self._position, self._best
-        if not self._processes.is_chief:
-            self._bar.write(f"done: {reason}")
-            return
-        self._bar.write(f"done: {reason}, step {position.step} saved in {self._directory.path}")
-        if best.value is not None:
+        is_chief = self._processes.is_chief
+        saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
+        self._bar.write(f"done: {reason}{saved}")
+        if is_chief and best.value is not None:
             self._bar.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
         if reason in SIGNAL_CODES:
             self._bar.write(f"continue with: towers {shlex.join(sys.argv[1:])}")

@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from towers.gradients import sum_repeated_rows
@@ -22,6 +24,7 @@ from towers.parameters import CPU
 from towers.trainer import Action, StepReport, StopTraining
 
 ASKED_ELSEWHERE = "another process was asked to stop"
+NO_SIGNAL = 0  # The place of all other reasons to stop, beside the signals' numbers.
 
 
 class Processes:
@@ -42,8 +45,10 @@ class Processes:
         self._strategy = strategy
         if strategy is not None:
             with tf.device(CPU):
-                self._asked = tf.Variable(0, trainable=False, name="asked_to_stop")
-                self._all_asked = tf.Variable(0, trainable=False, name="all_asked_to_stop")
+                # How many were asked, by each signal.
+                nobody = tf.zeros([signal.NSIG], tf.int32)
+                self._asked = tf.Variable(nobody, trainable=False, name="asked_to_stop")
+                self._all_asked = tf.Variable(nobody, trainable=False, name="all_asked_to_stop")
 
     @property
     def is_chief(self) -> bool:
@@ -137,7 +142,8 @@ class Processes:
     def together(self, actions: Sequence[Action]) -> list[Action]:
         """Returns the actions so that all processes stop after the same step.
 
-        A request to stop, from whichever process, goes to the others with the next step's sum.
+        A request to stop, from whichever process, goes to the others with the next step's sum. If
+        its reason is the name of a signal, it is the reason in all of them.
         """
         if self.count == 1:
             return list(actions)
@@ -149,15 +155,26 @@ class Processes:
                     action(report)
                 except StopTraining as request:
                     reasons.append(str(request))
-                    self._asked.assign(1)
+                    self._asked.assign(
+                        tf.one_hot(signal_number(reasons[0]), signal.NSIG, dtype=tf.int32)
+                    )
 
             return act
 
         def stop(report: StepReport) -> None:
-            if int(self._all_asked) > 0:
-                raise StopTraining(reasons[0] if reasons else ASKED_ELSEWHERE)
+            asked = np.flatnonzero(self._all_asked.numpy())
+            if not asked.size:
+                return
+            if asked[-1] != NO_SIGNAL:
+                raise StopTraining(signal.Signals(asked[-1]).name)
+            raise StopTraining(reasons[0] if reasons else ASKED_ELSEWHERE)
 
         return [stop, *map(remember, actions)]
+
+
+def signal_number(reason: str) -> int:
+    """Returns the number of the signal that a reason to stop names, or `NO_SIGNAL`."""
+    return signal.Signals.__members__.get(reason, NO_SIGNAL)
 
 
 def all_reduce(packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]) -> tuple[list, list]:

@@ -12,7 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from scripts.launch import Worker, watch
+from scripts import launch as launch_module
+from scripts.launch import Worker, forward_signals, watch, worker_command
 from scripts.main import main
 from tests import helpers
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
@@ -181,6 +182,53 @@ def test_the_one_whose_failure_follows_from_no_other_is_named(code, tmp_path, ca
     assert "worker 2 " in capsys.readouterr().err
 
 
+ASKED_TO_SAVE = """
+import signal, sys, time
+def save(*_):
+    time.sleep(1)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(30)
+"""
+
+
+def test_a_closed_terminal_lets_the_workers_save(tmp_path):
+    workers = []
+    with forward_signals(workers) as forwarded:
+        workers.append(Worker(0, [sys.executable, "-c", ASKED_TO_SAVE], {}, tmp_path))
+        while "ready" not in workers[0].log.read_text():
+            time.sleep(0.01)
+        for _ in range(2):  # From the terminal, and from its shell.
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert watch(workers, forwarded) == 143
+    assert workers[0].code == 143
+
+
+def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd):
+    (tmp_path / "worker.1.log").mkdir()
+    started = []
+
+    class Noted(Worker):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            started.append(self)
+
+    monkeypatch.setattr(launch_module, "Worker", Noted)
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(launch_module, "worker_command", lambda arguments: sleeping)
+    assert "worker.1.log" in refuse(capfd, "launch", "--log-dir", tmp_path, *TRAIN)
+    assert [worker.process.returncode for worker in started] == [-signal.SIGTERM]
+
+
+def test_workers_are_this_package_wherever_they_are_started(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "__init__.py").touch()
+    command = worker_command(["--", "train", "--help"])
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0 and "usage: towers train" in ended.stdout, ended.stderr
+
+
 def test_ctrl_c_saves_and_the_same_command_goes_on(launch, pair, tmp_path):
     process = launch(tmp_path, "--processes", "2")
     wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
@@ -226,9 +274,12 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(launch, alone, t
 
     processes = start()
     wait_for("train | step 12 ", folders[1] / "worker.1.log", processes[1])
-    processes[1].send_signal(signal.SIGINT)
-    finish(processes[1], code=130)
-    finish(processes[0])
+    processes[1].send_signal(signal.SIGTERM)
+    for index, process in enumerate(processes):
+        assert "all 1 workers stopped" in finish(process, code=143)
+        log = (folders[index] / f"worker.{index}.log").read_text()
+        assert "done: SIGTERM" in log and "test  | step" not in log.split("train | step 12 ")[1]
+        assert log.splitlines()[-1].startswith("continue with: towers train shapes")
     for process in start():
         finish(process)
     helpers.assert_same_weights(weights_of(folders[0] / "run"), weights_of(alone), float64=True)
@@ -264,6 +315,13 @@ WRONG = {
     "negative index": (["--cluster", "a:1,b:2", "--index=-1", *TRAIN], "from 0 to 1"),
     "cluster without index": (["--cluster", "a:1,b:2", *TRAIN], "--index must say which"),
     "index without cluster": (["--index", "0", *TRAIN], "give both"),
+    "cluster of nobody": (["--cluster", "", "--index", "0", *TRAIN], "Received no address"),
+    "several processes of a cluster": (
+        ["--cluster", "a:1,b:2", "--index", "0", "--processes", "4", *TRAIN],
+        "leave out --processes",
+    ),
+    "GPU twice": (["--gpus", "0,0", *TRAIN], "different numbers", "Received 0,0"),
+    "logs in a file": (["--log-dir", os.devnull, *TRAIN], "--log-dir takes a folder", "exists"),
     "GPUs that do not go around": (
         ["--processes", "2", "--gpus", "0,1,2", *TRAIN],
         "3 GPUs for 2 processes",
