@@ -85,11 +85,7 @@ ENGINES: dict[str, Callable[[Session, argparse.Namespace], Engine]] = {
 def check_engine(recipe: Recipe, options: argparse.Namespace) -> None:
     """Raises ValueError for an option or a field with which the chosen engine cannot train."""
     if options.updates == "async":
-        refuse_all(
-            "--updates async is for one process, and its order is never the same twice: it",
-            {"--deterministic": options.deterministic, "several processes": is_one_of_several()},
-            "use --updates sync",
-        )
+        check_asynchronous(options)
     if options.engine == "towers":
         return
     refused = {
@@ -97,7 +93,6 @@ def check_engine(recipe: Recipe, options: argparse.Namespace) -> None:
         "--xla": options.xla,
         "--precision float16": options.precision == "float16",
         f"--parameters {options.parameters}": options.parameters != "auto",
-        "--updates async": options.updates == "async",
         "several processes": is_one_of_several(),
     }
     if options.engine == "keras":
@@ -105,6 +100,22 @@ def check_engine(recipe: Recipe, options: argparse.Namespace) -> None:
         refused["optimizer=lazy_adam"] = recipe.fields.optimizer == "lazy_adam"
         refused["label_smoothing"] = bool(getattr(recipe.fields, "label_smoothing", 0))
     refuse_all(f"--engine {options.engine}", refused, "train on towers")
+
+
+def check_asynchronous(options: argparse.Namespace) -> None:
+    """Raises ValueError for an option with which asynchronous towers cannot train.
+
+    They share their variables, add BatchNorm's changes one by one, and run in one process in an
+    order that is never the same twice.
+    """
+    refused = {
+        "--deterministic": options.deterministic,
+        f"--engine {options.engine}": options.engine != "towers",
+        "--parameters replicated": options.parameters == "replicated",
+        "--batch-norm first": options.batch_norm == "first",
+        "several processes": is_one_of_several(),
+    }
+    refuse_all("--updates async", refused, "use --updates sync")
 
 
 def refuse_all(what: str, refused: dict[str, bool], remedy: str) -> None:

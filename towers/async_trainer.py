@@ -62,6 +62,12 @@ class AsyncTrainer(Trainer):
             self.position = self._at_work.position
             yield
 
+    def rehearse(self) -> None:
+        """Runs every tower once on a first batch of the epoch and changes nothing."""
+        dataset = split(self._batches(self.position.epoch, 0), 1)
+        for shards in dataset.take(1):
+            self._train_step.rehearse(shards)
+
     def _train_epoch(self, steps: int | None) -> None:
         begin = self.position
         dataset = split(self._batches(begin.epoch, begin.epoch_step), 1)

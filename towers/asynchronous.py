@@ -194,6 +194,17 @@ class AsyncStep:
             loss_scale=loss_scale,
         )
 
+    def rehearse(self, shards: tuple[Shard], batch_number: int = 1) -> None:
+        """Runs every tower once and grants no wish: no variable changes.
+
+        A look at where ops run needs it, since one update is that of one tower only.
+
+        Args:
+            shards, batch_number: as for an update.
+        """
+        for compute in self._traced[0]:
+            compute(shards, tf.constant(batch_number, tf.int64))
+
     @property
     def graph(self) -> tf.Graph:
         """The graph of the first tower; those of the others are like it."""

@@ -207,7 +207,12 @@ REFUSED = {
     "several at once": (["shapes", *KERAS, "--xla", "--accumulate", "2"], "--accumulate, --xla"),
     "asynchronous and determined": (["shapes", *ASYNC, "--deterministic"], "--deterministic"),
     "asynchronous with a state": (["stories", *ASYNC], "carry its state"),
-    "asynchronous copies": (["shapes", *ASYNC, "--parameters", "replicated"], "'replicated'"),
+    "asynchronous copies": (
+        ["shapes", *ASYNC, "--parameters", "replicated"],
+        "--updates async cannot train with --parameters replicated",
+    ),
+    "asynchronous statistics": (["shapes", *ASYNC, "--batch-norm", "first"], "--batch-norm first"),
+    "asynchronous fit": (["shapes", *KERAS, "--updates", "async"], "--engine keras"),
 }
 
 
@@ -219,6 +224,16 @@ def test_what_an_engine_cannot_do_is_refused(name, capsys, tmp_path):
     )
     assert expected in error
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--parameters", "replicated"], ["--batch-norm", "first"], MIRRORED, ["--deterministic"]],
+)
+def test_asynchronous_towers_refuse_before_the_data_is_made(options, capsys, tmp_path, monkeypatch):
+    monkeypatch.delattr("scripts.train.open_session")
+    error = refuse(train_shapes(tmp_path / "run", *ASYNC, *options), capsys)
+    assert f"--updates async cannot train with {' '.join(options)}. Leave that out" in error
 
 
 @pytest.mark.parametrize("options", [MIRRORED, KERAS, ASYNC])
@@ -262,3 +277,11 @@ def test_each_asynchronous_tower_has_a_curve_of_its_staleness(asynchronous):
     assert all(points)
     assert sorted(step for own in points for step, _ in own) == list(range(1, 101))
     assert any(value > 0 for own in points for _, value in own)
+
+
+def test_the_placement_of_all_asynchronous_towers_is_printed(tmp_path, capsys):
+    assert train(tmp_path / "run", *ASYNC, "--log-placement", steps=2) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("ResourceApplyAdam" in line for line in lines if line.startswith("CPU:0"))
+    for tower in ("CPU:1", "CPU:2"):
+        assert any("MatMul" in line for line in lines if line.startswith(tower))
