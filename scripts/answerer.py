@@ -124,7 +124,22 @@ def decoding_from(options: argparse.Namespace, max_length: int) -> Decoding:
     Args:
         options: the command line.
         max_length: tokens of an answer, if the command line does not say.
+
+    Raises:
+        ValueError: more answers than beams are asked for, or beams of samples.
     """
+    samples = any((options.temperature, options.top_k, options.top_p))
+    if samples and options.beam > 1:
+        raise ValueError(
+            "--beam searches, --temperature, --top-k and --top-p sample: give one or the other. "
+            f"Received --beam {options.beam}."
+        )
+    if not samples and options.nbest > options.beam:
+        raise ValueError(
+            "--nbest takes at most as many answers as --beam is wide, or samples (--temperature). "
+            f"Received --nbest {options.nbest} with --beam {options.beam}; give --beam "
+            f"{options.nbest}."
+        )
     return Decoding(
         beam_size=options.beam,
         length_penalty=options.length_penalty,

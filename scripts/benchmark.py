@@ -70,6 +70,11 @@ def check(options: argparse.Namespace) -> None:
         )
     for name in options.against:
         rivals.check_rival(name)
+    if options.slow and options.against:
+        raise ValueError(
+            "--slow compares synchronous with asynchronous towers only. Received also --against "
+            f"{','.join(options.against)}."
+        )
     if options.slow and (max(options.towers) < 2 or options.slow <= 1):
         raise ValueError(
             "--slow takes a factor above 1, and --towers a number of at least 2. Received "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import re
 
 from scripts.quiet import import_tensorflow_quietly
 from scripts.recipe import check_name, import_recipe, summaries
@@ -44,8 +45,9 @@ def field_meanings(fields_class: type) -> dict[str, str]:
     """Returns what the docstrings of a class and its bases say of each field."""
     meanings: dict[str, str] = {}
     for base in reversed(fields_class.__mro__):
-        for line in (inspect.getdoc(base) or "").splitlines():
-            name, colon, meaning = line.strip().partition(": ")
-            if colon and name in getattr(base, "__annotations__", {}):
-                meanings[name] = meaning
+        names = "|".join(getattr(base, "__annotations__", {}))
+        # A meaning goes on in the lines that are indented further than its name.
+        entry = re.compile(rf"^( *)({names}): (.*(?:\n\1 +\S.*)*)", re.MULTILINE)
+        for _, name, meaning in entry.findall(inspect.getdoc(base) or ""):
+            meanings[name] = " ".join(meaning.split())
     return meanings

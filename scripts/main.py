@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -32,14 +34,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         command = load_command(options.command)
-        return command(options) or 0
-    except (ValueError, OSError) as error:
+        code = command(options) or 0
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return leave_quietly()
+    except (ValueError, OSError, ImportError) as error:
         return fail(error, WRONG_INPUT)
     except RuntimeError as error:
         return fail(error, FAILED)
     except KeyboardInterrupt:
         print("towers: interrupted", file=sys.stderr)
         return 130
+
+
+def leave_quietly() -> int:
+    """Returns the exit code of who writes to a pipe that nobody reads, such as to `head`."""
+    with contextlib.suppress(OSError):  # Whoever calls `main` may have replaced it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # For what is buffered.
+    return 128 + signal.SIGPIPE
 
 
 def fail(error: Exception, code: int) -> int:

@@ -10,6 +10,7 @@ from scripts.option_types import int_list, positive_float, positive_int, seed_nu
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     """Adds what changes a recipe's fields or data."""
     add_data_options(parser)
+    parser.add_argument("--seed", type=seed_number, default=0, metavar="S")
     parser.add_argument("--batch-size", type=positive_int, metavar="B",
                         help="examples in one update, over all towers")  # fmt: skip
     add_text_options(parser)
@@ -19,7 +20,6 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Adds where the data is, and what sets any field."""
     parser.add_argument("--data", metavar="PATH", nargs="+",
                         help="the data's folder, or files (default: datasets/...)")  # fmt: skip
-    parser.add_argument("--seed", type=seed_number, default=0, metavar="S")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
                         dest="overrides", help="any other field of the recipe")  # fmt: skip
 

@@ -13,10 +13,16 @@ def run(options: argparse.Namespace) -> int:
     recipe = chosen_recipe(options)
     if recipe.prepare is None:
         raise ValueError(f"Recipe {recipe.name} has nothing to prepare.")
-    corpus = recipe.prepare(
-        recipe.fields, data_paths(recipe, options.data), processes=options.processes
-    )
-    for line in corpus.summary:
+    told: list[str] = []
+
+    def tell(line: str) -> None:
         print(line)
+        told.append(line)
+
+    paths = data_paths(recipe, options.data)
+    corpus = recipe.prepare(recipe.fields, paths, processes=options.processes, write=tell)
+    for line in corpus.summary:
+        if line not in told:  # It is told of a new corpus while that is prepared.
+            print(line)
     print(f"prepared in {corpus.folder}")
     return 0

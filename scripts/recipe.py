@@ -95,7 +95,7 @@ class Recipe(NamedTuple):
         to_keras: `to_keras(*batch)` of a batch as `fit` takes it, `(inputs, labels, weights)`.
         make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry, or
             None; with a state the batches say their `num_rows`.
-        prepare: `prepare(fields, paths, processes=None)` makes the data's cache ahead.
+        prepare: `prepare(fields, paths, processes=None, write=print)` makes the data's cache ahead.
         load_text: `load_text(folder)` of what a run saved of its data's `text`.
         make_examiner: `make_examiner(fields, model, data) -> Examiner`, who looks at what the
             model says.
@@ -263,6 +263,7 @@ POSITIVE = (
     "warmup_power",
     "decay_epochs",
     "decay_rate",
+    "exam_questions",
 )
 NOT_NEGATIVE = (
     "optimizer_weight_decay",

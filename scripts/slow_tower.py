@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 import towers
 from scripts.rivals import Task
+from scripts.session import carried_options
 from towers.placement import short_device
 from towers.tower import TowerFn
 
@@ -74,6 +76,7 @@ def trainer_of(
     """Returns what makes a trainer for some actions, whose last tower sleeps in every step."""
     with towers.shared_variables(towers.parameter_device("cpu", devices)):
         model = task.make_model()
+        check_stateless(task, model)
         optimizer = task.make_optimizer()
     tower_fn = sleeping(task.make_tower_fn(model), devices[-1], seconds)
     is_async = mode == "async"
@@ -89,6 +92,16 @@ def trainer_of(
     )
     trainer = towers.AsyncTrainer if is_async else towers.Trainer
     return functools.partial(trainer, step, towers.batches_from(task.dataset))
+
+
+def check_stateless(task: Task, model: keras.Model) -> None:
+    """Raises ValueError for a recipe that carries a state, which asynchronous towers cannot."""
+    if carried_options(task.recipe, model, task.data.train):
+        raise ValueError(
+            f"--slow trains asynchronous towers too, which have no order in which "
+            f"{task.recipe.name} could carry its state from batch to batch. Give it batches "
+            "without one: a language model takes --set form=sentences."
+        )
 
 
 def sleeping(tower_fn: TowerFn, device: str, seconds: float) -> TowerFn:
@@ -126,16 +139,28 @@ def repeat(
 
 
 def timed(make_trainer: Callable[..., towers.Trainer], num_steps: int, rows: float) -> Rates:
-    """Trains for some steps and returns the rates from the first to the last of them."""
+    """Trains for some steps and returns the rates from the first to the last of them.
+
+    It goes on until every tower has made an update that is counted.
+    """
     reports: list[towers.StepReport] = []
     ends: list[float] = []
+    idle: set[int] = set()
 
     def note(report: towers.StepReport) -> None:
         float(report.results.loss)  # Waits for the devices.
         ends.append(time.perf_counter())
+        if not reports:
+            idle.update(range(len(report.waits)))
+        elif report.tower is None:
+            idle.clear()
+        else:
+            idle.discard(report.tower)
         reports.append(report)
+        if len(reports) >= num_steps and not idle:
+            raise towers.StopTraining("measured")
 
-    make_trainer([note]).train(steps=num_steps)
+    make_trainer([note]).train(epochs=1)  # Of batches without an end.
     counted, span = reports[1:], ends[-1] - ends[0]
     of_tower = Counter(report.tower for report in counted)
     num_towers = len(reports[0].waits)

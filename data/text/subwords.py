@@ -6,11 +6,13 @@ It is an extra: `pip install "towers[subwords]"`.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .files import write_whole
+from .vocabulary import SPECIALS
 
 SUBWORD_FILE = "subwords.model"  # The name of a model beside the text settings that name it.
 _BLANK = "\u2581"  # How SentencePiece writes the blank before a word.
@@ -33,7 +35,7 @@ def train_subwords(texts: Iterable[str], size: int, path: str | Path) -> None:
             sentence_iterator=(text.replace(_BLANK, "_") for text in texts),
             model_writer=model,
             model_type="unigram",
-            vocab_size=size,
+            vocab_size=max(1, size),
             hard_vocab_limit=False,
             normalization_rule_name="identity",
             bos_id=-1,
@@ -42,11 +44,23 @@ def train_subwords(texts: Iterable[str], size: int, path: str | Path) -> None:
             minloglevel=3,
         )
     except (RuntimeError, OSError) as error:
-        raise ValueError(
-            f"size must hold every common character of the texts, and there must be text. "
-            f"Received size={size}; SentencePiece says: {error}"
-        ) from error
+        raise ValueError(_what_is_needed(size, str(error))) from error
     write_whole(path, model.getvalue())
+
+
+def _what_is_needed(size: int, error: str) -> str:
+    """Returns what SentencePiece's error means to who chose the size of the vocabulary."""
+    if "sentences_.empty()" in error:
+        return "There is no text to learn subwords from."
+    needed = re.search(r"smaller than required_chars. \d+ vs (\d+)", error)
+    if needed is None:
+        return f"No subwords were learned with size={size}. SentencePiece says: {error}"
+    special = len(SPECIALS)
+    return (
+        f"vocabulary_size must be at least {int(needed[1]) + special} for subwords of these texts: "
+        f"{needed[1]} for their common characters, {special} for the special tokens. Received "
+        f"{size + special}."
+    )
 
 
 class SubwordTokenizer:

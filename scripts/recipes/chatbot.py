@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +136,20 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> recipe
 
 
 def prepare(
-    fields: Fields, paths: Sequence[Path] | None, *, processes: int | None = None
+    fields: Fields,
+    paths: Sequence[Path] | None,
+    *,
+    processes: int | None = None,
+    write: Callable[[str], None] = print,
 ) -> PreparedPairs:
-    """Returns the prepared corpus of files, or without paths the embedded one."""
+    """Returns the prepared corpus of files, or without paths the embedded one.
+
+    Args:
+        fields: of the recipe.
+        paths: files and folders, or None.
+        processes: how many tokenise files; by default one for each core.
+        write: what is told the summary of a newly prepared corpus.
+    """
     preparation = Preparation(
         TextSettings(
             language=fields.language,
@@ -157,9 +168,9 @@ def prepare(
         encoding=fields.encoding,
     )
     if paths is not None:
-        return prepare_files(paths, preparation, CACHE, processes=processes)
+        return prepare_files(paths, preparation, CACHE, processes=processes, write=write)
     train, held_out = (conversations(fields.language, part) for part in PARTS)
-    return prepare_dialogues(train, held_out, preparation, CACHE)
+    return prepare_dialogues(train, held_out, preparation, CACHE, write=write)
 
 
 def make_model(fields: Fields, data: recipe.Data) -> keras.Model:

@@ -74,10 +74,11 @@ def test_prepare_says_what_it_found_once(corpus, capsys, folder):
     assert main(command) == 0
     first = capsys.readouterr().out
     assert "pairs to train on" in first and "skipped" in first and "prepared in" in first
+    assert len(set(first.splitlines())) == len(first.splitlines())
     cache = pathlib.Path(first.splitlines()[-1].removeprefix("prepared in "))
     written = (cache / "manifest.json").stat().st_mtime_ns
     assert main(command) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == first.splitlines()[-1]
+    assert capsys.readouterr().out == first
     assert (cache / "manifest.json").stat().st_mtime_ns == written
 
 
@@ -259,6 +260,30 @@ def test_flags_of_other_recipes_and_runs_without_text_are_refused(capsys, folder
     assert "has no text" in capsys.readouterr().err
     assert main(["chat", "nowhere", "--stdin"]) == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--nbest", "3"], ["--beam", "2", "--temperature", "1"]])
+def test_answers_that_no_decoding_gives_are_refused_by_the_flags_names(options, run_dir, capsys):
+    assert main(["chat", str(run_dir), "--ask", "Hello", *options]) == 2
+    error = capsys.readouterr().err
+    assert f"Received {' '.join(options[:2])}" in error and "--beam" in error
+
+
+def test_a_reader_that_leaves_ends_the_conversation_quietly(run_dir):
+    command = [sys.executable, "-m", "scripts.main", "chat", str(run_dir), "--stdin"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        process.stdout.close()
+        process.stdin.write(QUESTIONS)
+        process.stdin.close()
+        assert (process.stderr.read(), process.wait()) == ("", 141)
+
+
+def test_a_missing_library_is_an_error_without_traceback(capsys, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    command = ["prepare", "chatbot", "--language", "en", "--set", "tokenizer=subwords"]
+    assert main([*command, "--set", "vocabulary_size=777"]) == 2
+    assert 'pip install "towers[subwords]"' in capsys.readouterr().err
 
 
 def test_one_and_two_towers_agree(corpus, capsys, folder):

@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from data.samples import shapes
+from scripts.list_recipes import field_meanings
 from scripts.main import main
 from scripts.recipe import import_recipe, recipe_names
 from towers.summaries import read_scalars
@@ -69,6 +70,28 @@ def test_recipe_shows_every_field_with_its_meaning(name, capsys):
     for field in dataclasses.fields(import_recipe(name).Fields):
         (line,) = [line for line in output.splitlines() if line.startswith(f"  {field.name}=")]
         assert len(line.split()) > 3
+
+
+def test_meanings_of_more_than_one_line_are_whole():
+    @dataclasses.dataclass
+    class Example:
+        """Some fields.
+
+        Attributes:
+            first: begins here, ends
+                there, with: colons.
+            second: short.
+
+        Not a meaning.
+        """
+
+        first: int = 0
+        second: int = 0
+
+    assert field_meanings(Example) == {
+        "first": "begins here, ends there, with: colons.",
+        "second": "short.",
+    }
 
 
 def test_devices_are_listed(capsys):
@@ -203,6 +226,13 @@ def test_benchmark_of_a_slow_tower_tells_what_it_costs_the_others(capsys):
         assert row["staleness"] == 0
     alone, slowed = results[3]["updates_per_second"]
     assert 0 < slowed < alone  # It does not wait for the one that sleeps four steps in each.
+
+
+def test_benchmark_of_a_slow_tower_goes_on_until_every_tower_is_measured(capsys):
+    command = ["benchmark", "shapes", "--towers", "3", "--slow", "9", "--json"]
+    assert main([*command, *TINY, "--repetitions", "1", "--steps", "2"]) == 0
+    for row in last_object(capsys)["results"]:
+        assert min(row["updates_per_second"]) > 0
 
 
 def test_benchmark_prints_every_way_with_its_ratio(capsys):

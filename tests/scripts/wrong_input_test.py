@@ -129,11 +129,26 @@ FLAGS = {
     "negative clipping": (train("--set", "clip_norm=-1"), "clip_norm must not be negative"),
     "steps without boundaries": (train("--set", "schedule=piecewise"), "boundary"),
     "one convolution": (train("--set", "filters=20"), "filters"),
+    "no exam": (["prepare", "chatbot", "--set", "exam_questions=-1"], "must be above 0"),
+    "preparation by chance": (["prepare", "chatbot", "--seed", "1"], "--seed"),
+    "few subwords": (
+        ["prepare", "chatbot", "--set", "tokenizer=subwords", "--set", "vocabulary_size=7"],
+        "vocabulary_size must be at least",
+        "Received 7",
+    ),
     "download of nothing": (["download", "minst"], "mnist"),
     "benchmark of nothing": (["benchmark", "shapes", "--towers", "0"], "at least 1"),
     "unknown rival": (["benchmark", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
     "slow one alone": (["benchmark", "shapes", "--towers", "1", "--slow", "5"], "at least 2"),
     "slow but faster": (["benchmark", "shapes", "--slow", "0.5"], "a factor above 1"),
+    "slow, with a state": (
+        ["benchmark", "stories", "--towers", "2", "--slow", "3"],
+        "stories could",
+    ),
+    "slow, with a rival": (
+        ["benchmark", "shapes", "--slow", "2", "--against", "fit"],
+        "--against fit",
+    ),
     "benchmark of a step": (["benchmark", "shapes", "--steps", "1"], "--steps must be at least 2"),
     "evaluation of nothing": (["evaluate", "no/such/run"], "holds no run"),
 }

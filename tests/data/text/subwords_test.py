@@ -1,6 +1,7 @@
 """Subword models are learned the same from the same texts, and give the text back."""
 # ruff: noqa: RUF001 - full-width punctuation is part of Chinese.
 
+import re
 import sys
 
 import pytest
@@ -67,11 +68,21 @@ def test_damaged_model_is_refused(model, tmp_path):
         make_tokenizer(TextSettings("en", "subwords", subword_model=str(damaged)))
 
 
-@pytest.mark.parametrize(("texts", "size"), [([], 60), (TEXTS, 5)])
-def test_what_cannot_be_learned_is_refused(tmp_path, texts, size):
-    with pytest.raises(ValueError, match=f"Received size={size}"):
-        train_subwords(texts, size, tmp_path / "model")
+def test_nothing_is_learned_from_no_text(tmp_path):
+    with pytest.raises(ValueError, match="no text to learn subwords from"):
+        train_subwords([], 60, tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", [-1, 0, 5])
+def test_too_small_a_vocabulary_is_told_the_size_it_needs(tmp_path, size):
+    with pytest.raises(ValueError, match=rf"vocabulary_size .* Received {size + 5}") as refused:
+        train_subwords(TEXTS, size, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+    needed = int(re.search(r"at least (\d+)", str(refused.value))[1])
+    train_subwords(TEXTS, needed - 5, tmp_path / "model")
+    with pytest.raises(ValueError, match=f"at least {needed}"):
+        train_subwords(TEXTS, needed - 6, tmp_path / "model")
 
 
 def test_missing_library_says_how_to_get_it(tmp_path, monkeypatch):
