@@ -308,7 +308,7 @@ class TowersAtWork:
             self._state.notify_all()
 
     def _fail(self, error: BaseException) -> None:
-        """Notes an error, after which no tower takes another batch; that of `error` stays open."""
+        """Notes an error: its batch is never done, and no tower takes another one."""
         with self._state:
             self._error = self._error or error
             self._arrivals.put(error)
