@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -212,10 +213,13 @@ def watch(workers: Sequence[Worker], forwarded: Sequence[int] = ()) -> int:
     Args:
         workers: all of them.
         forwarded: numbers of the signals that they were sent, which may grow; ending by these is
-            ending well, and so is having saved because another machine was sent one.
+            ending well, and so is having saved because another machine was sent one: then all
+            end at once.
     """
+    deadline = math.inf
     while True:
-        asked = [*STOPPED, *(code for number in forwarded for code in (128 + number, -number))]
+        asked = [code for number in forwarded for code in (128 + number, -number)]
+        asked += STOPPED if time.monotonic() < deadline else ()
         codes = [worker.code for worker in workers]
         failed = [
             worker
@@ -227,6 +231,8 @@ def watch(workers: Sequence[Worker], forwarded: Sequence[int] = ()) -> int:
         if None not in codes:
             print(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
             return stopped_code(codes, forwarded)
+        if any(codes) and not forwarded:
+            deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
         time.sleep(POLL_SECONDS)
 
 

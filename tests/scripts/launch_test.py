@@ -205,6 +205,18 @@ def test_a_closed_terminal_lets_the_workers_save(tmp_path):
     assert workers[0].code == 143
 
 
+@pytest.mark.parametrize(("seconds", "code"), [(0.5, 0), (60, -signal.SIGTERM)])
+def test_workers_that_do_not_stop_with_the_others_are_ended(seconds, code, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch_module, "PATIENCE_SECONDS", 3.0)
+    programs = ["import sys; sys.exit(143)", f"import time; time.sleep({seconds})"]
+    workers = [
+        Worker(index, [sys.executable, "-c", program], {}, tmp_path)
+        for index, program in enumerate(programs)
+    ]
+    assert watch(workers) == 143
+    assert workers[1].code == code
+
+
 def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd):
     (tmp_path / "worker.1.log").mkdir()
     started = []
