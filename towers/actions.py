@@ -240,10 +240,10 @@ def stop_on_signals() -> Iterator[Action]:
     received: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
-        if received:
+        received.append(number)
+        if len(received) > 1:
             restore()
             signal.raise_signal(number)
-        received.append(number)
 
     def check(report: StepReport) -> None:
         if received:

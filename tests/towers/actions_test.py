@@ -4,6 +4,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import textwrap
 
 import numpy as np
@@ -229,6 +230,7 @@ def test_the_first_signal_ends_the_training_after_the_step(number):
 def test_the_second_signal_ends_the_process_at_once():
     with start_training(60) as process:
         process.send_signal(signal.SIGINT)
+        time.sleep(0.5)  # Else the second may interrupt the first one's handler.
         process.send_signal(signal.SIGTERM)
         assert process.stdout.read() == ""
     assert process.returncode == -signal.SIGTERM
