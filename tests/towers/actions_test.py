@@ -4,8 +4,8 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 import textwrap
+import time
 
 import numpy as np
 import pytest
