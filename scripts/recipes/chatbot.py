@@ -81,7 +81,7 @@ class Fields(recipe.Fields):
         exam_questions: held-out questions that `towers evaluate` asks at most.
     """
 
-    batch_size: int = 256
+    batch_size: int = 64
     batch_tokens: int = 1536
     epochs: int = 20
     learning_rate: float = 4e-3

@@ -10,6 +10,7 @@ halves: the phrasings of a kind ask for the same thing in other words.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 
 import data.samples.conversations.chinese as chinese
@@ -19,6 +20,7 @@ from data.samples.conversations.kinds import Kind
 PARTS = ("train", "held_out")
 LANGUAGES = {"en": english, "zh": chinese}
 HELD_OUT_EVERY = 3
+AGAIN_EVERY = 20
 NUM_OPENINGS = 5
 
 
@@ -33,15 +35,14 @@ def dialogues(language: str, part: str) -> list[list[str]]:
 
 
 def conversations(language: str, part: str) -> list[list[str]]:
-    """Returns the dialogues of a part two by two, each with another that it has no part in.
+    """Returns the dialogues of a part; every twentieth comes again behind one that is not about it.
 
     So a chatbot learns to use what was said before where a question needs it, and only there.
     """
-    shuffled = sorted(dialogues(language, part), key=lambda turns: digest("/".join(turns)))
-    return [
-        [turn for turns in shuffled[number : number + 2] for turn in turns]
-        for number in range(0, len(shuffled), 2)
-    ]
+    alone = dialogues(language, part)
+    shuffled = sorted(alone, key=lambda turns: digest("/".join(turns)))
+    pairs = list(itertools.pairwise(shuffled))[::AGAIN_EVERY]
+    return [*alone, *([*before, *turns] for before, turns in pairs)]
 
 
 def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
