@@ -83,7 +83,7 @@ class Fields(recipe.Fields):
 
     batch_size: int = 64
     batch_tokens: int = 1536
-    epochs: int = 20
+    epochs: int = 17
     learning_rate: float = 4e-3
     schedule: str = "cosine"
     warmup_steps: int = 100
@@ -112,7 +112,7 @@ class Fields(recipe.Fields):
     input_feeding: bool = False
     tied_output: bool = False
     residual: bool = False
-    dropout_rate: float = 0.2
+    dropout_rate: float = 0.3
     label_smoothing: float = 0.0
     exam_questions: int = 1000
 
