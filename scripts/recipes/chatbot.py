@@ -83,7 +83,7 @@ class Fields(recipe.Fields):
 
     batch_size: int = 64
     batch_tokens: int = 1536
-    epochs: int = 17
+    epochs: int = 20
     learning_rate: float = 4e-3
     schedule: str = "cosine"
     warmup_steps: int = 100

@@ -218,13 +218,17 @@ def test_the_share_of_input_wait_is_the_true_one(batch_seconds, step_seconds):
         helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2
     )
     step(shards, 1)  # Traced now, so that the trace is not taken for a slow step.
-    slow, window = SlowStep(step, step_seconds), Window()
-    trainer = towers.Trainer(slow, towers.batches_from(dataset), [window.add])
-    started = time.perf_counter()
-    trainer.train(epochs=1)
-    seconds = time.perf_counter() - started
-    rates = window.read()
-    assert abs(rates.input_wait - (1 - slow.seconds / seconds)) < 0.1
-    assert abs(10 / rates.steps_per_second - seconds) < 0.1 * seconds
+    for _ in range(3):  # A busy machine may disturb one of them.
+        slow, window = SlowStep(step, step_seconds), Window()
+        trainer = towers.Trainer(slow, towers.batches_from(dataset), [window.add])
+        started = time.perf_counter()
+        trainer.train(epochs=1)
+        seconds = time.perf_counter() - started
+        rates = window.read()
+        wait_error = abs(rates.input_wait - (1 - slow.seconds / seconds))
+        time_error = abs(10 / rates.steps_per_second / seconds - 1)
+        if max(wait_error, time_error) < 0.1:
+            break
+    assert wait_error < 0.1 and time_error < 0.1
     assert rates.tower_input_wait.shape == (2,)
     np.testing.assert_allclose(rates.examples_per_second, 4 * rates.steps_per_second)
