@@ -114,7 +114,8 @@ def test_two_processes_train_as_one(pair, alone):
 
 
 @pytest.mark.parametrize(
-    ("processes", "towers"), [("4", 1), pytest.param("2", 2, marks=pytest.mark.slow)]
+    ("processes", "towers"),
+    [pytest.param("4", 1, marks=pytest.mark.slow), pytest.param("2", 2, marks=pytest.mark.slow)],
 )
 def test_processes_and_their_towers_train_as_one(processes, towers, launch, alone, tmp_path):
     finish(launch(tmp_path, "--processes", processes, towers=towers))
