@@ -6,7 +6,8 @@ Paper:    Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning 
 Command:  towers train chatbot --language zh --towers 2
           towers train chatbot --language zh --data my.conv --towers 2
           towers chat runs/chatbot
-Expected: 95 % of the held-out embedded questions answered exactly, 5 minutes on two CPU cores
+Expected: 97 % (zh) and 92 % (en) of the held-out embedded questions answered exactly, 5 minutes on
+          two CPU cores
 """
 
 from __future__ import annotations
