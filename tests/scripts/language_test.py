@@ -16,7 +16,7 @@ from scripts.generate import generate
 from scripts.main import main
 from scripts.recipe import load_recipe
 from scripts.trained import open_model
-from towers.checkpoints import CheckpointFolder
+from tests.scripts.runs import arrays_of
 from towers.summaries import read_scalars
 
 TINY = ["--batch-size", "7", "--set", "hidden_size=12", "--set", "num_steps=10"]
@@ -54,19 +54,6 @@ def finished(train, tmp_path_factory):
 
 def last_object(capsys):
     return json.loads(capsys.readouterr().out.splitlines()[-1])
-
-
-def arrays_of(run_dir):
-    """Returns the step of the latest checkpoint, and its arrays by group and place.
-
-    Keras counts the optimizers of a process in their variables' names.
-    """
-    checkpoint = CheckpointFolder(run_dir / "checkpoints").latest()
-    return checkpoint.step, {
-        f"{group}/{index}": saved.array
-        for group, arrays in checkpoint.groups.items()
-        for index, saved in enumerate(arrays)
-    }
 
 
 def test_a_run_that_goes_on_in_the_middle_of_an_epoch_ends_bit_identical(train, finished, tmp_path):
