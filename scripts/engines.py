@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from scripts.fit_engine import FitStep, FitTrainer
@@ -13,9 +13,10 @@ from scripts.mirrored_engine import MirroredStep
 from scripts.recipe import Recipe
 from scripts.rivals import Task
 from scripts.session import Session, build_step, carried_options, make_optimizer, total_epochs
+from towers import AsyncStep, AsyncTrainer
 from towers.parameters import SharedVariables
 from towers.processes import read_cluster
-from towers.trainer import Trainer
+from towers.trainer import Action, Position, Trainer
 
 
 class Engine(NamedTuple):
@@ -40,8 +41,16 @@ def open_engine(session: Session, options: argparse.Namespace) -> Engine:
 
 
 def on_towers(session: Session, options: argparse.Namespace) -> Engine:
-    """The towers."""
-    return Engine(build_step(session, options), Trainer, session.evaluate)
+    """The towers, which update together or, with `--updates async`, each by itself."""
+    make_trainer = asynchronous_trainer if options.updates == "async" else Trainer
+    return Engine(build_step(session, options), make_trainer, session.evaluate)
+
+
+def asynchronous_trainer(
+    step: AsyncStep, batches: Any, actions: Sequence[Action], *, position: Position, split: Any
+) -> AsyncTrainer:
+    """Returns the trainer of asynchronous towers, whose batches nobody splits."""
+    return AsyncTrainer(step, batches, actions, position=position)
 
 
 def by_strategy(session: Session, options: argparse.Namespace) -> Engine:

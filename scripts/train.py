@@ -17,10 +17,8 @@ from scripts.engines import check_engine, open_engine
 from scripts.recipe import Recipe, chosen_recipe
 from scripts.run_directory import RunDirectory
 from scripts.session import Session, enable_determinism, open_session
-from towers import AsyncTrainer, actions
+from towers import actions
 from towers.advice import advise_placement
-from towers.asynchronous import AsyncStep
-from towers.builder import TrainStep
 from towers.checkpoints import CheckpointFolder, restore
 from towers.placement import format_placement, record_placement, short_device
 from towers.summaries import SummaryWriters, forget_after
@@ -89,7 +87,7 @@ class Training:
         self._processes = session.processes
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._engine = open_engine(session, options)
-        self._step: TrainStep | AsyncStep = self._engine.step
+        self._step = self._engine.step
         where = short_device(self._step.parameter_device)
         print(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
@@ -130,13 +128,12 @@ class Training:
         return reason
 
     def _make_trainer(self, actions: Sequence[Action]) -> Trainer:
-        train, position = self._session.data.train, self._position
-        if isinstance(self._step, AsyncStep):
-            return AsyncTrainer(self._step, train, actions, position=position)
-        processes = self._processes
-        together = processes.together(actions)
         return self._engine.make_trainer(
-            self._step, train, together, position=position, split=processes.split
+            self._step,
+            self._session.data.train,
+            self._processes.together(actions),
+            position=self._position,
+            split=self._processes.split,
         )
 
     def _run(self, trainer: Trainer) -> str:
@@ -145,8 +142,7 @@ class Training:
         if not self._options.log_placement:
             return trainer.train(epochs=epochs, steps=steps)
         with record_placement() as placement:
-            if isinstance(trainer, AsyncTrainer):
-                trainer.rehearse()  # An update is that of one tower; all are to be seen.
+            trainer.rehearse()
             trainer.train(steps=trainer.position.step + 1)
         for line in format_placement(placement):
             self._bar.write(line)
@@ -171,8 +167,7 @@ class Training:
         yield actions.with_rates(print_report, steps=report)
         if not is_chief:
             return
-        if not isinstance(self._step, AsyncStep):
-            yield advise_placement(self._step, self._bar.write)
+        yield advise_placement(self._step, self._bar.write)
         every = options.evaluate_every
         yield actions.every(
             lambda report: self._evaluate_still(), steps=every, epochs=every is None

@@ -19,7 +19,8 @@ FIRST_STEP, LAST_STEP = 5, 20  # The first ones trace and warm up.
 def advise_placement(step: TrainStep, write: Callable[[str], None] = print) -> Action:
     """Returns an action that once compares what travels with a step, and may write a line.
 
-    With one tower, or with a copy on each, nothing is shared, and there is nothing to advise.
+    With one tower, or with a copy on each, nothing is shared, and there is nothing to advise; nor
+    for asynchronous towers, which have no step in common.
     """
     seconds: list[float] = []
     steps_seen = 0
@@ -27,7 +28,8 @@ def advise_placement(step: TrainStep, write: Callable[[str], None] = print) -> A
     def advise(report: StepReport) -> None:
         nonlocal steps_seen
         steps_seen += 1
-        if step.num_copies == len(step.devices) or not FIRST_STEP <= steps_seen <= LAST_STEP:
+        is_shared = step.num_copies < len(step.devices) and report.tower is None
+        if not is_shared or not FIRST_STEP <= steps_seen <= LAST_STEP:
             return
         float(report.results.loss)  # Waits for the devices, so that the step's time is its own.
         seconds.append(report.seconds - max(report.waits))

@@ -63,7 +63,10 @@ class AsyncTrainer(Trainer):
             yield
 
     def rehearse(self) -> None:
-        """Runs every tower once on a first batch of the epoch and changes nothing."""
+        """Runs every tower once on a first batch of the epoch and changes nothing.
+
+        An update is that of one tower; so all of them are seen, such as where their ops run.
+        """
         dataset = split(self._batches(self.position.epoch, 0), 1)
         for shards in dataset.take(1):
             self._train_step.rehearse(shards)

@@ -123,6 +123,9 @@ class Trainer:
         self._check_finite()
         return reason
 
+    def rehearse(self) -> None:
+        """Runs what the first update may leave out; every tower takes part in one, so nothing."""
+
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
         """The scope for what an action does with the variables at `position`, such as a save."""
