@@ -16,6 +16,7 @@ from scripts.session import Session, build_step, carried_options, make_optimizer
 from towers import AsyncStep, AsyncTrainer
 from towers.parameters import SharedVariables
 from towers.processes import read_cluster
+from towers.step import Step
 from towers.trainer import Action, Position, Trainer
 
 
@@ -23,13 +24,13 @@ class Engine(NamedTuple):
     """What trains a session's model.
 
     Attributes:
-        step: what `towers.build_train_step` returns, or what stands in for it.
+        step: what checkpoints and curves see of a step; its trainer calls it.
         make_trainer: as `towers.Trainer`.
         evaluate: the session's `evaluate`, of the values that the training has reached.
         description: a clause for the line that says what trains.
     """
 
-    step: Any
+    step: Step
     make_trainer: Callable[..., Trainer]
     evaluate: Callable[[], dict[str, float]]
     description: str = ""

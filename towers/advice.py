@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from towers.builder import TrainStep
 from towers.gradients import global_norm, sum_gradients
+from towers.step import Step
 from towers.trainer import Action, StepReport
 
 TOO_MUCH = 0.3  # Of a step's time.
 FIRST_STEP, LAST_STEP = 5, 20  # The first ones trace and warm up.
 
 
-def advise_placement(step: TrainStep, write: Callable[[str], None] = print) -> Action:
+def advise_placement(step: Step, write: Callable[[str], None] = print) -> Action:
     """Returns an action that once compares what travels with a step, and may write a line.
 
     With one tower, or with a copy on each, nothing is shared, and there is nothing to advise; nor
@@ -51,7 +51,7 @@ def advice(share: float) -> str | None:
     )
 
 
-def measure_travel(step: TrainStep, repetitions: int = 5) -> float:
+def measure_travel(step: Step, repetitions: int = 5) -> float:
     """Returns the seconds in which all parameters reach the towers and come back to be summed.
 
     What comes back has the size of the gradients. Tables that are only looked up stay where they
