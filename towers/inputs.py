@@ -31,11 +31,12 @@ def split(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
     """Returns a data set of `num_towers`-tuples of `Shard` from one of global batches."""
     check_batch_spec(dataset.element_spec)
     is_tuple = type(dataset.element_spec) is tuple  # Then each part is an argument of its own.
-    return dataset.map(
-        lambda *batch: split_batch(batch if is_tuple else batch[0], num_towers),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
+
+    @tf.autograph.experimental.do_not_convert  # Which would take longer than the rest, each epoch.
+    def cut(*batch: Any) -> tuple[Shard, ...]:
+        return split_batch(batch if is_tuple else batch[0], num_towers)
+
+    return dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:

@@ -111,7 +111,7 @@ class Fields(recipe.Fields):
     decoder_layers: int = 1
     attention: str = "luong"
     input_feeding: bool = False
-    tied_output: bool = False
+    tied_output: bool = True
     residual: bool = False
     dropout_rate: float = 0.3
     label_smoothing: float = 0.0

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -140,15 +141,17 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(uninterrupted, tmp
     assert_each_step_once(run_dir, uninterrupted)
 
 
-@pytest.mark.parametrize("num_towers", [1, 4])
-def test_checkpoint_of_three_towers_continues_on_others(num_towers, tmp_path):
-    run_dir = tmp_path / "run"
-    finish(run_dir, num_towers=3, steps=8)
-    before = final_arrays(run_dir, step=8)
-    output = finish(run_dir, num_towers=num_towers, steps=12)
-    assert "continues at step 8" in output
-    after = final_arrays(run_dir, step=12)
-    assert before.keys() == after.keys()
-    finish(tmp_path / "same", num_towers=3, steps=12)
-    for name, array in final_arrays(tmp_path / "same", step=12).items():
-        np.testing.assert_allclose(after[name], array, atol=2e-6, err_msg=name)
+def test_checkpoint_of_three_towers_continues_on_others(tmp_path):
+    finish(tmp_path / "3", num_towers=3, steps=8)
+    others = (1, 4)
+    for num_towers in others:
+        shutil.copytree(tmp_path / "3", tmp_path / str(num_towers))
+    for num_towers in (3, *others):
+        output = finish(tmp_path / str(num_towers), num_towers=num_towers, steps=12)
+        assert "continues at step 8" in output
+    expected = final_arrays(tmp_path / "3", step=12)
+    for num_towers in others:
+        actual = final_arrays(tmp_path / str(num_towers), step=12)
+        assert actual.keys() == expected.keys()
+        for name, array in expected.items():
+            np.testing.assert_allclose(actual[name], array, atol=2e-6, err_msg=name)

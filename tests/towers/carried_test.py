@@ -125,9 +125,16 @@ def assert_same_state(step, expected, *, atol=1e-6):
         np.testing.assert_allclose(rows, expected[name[-1]], rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("num_towers", [1, 2, 3, 4])
+ACCUMULATED = {"accumulate": 3, "clip_norm": 0.05}
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"clip_norm": 0.05}, {"accumulate": 3, "clip_norm": 0.05}], ids=str
+    ("options", "num_towers"),
+    [
+        *[({}, 1), ({}, 2), ({}, 3), ({}, 4)],
+        *[({"clip_norm": 0.05}, 2), (ACCUMULATED, 1), (ACCUMULATED, 3)],
+    ],
+    ids=str,
 )
 def test_towers_that_carry_match_the_plain_loop(options, num_towers):
     expected, state, losses = plain(clip_norm=options.get("clip_norm"))
@@ -245,7 +252,7 @@ def test_a_resumed_run_is_bit_identical(tmp_path, num_towers):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("before, after", [(3, 2), (1, 4), (4, 1)])
+@pytest.mark.parametrize("before, after", [(3, 2), (1, 4)])
 def test_a_checkpoint_of_some_towers_resumes_on_others(tmp_path, before, after):
     batches = resumed(tmp_path, before, at=2)
     model, step, shards = build(after, batches)

@@ -71,7 +71,7 @@ def plain(make_case, make_optimizer):
 
 
 @pytest.mark.parametrize(
-    ("make_optimizer", "num_towers"), [(sgd, 3), (adam, 1), (adam, 2), (adam, 3), (adam, 4)]
+    ("make_optimizer", "num_towers"), [(adam, 1), (sgd, 2), (adam, 3), (sgd, 4)]
 )
 @pytest.mark.parametrize("make_case", CASES, ids=lambda case: case.__name__)
 def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
@@ -115,23 +115,26 @@ def test_towers_match_the_plain_loop_in_float64(make_case, num_towers):
     helpers.assert_same_weights(actual, expected, float64=True)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 8])
 @pytest.mark.parametrize("make_case", [dense_case, sparse_case, accumulated_case])
-def test_any_batch_size_works_on_four_towers(make_case, batch_size):
+def test_any_batch_size_works_on_four_towers(make_case):
+    """One step after another, each of another size; the loss of each tells where it went wrong."""
+    batch_sizes = [1, 1, 2, 8, 3, 7, 1]
+
     def case():
         tower_fn, model, _, options = make_case()
         make_batches = helpers.dense_batches if make_case is dense_case else helpers.token_batches
-        return tower_fn, model, make_batches([batch_size] * 3), options
+        return tower_fn, model, make_batches(batch_sizes), options
 
     expected, losses = plain(case, adam)
     tower_fn, model, batches, options = fresh(case)
     actual, results = helpers.train_on_towers(tower_fn, model, adam(), batches, 4, **options)
     helpers.assert_same_weights(actual, expected)
     np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
-    weights = results[0].towers.weight.numpy()
     if make_case is dense_case:
-        assert weights.sum() == batch_size
-        assert max(weights) - min(weights) <= 1
+        for batch_size, result in zip(batch_sizes, results, strict=True):
+            weights = result.towers.weight.numpy()
+            assert weights.sum() == batch_size
+            assert max(weights) - min(weights) <= 1
 
 
 @pytest.mark.parametrize("num_towers", [1, 2, 3])
