@@ -23,7 +23,7 @@ LAST_LINES = 5
 DEFAULT_PROCESSES = 2
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # Codes of who was asked to save and end.
 # The paths of this program, since `-m` would look for it in the working folder first.
-WORKER_PROGRAM = "import sys; sys.path[:] = {!r}; from scripts.main import main; sys.exit(main())"
+WORKER_PROGRAM = "import sys; sys.path[:] = {!r}; from scripts.worker import run; sys.exit(run({}))"
 WRONG_INPUT = 2  # The exit code of a command that is to be written differently.
 
 
@@ -64,7 +64,7 @@ def worker_command(arguments: Sequence[str]) -> list[str]:
             f"{' '.join(arguments) or 'nothing'}."
         )
     paths = [os.path.abspath(entry) for entry in sys.path]
-    return [sys.executable, "-c", WORKER_PROGRAM.format(paths), *arguments]
+    return [sys.executable, "-c", WORKER_PROGRAM.format(paths, os.getpid()), *arguments]
 
 
 def choose_addresses(options: argparse.Namespace) -> tuple[list[str], list[int]]:

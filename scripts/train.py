@@ -162,7 +162,10 @@ class Training:
         )
         yield actions.with_rates(write_summaries, steps=report)
         print_report = functools.partial(
-            actions.print_report, unit=self._session.recipe.unit, write=self._bar.write
+            actions.print_report,
+            unit=self._session.recipe.unit,
+            first_tower=self._first_tower if self._processes.count > 1 else None,
+            write=self._bar.write,
         )
         yield actions.with_rates(print_report, steps=report)
         if not is_chief:

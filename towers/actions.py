@@ -61,25 +61,33 @@ def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Act
 
 
 def print_report(
-    report: StepReport, rates: Rates, *, unit: str = "examples", write: Callable = print
+    report: StepReport,
+    rates: Rates,
+    *,
+    unit: str = "examples",
+    first_tower: int | None = None,
+    write: Callable = print,
 ) -> None:
     """Writes one line: loss (of each tower), metrics, gradient norm and speed.
 
     Args:
         report, rates: as `with_rates` gives them.
         unit: what the tower function's weight counts.
+        first_tower: of several processes, the number of this one's first tower among all.
         write: what writes it.
     """
-    write(format_report(report, rates, unit))
+    write(format_report(report, rates, unit, first_tower))
 
 
-def format_report(report: StepReport, rates: Rates, unit: str = "examples") -> str:
-    """Returns the line of a report."""
+def format_report(
+    report: StepReport, rates: Rates, unit: str = "examples", first_tower: int | None = None
+) -> str:
+    """Returns the line of a report; arguments as in `print_report`."""
     results = report.results
     parts = [
         "train",
         f"step {report.step}",
-        f"loss {float(results.loss):.4f}{format_tower_losses(report)}",
+        f"loss {float(results.loss):.4f}{format_tower_losses(report, first_tower)}",
         *(f"{name} {float(value):.4f}" for name, value in results.metrics.items()),
         f"norm {float(results.gradient_norm):.3g}",
         f"{rates.steps_per_second:.1f} steps/s",
@@ -93,16 +101,16 @@ def format_report(report: StepReport, rates: Rates, unit: str = "examples") -> s
     return " | ".join(parts)
 
 
-def format_tower_losses(report: StepReport) -> str:
-    """Returns ` (t0 3.19 t1 3.23)`, nothing for one tower.
+def format_tower_losses(report: StepReport, first_tower: int | None = None) -> str:
+    """Returns ` (t0 3.19 t1 3.23)`, nothing for one tower that is alone.
 
     Asynchronous towers are left out as long as they have made no update.
     """
     losses = [float(loss) for loss in report.results.towers.loss]
-    if len(losses) == 1:
+    if len(losses) == 1 and first_tower is None:
         return ""
     shown = [
-        f"t{tower} {loss:.4g}"
+        f"t{(first_tower or 0) + tower} {loss:.4g}"
         for tower, loss in enumerate(losses)
         if report.tower in (None, tower) or not math.isnan(loss)
     ]

@@ -128,7 +128,9 @@ def test_every_process_has_its_log(pair):
     for index in range(2):
         lines = (pair / f"worker.{index}.log").read_text().splitlines()
         assert lines[0].endswith(f"process {index} of 2")
-        assert sum(line.startswith("train | step ") for line in lines) == NUM_STEPS
+        reports = [line for line in lines if line.startswith("train | step ")]
+        assert len(reports) == NUM_STEPS
+        assert all(f" (t{index} " in line for line in reports)
     lines = (pair / "worker.0.log").read_text().splitlines()
     assert sum(line.startswith("test  | step ") for line in lines) == 2
 
@@ -168,6 +170,22 @@ def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, launch, pa
     finish(launch(tmp_path, "--processes", "2"))
     assert "continues at step" in (tmp_path / "worker.0.log").read_text()
     assert_same_run(tmp_path / "run", pair / "run", 2)
+
+
+def test_workers_do_not_outlive_a_launcher_that_was_killed(launch, tmp_path):
+    process = launch(tmp_path, "--processes", "2")
+    wait_for("train | step 4 ", tmp_path / "worker.1.log", process)
+    workers = workers_of(process)
+    assert len(workers) == 2 and all(map(is_alive, workers))
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_alive, workers))
+    saved = CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step
+    assert 4 <= saved < NUM_STEPS
+    assert f"step {saved} saved" in (tmp_path / "worker.0.log").read_text()
 
 
 @pytest.mark.parametrize("code", ["os.kill(os.getpid(), 9)", "sys.exit(2)"])

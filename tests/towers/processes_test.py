@@ -50,7 +50,7 @@ def start(count, *command):
     return processes
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def found(request, tmp_path_factory):
     """What each of several processes says that it found."""
     folder = tmp_path_factory.mktemp("processes")
