@@ -135,6 +135,15 @@ class PairBatches:
         used = int(self.questions.sum() + self.answers.sum())
         return 1 - used / num_tokens(self.layout.shapes)
 
+    @property
+    def summary(self) -> str:
+        """A line about an epoch."""
+        left_out = f"; left out: {self.left_out:,} with longer answers" if self.left_out else ""
+        return (
+            f"{self.num_examples:,} pairs in {self.steps_per_epoch:,} batches, "
+            f"{self.padding_share:.1%} of the tokens are padding{left_out}"
+        )
+
     def _batch_of_step(self, epoch: int) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """Returns the function from a step of the epoch to its batch."""
         pairs, numbers = self._order(epoch)

@@ -127,8 +127,10 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> recipe
         "max_question_length": fields.max_question_length,
         "max_answer_length": fields.max_answer_length,
     }
+    train = pair_batches(corpus, "train", seed=seed, **limits)
+    print(train.summary, flush=True)
     return recipe.Data(
-        pair_batches(corpus, "train", seed=seed, **limits),
+        train,
         pair_batches(corpus, "held_out", shuffle=False, **limits),
         text=corpus.text,
         corpus=corpus,

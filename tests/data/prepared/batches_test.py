@@ -168,6 +168,7 @@ def test_pairs_with_too_long_answers_are_left_out_and_counted(tmp_path, part):
     assert batches.num_examples == len(rows) and batches.left_out == 4 - len(rows)
     if part == "train":  # Held-out numbers are unknown words, spelled by several ids.
         assert batches.left_out == 2
+        assert batches.summary.endswith("left out: 2 with longer answers")
 
 
 def test_a_pair_over_the_budget_is_a_batch_of_its_own(tmp_path):
@@ -181,6 +182,7 @@ def test_there_is_little_padding(corpus):
     ids = np.concatenate([part.ravel() for batch in collect(fitted(0)) for part in batch])
     assert fitted.padding_share == pytest.approx(np.mean(ids == 0))
     assert fitted.padding_share < 0.1
+    assert f" batches, {fitted.padding_share:.1%} of the tokens are padding" in fitted.summary
     assert pair_batches(corpus, "train", fixed_shapes=True, **LIMITS).padding_share < 0.26
 
 
