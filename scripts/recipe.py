@@ -35,7 +35,8 @@ class Fields:
         warmup_power: of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.
         decay_rate: factor of each of them.
-        boundaries: epochs after which the piecewise schedule multiplies by decay_rate.
+        boundaries: epochs, or parts of one, after which the piecewise schedule multiplies by
+            decay_rate.
         base_batch_size: if not 0, the learning rate is scaled by batch_size / base_batch_size.
         clip_norm: norm to which the averaged gradient is clipped; 0 for none.
     """
@@ -51,7 +52,7 @@ class Fields:
     warmup_power: float = 1.0
     decay_epochs: float = 10.0
     decay_rate: float = 0.1
-    boundaries: tuple[int, ...] = ()
+    boundaries: tuple[float, ...] = ()
     base_batch_size: int = 0
     clip_norm: float = 0.0
 

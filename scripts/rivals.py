@@ -77,7 +77,7 @@ def check_rival(name: str) -> None:
 
 
 def plain(task: Task, devices: Sequence[str]) -> TimedRun:
-    """A hand-written tf.function: tape, mean loss, apply; the optimizer of the towers."""
+    """A hand-written tf.function: tape, mean loss, metrics, apply; the optimizer of the towers."""
     with towers.shared_variables(towers.parameter_device("auto", devices[:1])):
         model = task.make_model()
         optimizer = task.make_optimizer()
@@ -87,13 +87,13 @@ def plain(task: Task, devices: Sequence[str]) -> TimedRun:
     any_batch_size = tf.nest.map_structure(any_number_of_rows, task.dataset.element_spec)
 
     @tf.function(input_signature=[any_batch_size], autograph=False)
-    def step(batch: Any) -> tf.Tensor:
+    def step(batch: Any) -> tuple[tf.Tensor, Any]:
         with tf.GradientTape() as tape:
-            loss_sum, weight, _ = tower_fn(batch)
+            loss_sum, weight, metrics = tower_fn(batch)
             loss = loss_sum / weight
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
         optimizer.apply(clip(gradients, task.recipe), model.trainable_variables)
-        return loss
+        return loss, metrics
 
     return timed_loop(step, task.dataset)
 
@@ -105,19 +105,21 @@ def mirrored(task: Task, devices: Sequence[str]) -> TimedRun:
     )
     tower_fn = task.make_rival_fn(model)
 
-    def replica_step(batch: Any) -> tf.Tensor:
+    def replica_step(batch: Any) -> tuple[tf.Tensor, Any]:
         replicas: Any = tf.distribute.get_replica_context()
         with tf.GradientTape() as tape:
-            loss_sum, weight, _ = tower_fn(batch)
+            loss_sum, weight, metrics = tower_fn(batch)
             loss = loss_sum / replicas.all_reduce(tf.distribute.ReduceOp.SUM, weight)
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
         optimizer.apply(clip(gradients, task.recipe), model.trainable_variables)
-        return loss
+        return loss, metrics
 
     @tf.function(autograph=False)
-    def step(batch: Any) -> tf.Tensor:
-        losses = strategy.run(replica_step, args=(batch,))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+    def step(batch: Any) -> tuple[tf.Tensor, Any]:
+        def total(parts: Any) -> tf.Tensor:
+            return strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
+
+        return tf.nest.map_structure(total, strategy.run(replica_step, args=(batch,)))
 
     return timed_loop(step, strategy.experimental_distribute_dataset(task.dataset))
 
@@ -203,15 +205,20 @@ def clip(gradients: list[Any], recipe: Recipe) -> list[Any]:
     return tf.clip_by_global_norm(gradients, norm)[0] if norm else gradients
 
 
-def timed_loop(step: Callable[[Any], tf.Tensor], dataset: Iterable[Any]) -> TimedRun:
-    """Returns a run with an iterator of its own, as the towers and `fit` have one an epoch."""
+def timed_loop(step: Callable[[Any], tuple[tf.Tensor, Any]], dataset: Iterable[Any]) -> TimedRun:
+    """Returns a run with an iterator of its own, as the towers and `fit` have one an epoch.
+
+    Args:
+        step: takes a batch and returns its loss and its metrics, which all ways compute.
+        dataset: the batches, endless.
+    """
 
     def run(num_steps: int) -> float:
         batches = iter(dataset)
-        float(step(next(batches)))
+        float(step(next(batches))[0])
         started = time.perf_counter()
         for _ in range(num_steps - 1):
-            loss = step(next(batches))
+            loss, _ = step(next(batches))
         float(loss)  # Waits for the devices.
         return time.perf_counter() - started
 

@@ -230,7 +230,7 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
         warmup_power=fields.warmup_power,
         decay_steps=max(1, round(fields.decay_epochs * steps_per_epoch)),
         decay_rate=fields.decay_rate,
-        boundaries=[epoch * steps_per_epoch for epoch in fields.boundaries],
+        boundaries=[round(epoch * steps_per_epoch) for epoch in fields.boundaries],
     )
     return build_optimizer(
         fields.optimizer,

@@ -37,7 +37,7 @@ class Fields(recipe.Fields):
     optimizer: str = "momentum"
     learning_rate: float = 0.1
     schedule: str = "piecewise"
-    boundaries: tuple[int, ...] = (82, 123)  # 32000 and 48000 updates.
+    boundaries: tuple[float, ...] = (82, 123)  # 32000 and 48000 updates.
     depth: int = 20
     weight_decay: float = 1e-4
 

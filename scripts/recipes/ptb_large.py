@@ -50,7 +50,7 @@ class Fields(ptb_small.Fields):
     epochs: int = 55
     learning_rate: float = 35.0  # 1 of a sum over 35 steps, see ptb_small.
     clip_norm: float = 10 / 35
-    boundaries: tuple[int, ...] = tuple(range(14, 55))
+    boundaries: tuple[float, ...] = tuple(range(14, 55))
     decay_rate: float = 1 / 1.15
     num_steps: int = 35
     hidden_size: int = 1500

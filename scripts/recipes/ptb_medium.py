@@ -50,7 +50,7 @@ class Fields(ptb_small.Fields):
     epochs: int = 39
     learning_rate: float = 35.0  # 1 of a sum over 35 steps, see ptb_small.
     clip_norm: float = 5 / 35
-    boundaries: tuple[int, ...] = tuple(range(6, 39))
+    boundaries: tuple[float, ...] = tuple(range(6, 39))
     decay_rate: float = 0.8  # As in TensorFlow's tutorial; the paper divides by 1.2.
     num_steps: int = 35
     hidden_size: int = 650

@@ -65,7 +65,7 @@ class Fields(recipe.Fields):
     warmup_steps: int = 600
     warmup_power: float = 2.0
     schedule: str = "piecewise"
-    boundaries: tuple[int, ...] = tuple(range(4, 13))
+    boundaries: tuple[float, ...] = tuple(range(4, 13))
     decay_rate: float = 0.5
     form: str = "streams"
     num_steps: int = 20
