@@ -228,6 +228,7 @@ def test_benchmark_of_a_slow_tower_tells_what_it_costs_the_others(capsys):
     assert 0 < slowed < alone  # It does not wait for the one that sleeps four steps in each.
 
 
+@pytest.mark.slow
 def test_benchmark_of_a_slow_tower_goes_on_until_every_tower_is_measured(capsys):
     command = ["benchmark", "shapes", "--towers", "3", "--slow", "9", "--json"]
     assert main([*command, *TINY, "--repetitions", "1", "--steps", "2"]) == 0

@@ -152,7 +152,8 @@ def test_a_run_in_two_parts_ends_like_one(engine, straight, tmp_path, capfd):
     assert_same_run(tmp_path, straight(engine))
 
 
-@pytest.mark.parametrize("engine", ["mirrored", pytest.param("keras", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@EACH_ENGINE
 def test_a_killed_run_goes_on(engine, straight, tmp_path, capfd):
     options = [*OPTIONS, *ENGINES[engine], "--checkpoint-every", 5, "--steps", NUM_STEPS]
     command = [sys.executable, "-m", "scripts.main", *train_shapes(tmp_path, *options)]

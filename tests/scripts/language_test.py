@@ -80,6 +80,7 @@ def test_evaluations_do_not_disturb_what_the_training_carries(train, finished, t
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_three_towers_goes_on_on_others(train, tmp_path, capsys):
     assert train(tmp_path / "3", "--steps", "8", "--towers", "3") == 0
     for num_towers in ("1", "4"):

@@ -172,6 +172,7 @@ def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, launch, pa
     assert_same_run(tmp_path / "run", pair / "run", 2)
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_a_launcher_that_was_killed(launch, tmp_path):
     process = launch(tmp_path, "--processes", "2")
     wait_for("train | step 4 ", tmp_path / "worker.1.log", process)
