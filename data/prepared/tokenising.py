@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,11 +9,10 @@ from data.text import TextSettings, Tokenizer, make_tokenizer
 
 # A chunk is large enough that handing it over costs little, and small enough to hold several.
 CHUNK_TURNS, CHUNK_CHARACTERS = 2000, 200_000
-NUMBER = "I"
 
 
 class TokenisedChunk(NamedTuple):
-    """The tokens of some turns, each token named by its place in a table; arrays of NUMBER.
+    """The tokens of some turns, each token named by its place in a table.
 
     Attributes:
         table: the different tokens.
@@ -24,9 +22,9 @@ class TokenisedChunk(NamedTuple):
     """
 
     table: list[str]
-    places: array[int]
-    lengths: array[int]
-    characters: array[int]
+    places: list[int]
+    lengths: list[int]
+    characters: list[int]
 
 
 def in_chunks(turns: Iterable[str]) -> Iterator[list[str]]:
@@ -56,12 +54,13 @@ def tokenise_chunk(
     turns: Sequence[str], settings: TextSettings, tokenizer: Tokenizer
 ) -> TokenisedChunk:
     """Returns the tokens of some turns."""
-    places, lengths, characters = array(NUMBER), array(NUMBER), array(NUMBER)
+    chunk = TokenisedChunk([], [], [], [])
     numbers: dict[str, int] = {}
     for turn in turns:
         text = settings.normalise(turn)
         tokens = tokenizer.tokenize(text) if text else []
-        places.extend([numbers.setdefault(token, len(numbers)) for token in tokens])
-        lengths.append(len(tokens))
-        characters.append(len(text) - text.count(" "))
-    return TokenisedChunk(list(numbers), places, lengths, characters)
+        chunk.places.extend([numbers.setdefault(token, len(numbers)) for token in tokens])
+        chunk.lengths.append(len(tokens))
+        chunk.characters.append(len(text) - text.count(" "))
+    chunk.table.extend(numbers)
+    return chunk

@@ -17,11 +17,10 @@ import os
 import queue
 import subprocess
 import sys
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
-from data.prepared.tokenising import NUMBER, TokenisedChunk, tokenise_chunk, tokenise_here
+from data.prepared.tokenising import TokenisedChunk, tokenise_chunk, tokenise_here
 from data.text import TextSettings, make_tokenizer
 
 _PROGRAM = (
@@ -111,33 +110,28 @@ class Worker:
 
     def tokenise(self, turns: Sequence[str]) -> TokenisedChunk:
         """Returns the tokens of some turns; errors as in `tokenise`."""
-        with contextlib.suppress(BrokenPipeError):
-            requests: Any = self._process.stdin
-            requests.write(json.dumps(turns).encode() + b"\n")
-            requests.flush()
-        reply = json.loads(self._whole(b"\n"))
+        reply = self._ask(turns)
         if "error" in reply:
             raise _ERRORS[reply["error"]](reply["message"])
-        arrays = [array(NUMBER, self._whole(num_bytes)) for num_bytes in reply["num_bytes"]]
-        return TokenisedChunk(reply["table"], *arrays)
+        return TokenisedChunk(**reply)
 
-    def _whole(self, wanted: bytes | int) -> bytes:
-        """Returns what comes next, a line or so many bytes; RuntimeError if it does not."""
-        replies: Any = self._process.stdout
-        found = replies.read(wanted) if isinstance(wanted, int) else replies.readline()
-        if found.endswith(wanted) if isinstance(wanted, bytes) else len(found) == wanted:
-            return found
-        raise RuntimeError(
-            f"A process that tokenises ended early (exit status {self._process.wait()}), "
-            "maybe for lack of memory. Try fewer processes."
-        )
+    def _ask(self, turns: Sequence[str]) -> dict[str, Any]:
+        requests, replies = self._process.stdin, self._process.stdout
+        line = b""
+        with contextlib.suppress(BrokenPipeError):
+            requests.write(json.dumps(turns).encode() + b"\n")  # type: ignore[union-attr]
+            requests.flush()  # type: ignore[union-attr]
+            line = replies.readline()  # type: ignore[union-attr]
+        if not line.endswith(b"\n"):
+            raise RuntimeError(
+                f"A process that tokenises ended early (exit status {self._process.wait()}), "
+                "maybe for lack of memory. Try fewer processes."
+            )
+        return json.loads(line)
 
 
 def serve(settings: dict[str, Any]) -> None:
-    """Answers each line of the standard input, a JSON list of turns.
-
-    The answer is a line of JSON with the table of the tokens and the sizes of the arrays, which
-    follow it, or with an error.
+    """Answers each line of the standard input, a JSON list of turns, with a line of JSON.
 
     Args:
         settings: the text settings as a dictionary.
@@ -147,28 +141,19 @@ def serve(settings: dict[str, Any]) -> None:
     answer = _answerer(TextSettings(**settings))
     with contextlib.suppress(BrokenPipeError):  # The program was killed: nobody is left to tell.
         for line in sys.stdin.buffer:
-            answer(json.loads(line), replies)
+            replies.write(json.dumps(answer(json.loads(line))).encode() + b"\n")
             replies.flush()
 
 
-def _answerer(settings: TextSettings) -> Callable[[Sequence[str], BinaryIO], None]:
-    """Returns the function that writes the answer; the first call makes the tokenizer."""
+def _answerer(settings: TextSettings) -> Callable[[Sequence[str]], dict[str, Any]]:
+    """Returns the function from turns to the answer; the first call makes the tokenizer."""
     make = functools.cache(make_tokenizer)
 
-    def answer(turns: Sequence[str], replies: BinaryIO) -> None:
+    def answer(turns: Sequence[str]) -> dict[str, Any]:
         try:
-            table, *numbers = tokenise_chunk(turns, settings, make(settings))
+            return tokenise_chunk(turns, settings, make(settings))._asdict()
         except (ValueError, ImportError) as error:
             name = "ImportError" if isinstance(error, ImportError) else "ValueError"
-            _write_line({"error": name, "message": str(error)}, replies)
-            return
-        # Arrays travel as they are in memory; as JSON they would take longer.
-        arrays = [part.tobytes() for part in numbers]
-        _write_line({"table": table, "num_bytes": list(map(len, arrays))}, replies)
-        replies.writelines(arrays)
+            return {"error": name, "message": str(error)}
 
     return answer
-
-
-def _write_line(value: dict[str, Any], file: BinaryIO) -> None:
-    file.write(json.dumps(value).encode() + b"\n")
