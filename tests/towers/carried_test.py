@@ -252,7 +252,9 @@ def test_a_resumed_run_is_bit_identical(tmp_path, num_towers):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("before, after", [(3, 2), (1, 4)])
+@pytest.mark.parametrize(
+    "before, after", [(3, 2), (1, 4), pytest.param(4, 1, marks=pytest.mark.slow)]
+)
 def test_a_checkpoint_of_some_towers_resumes_on_others(tmp_path, before, after):
     batches = resumed(tmp_path, before, at=2)
     model, step, shards = build(after, batches)

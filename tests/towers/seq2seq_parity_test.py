@@ -91,7 +91,10 @@ def test_clipped_and_accumulated_gradients_match_the_plain_loop(case):
     check_parity(case, 2, "sgd", clip_norm=0.1, accumulate=2)
 
 
-@pytest.mark.parametrize(("case", "num_towers"), [("lookup", 3), ("bahdanau", 1)])
+@pytest.mark.parametrize(
+    ("case", "num_towers"),
+    [("lookup", 3), ("bahdanau", 1), pytest.param("fed", 2, marks=pytest.mark.slow)],
+)
 def test_towers_match_the_plain_loop_in_float64(case, num_towers):
     check_parity(case, num_towers, "adam", "float64")
 
