@@ -15,7 +15,7 @@ from towers.gradients import clip_factor, global_norm, scale_gradients, sum_repe
 from towers.inputs import Shard
 from towers.parameters import SharedVariables
 from towers.results import StepResults, mean_results, tower_results
-from towers.tower import TowerSums, fold_in, metric_sums, seed_states, step_seed
+from towers.tower import TowerSums, metric_sums, part_seed, seed_states
 
 
 class MirroredStep:
@@ -119,7 +119,7 @@ class MirroredStep:
 
     def _set_seeds(self, step: tf.Tensor, tower: int) -> None:
         """Gives a replica's seed generators the states that its tower would give them."""
-        seed = fold_in(step_seed(self._seed, step, tower), 0)
+        seed = part_seed(self._seed, step, tower)
         generators = self.shared.seeds
         for generator, state in zip(generators, seed_states(seed, len(generators)), strict=True):
             generator.assign(state)

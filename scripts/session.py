@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 
 import towers
 from scripts.recipe import DATA_SETS, Data, Examiner, Recipe
@@ -238,8 +237,3 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
         momentum=fields.momentum,
         weight_decay=fields.optimizer_weight_decay,
     )
-
-
-def enable_determinism() -> None:
-    """Makes every op give the same numbers in every run on the same machine."""
-    tf.config.experimental.enable_op_determinism()

@@ -16,10 +16,11 @@ import tensorflow as tf
 from scripts.engines import check_engine, open_engine
 from scripts.recipe import Recipe, chosen_recipe
 from scripts.run_directory import RunDirectory
-from scripts.session import Session, enable_determinism, open_session
+from scripts.session import Session, open_session
 from towers import actions
 from towers.advice import advise_placement
 from towers.checkpoints import CheckpointFolder, restore
+from towers.determinism import enable_determinism
 from towers.placement import format_placement, record_placement, short_device
 from towers.summaries import SummaryWriters, forget_after
 from towers.trainer import Action, Position, StepReport, Trainer

@@ -3,6 +3,7 @@
 from towers.async_trainer import AsyncTrainer
 from towers.asynchronous import AsyncStep, build_async_step
 from towers.builder import TrainStep, build_train_step
+from towers.determinism import enable_determinism
 from towers.devices import Devices, select_devices
 from towers.evaluation import build_evaluation_step
 from towers.exchange import working_placement
@@ -28,6 +29,7 @@ __all__ = [
     "build_async_step",
     "build_evaluation_step",
     "build_train_step",
+    "enable_determinism",
     "evaluate",
     "parallel",
     "parameter_device",

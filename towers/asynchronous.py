@@ -29,7 +29,7 @@ from towers.parameters import (
 from towers.precision import LossScale
 from towers.results import mean_results
 from towers.states import merge_state
-from towers.tower import ShardFn, TowerFn, TowerSums, run_tower, step_seed
+from towers.tower import ShardFn, TowerFn, TowerSums, part_seed, run_tower
 
 
 class Update(NamedTuple):
@@ -254,8 +254,7 @@ class AsyncStep:
                 values,
                 shards[0]._replace(batch=(shards[0].batch, ())),
                 tower=tower,
-                seed=step_seed(self._seed, batch_number, 0),
-                accumulate=self._accumulate,
+                seeds=[part_seed(self._seed, batch_number, p) for p in range(self._accumulate)],
                 loss_scale=None if self.loss_scale is None else self.loss_scale.read(),
                 compiled=self._compiled,
             )

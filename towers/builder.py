@@ -28,7 +28,7 @@ from towers.precision import LossScale
 from towers.replicas import Replicas
 from towers.results import StepResults, Totals, mean_results, sum_towers, tower_results
 from towers.states import BATCH_NORM_POLICIES, mean_states
-from towers.tower import ShardFn, State, TowerFn, TowerSums, run_tower, step_seed
+from towers.tower import ShardFn, State, TowerFn, TowerSums, part_seed, run_tower
 
 ReduceAcross = Callable[[Totals], Totals]
 
@@ -246,6 +246,8 @@ class TrainStep:
 
     def _tower(self, tower: int, device: str, shard: Shard, step: tf.Tensor) -> TowerSums:
         scale = None if self.loss_scale is None else self.loss_scale.read()
+        first_part = (self._first_tower + tower) * self._accumulate
+        parts = range(first_part, first_part + self._accumulate)
         with tf.device(device), tf.name_scope(f"tower_{tower}"):
             with tf.name_scope("parameters"):
                 values = self._replicas.read(tower)
@@ -255,8 +257,7 @@ class TrainStep:
                 values,
                 self.carried.attach(tower, shard),
                 tower=tower,
-                seed=step_seed(self._seed, step, self._first_tower + tower),
-                accumulate=self._accumulate,
+                seeds=[part_seed(self._seed, step, part) for part in parts],
                 loss_scale=scale,
                 compiled=self._compiled,
             )

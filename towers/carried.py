@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.inputs import Batch, Shard
+from towers.inputs import Batch, Shard, part_sizes
 from towers.parameters import CPU
 from towers.tower import ShardFn, State, TowerFn, check_results
 
@@ -34,7 +34,7 @@ class CarriedState:
     def __init__(self, specs: Any, num_rows: int | None, devices: Sequence[str]):
         check_specs(specs, num_rows)
         specs = () if specs is None else specs
-        self._rows = rows_of_towers(num_rows or 0, len(devices))
+        self._rows = part_sizes(num_rows or 0, len(devices))
         self.shard_specs = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), specs
         )
@@ -121,16 +121,6 @@ class CarriedVariable:
         starts = np.cumsum([part.shape[0] for part in self._parts])[:-1]
         for tower, part in enumerate(np.split(rows, starts)):
             self.write(tower, tf.convert_to_tensor(part))
-
-
-def rows_of_towers(num_rows: int, num_towers: int) -> list[int]:
-    """Returns how many rows of a batch each tower has, as `towers.split_batch` cuts it.
-
-    >>> rows_of_towers(5, 3)
-    [2, 2, 1]
-    """
-    each, more = divmod(num_rows, num_towers)
-    return [each + (tower < more) for tower in range(num_towers)]
 
 
 def check_specs(specs: Any, num_rows: int | None) -> None:

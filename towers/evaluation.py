@@ -18,7 +18,7 @@ from towers.parameters import (
     shared_variables,
 )
 from towers.results import EvaluationResults, total_results
-from towers.tower import ShardFn, TowerFn, TowerSums, forward, step_seed
+from towers.tower import ShardFn, TowerFn, TowerSums, forward, part_seed
 
 
 def build_evaluation_step(
@@ -88,6 +88,6 @@ class EvaluationStep:
 
     def _tower(self, tower: int, device: str, shard: Shard) -> TowerSums:
         with tf.device(device), tf.name_scope(f"tower_{tower}"):
-            seed = step_seed(0, tf.zeros([], tf.int64), tower)
+            seed = part_seed(0, tf.zeros([], tf.int64), tower)
             values, shard = self._shared.read(), self.carried.attach(tower, shard)
             return forward(self._shard_fn, self._shared, values, shard, tower=tower, seed=seed)

@@ -128,7 +128,7 @@ def sum_together(
         with tf.device(device):
             packed.append(tf.concat([tf.reshape(part, [-1]) for part in gradients], axis=0))
     with tf.device(owner):
-        total = tf.add_n([send(pack, owner) for pack in packed])
+        total = sum_gradient([send(pack, owner) for pack in packed])
     of_towers = []
     for device in devices:
         with tf.device(device):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
 
 import tensorflow as tf
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
+T = TypeVar("T")
 
 
 def average_gradients(
@@ -52,12 +53,40 @@ def sum_gradients(tower_gradients: Sequence[Sequence[Gradient]]) -> list[Gradien
 
 def sum_gradient(gradients: Sequence[Gradient]) -> Gradient:
     """Returns the sum of one variable's gradients, dense as soon as one of them is."""
-    present = [gradient for gradient in gradients if gradient is not None]
-    if not present:
-        return None
-    if all(isinstance(gradient, tf.IndexedSlices) for gradient in present):
-        return present[0] if len(present) == 1 else sum_repeated_rows(concat_rows(present))
-    return tf.add_n([tf.convert_to_tensor(gradient) for gradient in present])
+    return add_in_pairs(add_gradients, gradients)
+
+
+def add_in_pairs(add: Callable[[T, T], T], parts: Sequence[T]) -> T:
+    """Returns the sum of at least one part: of neighbours first, then of neighbouring sums.
+
+    The order does not depend on who adds: four towers, two towers of two micro-batches each and
+    one tower of four end with the same sum to the last bit.
+
+    >>> add_in_pairs("({} + {})".format, "abcde")
+    '(((a + b) + (c + d)) + e)'
+    """
+    if len(parts) == 1:
+        return parts[0]
+    half = first_half(len(parts))
+    return add(add_in_pairs(add, parts[:half]), add_in_pairs(add, parts[half:]))
+
+
+def first_half(count: int) -> int:
+    """Returns how many of at least two parts are added up on the left: a power of two.
+
+    >>> [first_half(count) for count in (2, 3, 4, 5, 8, 9)]
+    [1, 2, 2, 4, 4, 8]
+    """
+    return 1 << (count - 1).bit_length() - 1
+
+
+def add_gradients(first: Gradient, second: Gradient) -> Gradient:
+    """Returns the sum of two gradients of one variable."""
+    if first is None or second is None:
+        return second if first is None else first
+    if isinstance(first, tf.IndexedSlices) and isinstance(second, tf.IndexedSlices):
+        return sum_repeated_rows(concat_rows([first, second]))
+    return tf.add_n([tf.convert_to_tensor(first), tf.convert_to_tensor(second)])
 
 
 def concat_rows(gradients: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:

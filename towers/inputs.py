@@ -6,12 +6,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
 Batch = Any  # Any nest of tensors whose first dimension counts the examples.
 Batches = Callable[[int, int], tf.data.Dataset]
+T = TypeVar("T", int, tf.Tensor)
 
 
 class Shard(NamedTuple):
@@ -48,14 +49,27 @@ def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
     num_examples = tf.shape(tf.nest.flatten(batch)[0])[0]
     if num_towers == 1:  # Nothing to cut, and so nothing to copy.
         return (Shard(batch, num_examples),)
-    sizes = num_examples // num_towers + tf.cast(
-        tf.range(num_towers) < num_examples % num_towers, tf.int32
-    )
-    starts = tf.cumsum(sizes, exclusive=True)
-    return tuple(
-        Shard(take_rows(batch, starts[index], sizes[index]), sizes[index])
-        for index in range(num_towers)
-    )
+    shards, start = [], tf.zeros([], tf.int32)
+    for size in part_sizes(num_examples, num_towers):
+        shards.append(Shard(take_rows(batch, start, size), size))
+        start += size
+    return tuple(shards)
+
+
+def part_sizes(size: T, num_parts: int) -> list[T]:
+    """Returns the sizes of parts that differ by at most one, of a number or an integer scalar.
+
+    Parts come in halves of halves as far as that goes, so that a part of a part is the same
+    whoever cuts: eight parts, or four parts of two parts each.
+
+    >>> part_sizes(10, 4), part_sizes(5, 3)
+    ([3, 2, 3, 2], [2, 2, 1])
+    """
+    if num_parts % 2 == 1:
+        return [(size + num_parts - 1 - index) // num_parts for index in range(num_parts)]
+    return [
+        part for both in part_sizes(size, num_parts // 2) for part in (both - both // 2, both // 2)
+    ]
 
 
 def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:

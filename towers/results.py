@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.gradients import Gradient, global_norm
+from towers.gradients import Gradient, add_in_pairs, global_norm
 from towers.states import sum_states
 from towers.tower import TowerSums
 
@@ -110,12 +111,8 @@ def mean_results(towers: Sequence[TowerSums | Totals]) -> dict[str, Any]:
 
 def total_results(towers: Sequence[TowerSums | Totals]) -> tuple[tf.Tensor, tf.Tensor, dict]:
     """Returns loss, weight and metrics summed over the towers."""
-    loss = tf.add_n([tower.loss for tower in towers])
-    weight = tf.add_n([tower.weight for tower in towers])
-    metrics = tf.nest.map_structure(
-        lambda *parts: tf.add_n(parts), *[tower.metrics for tower in towers]
-    )
-    return loss, weight, metrics
+    parts = [(tower.loss, tower.weight, tower.metrics) for tower in towers]
+    return add_in_pairs(functools.partial(tf.nest.map_structure, tf.add), parts)
 
 
 def tower_results(

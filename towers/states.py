@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from towers.gradients import add_in_pairs
+
 BATCH_NORM_POLICIES = ("first", "mean")
 
 
@@ -45,7 +47,7 @@ def sum_states(
     if policy == "first":
         tower_states, weights = tower_states[:1], weights[:1]
     sums = [sum_state(values, leads) for values in zip(*tower_states, strict=True)]
-    weight = tf.add_n(list(weights))
+    weight = add_in_pairs(tf.add, weights)
     if policy == "first" and not leads:
         sums = [None if value is None else tf.zeros_like(value) for value in sums]
         weight = tf.zeros_like(weight)
@@ -54,12 +56,17 @@ def sum_states(
 
 def sum_state(values: Sequence[tf.Tensor | None], leads: bool) -> tf.Tensor | None:
     """Returns the sum of a state's weighted values; whole numbers are the first's."""
-    present = [value for value in values if value is not None]
-    if not present:
-        return None
-    if not present[0].dtype.is_floating:
-        return present[0] if leads else tf.zeros_like(present[0])
-    return tf.add_n(present)
+    total = add_in_pairs(add_states, values)
+    if total is None or total.dtype.is_floating or leads:
+        return total
+    return tf.zeros_like(total)
+
+
+def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor | None:
+    """Returns the sum of a state's weighted values; whole numbers are the first's."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second if first.dtype.is_floating else first
 
 
 def mean_states(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.gradients import Gradient, scale_gradients, sum_gradients, sum_repeated_rows
+from towers.gradients import (
+    Gradient,
+    first_half,
+    scale_gradients,
+    sum_gradients,
+    sum_repeated_rows,
+)
 from towers.inputs import Batch, Shard, split_batch
 from towers.parameters import SharedVariables, TowerScope, no_new_variables
-from towers.states import weigh_state
+from towers.states import add_states, weigh_state
 
 # A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
 Metrics = dict[str, Any]
@@ -50,12 +55,11 @@ def run_tower(
     shard: Shard,
     *,
     tower: int,
-    seed: tf.Tensor,
-    accumulate: int = 1,
+    seeds: Sequence[tf.Tensor],
     loss_scale: tf.Tensor | None = None,
     compiled: bool = False,
 ) -> TowerSums:
-    """Returns the sums over one shard, which is cut into `accumulate` micro-batches.
+    """Returns the sums over one shard, which is cut into as many micro-batches as there are seeds.
 
     Args:
         shard_fn: the tower function, of the pair (batch, state).
@@ -63,8 +67,7 @@ def run_tower(
         values: theirs, read once each on the current device.
         shard: the tower's shard, whose batch is such a pair.
         tower: the tower's number.
-        seed: int64 [2], what the random numbers of this step and tower are derived from.
-        accumulate: the number of micro-batches, run one after the other.
+        seeds: for each micro-batch, int64 [2], what its random numbers are derived from.
         loss_scale: float32 scalar that the mean loss is multiplied with while gradients are
             taken, or None.
         compiled: whether XLA compiles the pass.
@@ -74,21 +77,39 @@ def run_tower(
         return differentiate(shard_fn, shared, values, shard, tower, seed, loss_scale)
 
     run = tf.function(run, autograph=False, jit_compile=True) if compiled else run
-    flatten = functools.partial(tf.nest.flatten, expand_composites=True)
-    first, *others = micro_batches(shard, accumulate)
-    total = run(values, first, fold_in(seed, 0))
-    for index, micro_batch in enumerate(others, start=1):
+
+    def run_all(parts: Sequence[tuple[Shard, tf.Tensor]]) -> TowerSums:
+        if len(parts) == 1:
+            (part,) = parts
+            return finish_part(run(values, *part), part[0].size)
+        half = first_half(len(parts))
+        first = run_all(parts[:half])
         # One after the other, so that only one micro-batch's activations are alive.
-        with tf.control_dependencies(part for part in flatten(total) if part is not None):
-            total = add_sums(total, run(values, micro_batch, fold_in(seed, index)))
-    return total._replace(gradients=[sum_repeated_rows(part) for part in total.gradients])
+        with tf.control_dependencies(tensors_of(first)):
+            return add_sums(first, run_all(parts[half:]))
+
+    return run_all(list(zip(micro_batches(shard, len(seeds)), seeds, strict=True)))
 
 
-def micro_batches(shard: Shard, accumulate: int) -> tuple[Shard, ...]:
+def finish_part(sums: TowerSums, size: tf.Tensor) -> TowerSums:
+    """Returns a micro-batch's sums with each row of a sparse gradient and of the state once."""
+    return sums._replace(
+        gradients=list(map(sum_repeated_rows, sums.gradients)),
+        carried=tf.nest.map_structure(lambda rows: rows[:size], sums.carried),
+    )
+
+
+def tensors_of(sums: TowerSums) -> list[tf.Tensor]:
+    """Returns every tensor in the sums."""
+    parts = tf.nest.flatten(sums, expand_composites=True)
+    return [part for part in parts if part is not None]
+
+
+def micro_batches(shard: Shard, count: int) -> tuple[Shard, ...]:
     """Returns the shard cut into micro-batches; all of an empty shard's are empty."""
-    if accumulate == 1:
+    if count == 1:
         return (shard,)
-    parts = split_batch(shard.batch, accumulate)
+    parts = split_batch(shard.batch, count)
     return tuple(part._replace(size=tf.minimum(part.size, shard.size)) for part in parts)
 
 
@@ -171,9 +192,12 @@ def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int64))
 
 
-def step_seed(seed: int, step: tf.Tensor, tower: int) -> tf.Tensor:
-    """Returns the seed of one tower in one step, int64 [2]."""
-    return fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), tower)
+def part_seed(seed: int, step: tf.Tensor, part: int) -> tf.Tensor:
+    """Returns the seed of one part of a batch, int64 [2]: of a micro-batch of a tower.
+
+    Parts count on over the towers, so that a part is the same whoever runs it.
+    """
+    return fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), part)
 
 
 def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
@@ -225,10 +249,7 @@ def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
         weight=first.weight + second.weight,
         metrics=tf.nest.map_structure(tf.add, first.metrics, second.metrics),
         gradients=sum_gradients([first.gradients, second.gradients]),
-        states=[
-            part if part is None or not part.dtype.is_floating else part + other
-            for part, other in zip(first.states, second.states, strict=True)
-        ],
+        states=list(map(add_states, first.states, second.states)),
         carried=tf.nest.map_structure(
             lambda *rows: tf.concat(rows, axis=0), first.carried, second.carried
         ),

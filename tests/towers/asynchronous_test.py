@@ -133,6 +133,7 @@ def test_every_batch_is_taken_once_in_every_epoch():
     assert [r.position for r in reports if r.epoch_end][-1] == Position(60, 3, 0)
 
 
+@pytest.mark.usefixtures("sums_as_written")
 def test_one_asynchronous_tower_is_a_synchronous_one():
     """The same order, the same random numbers, the same weights to the last bit."""
 

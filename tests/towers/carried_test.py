@@ -10,7 +10,7 @@ from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.carried import CarriedState, rows_of_towers
+from towers.carried import CarriedState
 from towers.checkpoint_files import read_checkpoint, write_checkpoint
 from towers.checkpoints import restore
 from towers.placement import placed_nodes
@@ -439,9 +439,3 @@ def test_wrong_results_of_a_tower_function_that_carries_are_explained(change, me
             carried=specs(),
             carried_rows=ROWS,
         )
-
-
-@pytest.mark.parametrize("num_rows, num_towers", [(1, 1), (7, 3), (2, 4), (8, 4), (5, 4)])
-def test_rows_of_towers_are_those_of_the_split(num_rows, num_towers):
-    shards = towers.split_batch(tf.range(num_rows), num_towers)
-    assert rows_of_towers(num_rows, num_towers) == [int(shard.size) for shard in shards]

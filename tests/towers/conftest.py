@@ -1,8 +1,9 @@
-"""A real file system of one megabyte, for what happens when a disk is full or read-only."""
+"""A real file system of one megabyte, and a TensorFlow that adds up as it is told."""
 
 import subprocess
 
 import pytest
+import tensorflow as tf
 
 
 @pytest.fixture
@@ -17,3 +18,12 @@ def small_disk(tmp_path):
         pytest.skip(f"a small file system cannot be mounted here: {error}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=30)
+
+
+@pytest.fixture
+def sums_as_written():
+    """What `towers.enable_determinism` does to sums, for one test."""
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": True, **before})

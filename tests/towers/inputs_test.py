@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import towers
 from tests import helpers
-from towers.inputs import DeviceFeed, HostFeed, check_batch_spec, open_feed
+from towers.inputs import DeviceFeed, HostFeed, check_batch_spec, open_feed, part_sizes
 from towers.metrics import Window
 
 
@@ -27,10 +27,20 @@ def test_every_row_is_in_one_shard_and_sizes_differ_by_one_at_most(num_examples,
     np.testing.assert_array_equal(np.concatenate(counted), np.arange(num_examples))
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.sampled_from([1, 2, 4, 8]))
+def test_parts_of_parts_are_the_parts(size, num_towers, num_micro_batches):
+    nested = [part_sizes(part, num_micro_batches) for part in part_sizes(size, num_towers)]
+    assert [part for parts in nested for part in parts] == part_sizes(
+        size, num_towers * num_micro_batches
+    )
+    assert [int(part) for part in part_sizes(tf.constant(size), 6)] == part_sizes(size, 6)
+
+
 def test_an_empty_shard_holds_the_first_example():
     shards = towers.split_batch((tf.constant([7, 8]), tf.constant([[1.0], [2.0]])), 4)
-    assert [int(shard.size) for shard in shards] == [1, 1, 0, 0]
-    for shard in shards[2:]:
+    assert [int(shard.size) for shard in shards] == [1, 0, 1, 0]
+    for shard in shards[1::2]:
         assert shard.batch[0].numpy().tolist() == [7]
         assert shard.batch[1].numpy().tolist() == [[1.0]]
 

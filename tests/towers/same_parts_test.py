@@ -1,0 +1,73 @@
+"""Towers times micro-batches alike: the same weights to the last bit, whoever runs the parts."""
+
+import keras
+import numpy as np
+import pytest
+
+import towers
+from tests import helpers
+
+PARTS = 4
+WAYS = [(2, 2), (4, 1)]  # Towers, micro-batches of each.
+SIZES = [8, 7, 3, 10, 1, 13]
+
+pytestmark = pytest.mark.usefixtures("sums_as_written")
+
+
+def image_model() -> keras.Model:
+    """Convolution, BatchNorm and dropout."""
+    return keras.Sequential([
+        keras.Input((6, 6, 3)),
+        keras.layers.Conv2D(8, 3, activation="relu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.5, seed=3),
+        keras.layers.Flatten(),
+        keras.layers.Dense(helpers.NUM_CLASSES, kernel_regularizer="l2"),
+    ])  # fmt: skip
+
+
+def images_case():
+    random = np.random.default_rng(1)
+    batches = [
+        (random.normal(size=(size, 6, 6, 3)).astype("float32"),
+         random.integers(0, helpers.NUM_CLASSES, size).astype("int32"))
+        for size in SIZES
+    ]  # fmt: skip
+    model = image_model()
+    return helpers.classify(model, training=True), model, batches
+
+
+def tokens_case():
+    model = helpers.recurrent_model(helpers.LookupTable(name="table"))
+    return helpers.tag(model), model, helpers.token_batches(SIZES)
+
+
+def train(make_case, num_towers, accumulate, parameters):
+    keras.utils.set_random_seed(3)
+    with towers.shared_variables("/CPU:1" if parameters != "cpu" else "/CPU:0"):
+        tower_fn, model, batches = make_case()
+    return helpers.train_on_towers(
+        tower_fn, model, keras.optimizers.Adam(0.01), batches, num_towers,
+        accumulate=accumulate, parameters=parameters, clip_norm=0.5, seed=7,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("parameters", ["cpu", "replicated"])
+@pytest.mark.parametrize("make_case", [images_case, tokens_case], ids=lambda case: case.__name__)
+def test_the_same_parts_give_the_same_bits(make_case, parameters):
+    expected, results = train(make_case, 1, PARTS, "cpu")
+    for num_towers, accumulate in WAYS:
+        actual, others = train(make_case, num_towers, accumulate, parameters)
+        for one, other in zip(actual, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+        for one, other in zip(others, results, strict=True):
+            assert float(one.loss) == float(other.loss)
+            assert float(one.gradient_norm) == float(other.gradient_norm)
+
+
+def test_other_parts_give_other_bits():
+    """The test of the test: rounding, and the dropout masks, depend on the parts."""
+    expected, _ = train(tokens_case, 1, PARTS, "cpu")
+    actual, _ = train(tokens_case, 1, 2, "cpu")
+    helpers.assert_same_weights(actual, expected)
+    assert any(np.any(one != other) for one, other in zip(actual, expected, strict=True))
