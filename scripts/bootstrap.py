@@ -39,7 +39,8 @@ JOBS = {
         [*TOWERS, "train", "chatbot", "--language", "en", "--towers", "2", "--run-dir", RUN_DIR],
         [*TOWERS, "chat", RUN_DIR, "--ask", *QUESTIONS],
     ],
-    "test": [["-m", "pytest", "-n", "3"]],  # For two cores: some tests wait.
+    # For two cores, since some tests wait.
+    "test": [["-m", "pytest", "-n", "3", "--dist", "loadgroup"]],
     "install": [],
 }
 

@@ -18,6 +18,8 @@ from scripts.main import main
 from scripts.recipe import import_recipe
 from towers.summaries import read_scalars
 
+pytestmark = pytest.mark.xdist_group("systems")  # They share what takes long to make.
+
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SECTION = README.partition("## Well-known set-ups")[2].partition("\n## ")[0]

@@ -72,7 +72,7 @@ def build_train_step(
             the uncut batch, with the memory of a micro-batch.
         batch_norm: how the towers' moving averages become one, once a step: those of the
             `first` tower, or the `mean` over the towers by their weights.
-        seed: what all random numbers in the towers are derived from, with step and tower.
+        seed: what all random numbers are derived from, with the step and the part of the batch.
         loss_scale: for float16, else None.
         compiled: whether XLA compiles each tower.
         carried: for a state that goes on from step to step, such as that of a language model on

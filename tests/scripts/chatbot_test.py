@@ -15,6 +15,8 @@ import pytest
 from scripts.main import main
 from towers.checkpoints import CheckpointFolder
 
+pytestmark = pytest.mark.xdist_group("chatbot")  # They share what takes long to make.
+
 REPOSITORY = pathlib.Path(__file__).parents[2]
 TINY = ["--set", "embedding_size=8", "--set", "hidden_size=8", "--batch-size", "32"]
 SHARE = ["--set", "held_out=0.1"]

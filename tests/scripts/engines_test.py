@@ -17,6 +17,8 @@ from tests import helpers
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.summaries import read_scalars
 
+pytestmark = pytest.mark.xdist_group("engines")  # They share what takes long to make.
+
 NUM_STEPS = 40
 OPTIONS = ["--precision", "float64", "--report-every", 1]
 ENGINES = {

@@ -19,6 +19,8 @@ from scripts.trained import open_model
 from tests.scripts.runs import arrays_of
 from towers.summaries import read_scalars
 
+pytestmark = pytest.mark.xdist_group("language")  # They share what takes long to make.
+
 TINY = ["--batch-size", "7", "--set", "hidden_size=12", "--set", "num_steps=10"]
 TINY += ["--set", "schedule=constant"]  # A cosine would depend on how many steps are asked for.
 LINES = {"train": 150, "valid": 30, "test": 20}

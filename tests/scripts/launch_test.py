@@ -20,6 +20,8 @@ from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.checkpoints import CheckpointFolder
 from towers.summaries import read_scalars
 
+pytestmark = pytest.mark.xdist_group("launch")  # They share what takes long to make.
+
 NUM_STEPS = 40
 OPTIONS = ["--steps", NUM_STEPS, "--precision", "float64", "--deterministic"]
 OPTIONS += ["--report-every", 1, "--checkpoint-every", 10]

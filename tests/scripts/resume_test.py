@@ -14,6 +14,8 @@ import pytest
 from towers.checkpoints import CheckpointFolder
 from towers.summaries import read_scalars
 
+pytestmark = pytest.mark.xdist_group("resume")  # They share what takes long to make.
+
 NUM_STEPS = 45  # An epoch has 20 steps, so that kills fall into three of them.
 
 

@@ -16,6 +16,8 @@ from towers.checkpoints import restore
 from towers.placement import placed_nodes
 from towers.precision import LossScale
 
+pytestmark = pytest.mark.xdist_group("carried")  # They share what takes long to make.
+
 ROWS, LENGTH, UNITS = 7, 4, 6
 NUM_STEPS = 5
 

@@ -10,6 +10,8 @@ import tensorflow as tf
 import towers
 from tests import helpers
 
+pytestmark = pytest.mark.xdist_group("parity")  # They share what takes long to make.
+
 SIZES = [8, 7, 8, 5]
 
 

@@ -16,6 +16,8 @@ from tests import helpers
 from tests.towers.processes_worker import CASES, NUM_TOWERS, make_case
 from towers.processes import Processes, join_processes, read_cluster
 
+pytestmark = pytest.mark.xdist_group("processes")  # They share what takes long to make.
+
 REPOSITORY = pathlib.Path(__file__).parents[2]
 
 

@@ -13,6 +13,8 @@ from data.samples import stories
 from models import rnn_lm
 from tests import helpers
 
+pytestmark = pytest.mark.xdist_group("rnn_lm_parity")  # They share what takes long to make.
+
 ROWS, STEPS, NUM_BATCHES = 7, 6, 5
 
 
