@@ -48,9 +48,9 @@ def on_towers(session: Session, options: argparse.Namespace) -> Engine:
 
 
 def asynchronous_trainer(
-    step: AsyncStep, batches: Any, actions: Sequence[Action], *, position: Position, split: Any
+    step: AsyncStep, batches: Any, actions: Sequence[Action], *, position: Position, **_: Any
 ) -> AsyncTrainer:
-    """Returns the trainer of asynchronous towers, whose batches nobody splits."""
+    """Returns the trainer of asynchronous towers, without what only shards and processes need."""
     return AsyncTrainer(step, batches, actions, position=position)
 
 

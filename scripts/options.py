@@ -81,8 +81,8 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch-norm", choices=("first", "mean"), default="mean",
                        help="how the towers' moving averages become one")  # fmt: skip
     group.add_argument("--deterministic", action="store_true",
-                       help="the same numbers in every run on the same machine, and for the "
-                            "same towers times micro-batches")  # fmt: skip
+                       help="the same numbers in every run on the same machine; also for the "
+                            "same towers times micro-batches, these a power of two")  # fmt: skip
     group.add_argument("--log-placement", action="store_true",
                        help="print on which device each kind of op runs")  # fmt: skip
 

@@ -135,6 +135,7 @@ class Training:
             self._processes.together(actions),
             position=self._position,
             split=self._processes.split,
+            first_tower=self._first_tower,
         )
 
     def _run(self, trainer: Trainer) -> str:

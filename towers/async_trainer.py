@@ -276,6 +276,8 @@ class TowersAtWork:
             except StopIteration:
                 self._exhaust(number)
                 return None
+            if number == self._limit and self._is_at_end():
+                self._exhaust()
         return number, shards, time.perf_counter() - max(started, self._resumed)
 
     def _next_number(self) -> int | None:
@@ -293,11 +295,18 @@ class TowersAtWork:
         stopped = self._closed or self._error is not None
         return stopped or self._exhausted or self._num_taken == self._limit
 
-    def _exhaust(self, number: int) -> None:
-        """Notes that the data ended where a batch of this number would have been."""
+    def _is_at_end(self) -> bool:
+        """Returns whether no batch follows. That one has an error is not the last one's fault."""
+        try:
+            return next(cast(Iterator, self._batches), None) is None
+        except Exception:
+            return False
+
+    def _exhaust(self, number: int | None = None) -> None:
+        """Notes that the data ended, where a batch of this number would have been if any."""
         with self._state:
             self._exhausted = True
-            self._under_way.remove(number)
+            self._under_way -= {number}
             self._state.notify_all()
 
     def _hand_over(self, number: int, tower: int, update: Update, wait: float) -> None:

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from towers.builder import check_arguments, check_trainable, report_unconnected
 from towers.carried import CarriedState, with_state
+from towers.devices import check_devices
 from towers.gradients import Gradient, clip_factor, global_norm, scale_gradients
 from towers.inputs import Shard
 from towers.parameters import (
@@ -28,7 +29,7 @@ from towers.parameters import (
 )
 from towers.precision import LossScale
 from towers.results import mean_results
-from towers.states import merge_state
+from towers.states import mean_state
 from towers.tower import ShardFn, TowerFn, TowerSums, part_seed, run_tower
 
 
@@ -93,6 +94,7 @@ def build_async_step(
     Raises:
         ValueError: for an argument that cannot work, before anything is traced.
     """
+    check_devices(devices)
     check_arguments(devices[:1], shard_specs, clip_norm, accumulate)
     if parameters == "replicated":
         raise ValueError(
@@ -268,7 +270,7 @@ class AsyncStep:
         """Returns by how much the tower wants to move each non-trainable variable, or None."""
         changes: list[tf.Tensor | None] = []
         for state, value in zip(self.shared.states, sums.states, strict=True):
-            new = merge_state(state, [value], sums.weight)
+            new = mean_state(value, sums.weight, values[id(state)])
             changes.append(None if new is None else new - values[id(state)])
         return changes
 

@@ -256,7 +256,7 @@ class TrainStep:
                 self.shared,
                 values,
                 self.carried.attach(tower, shard),
-                tower=tower,
+                tower=self._first_tower + tower,
                 seeds=[part_seed(self._seed, step, part) for part in parts],
                 loss_scale=scale,
                 compiled=self._compiled,

@@ -21,7 +21,7 @@ def evaluate(
     """Returns the means over a whole data set: `loss`, each metric, and `examples`.
 
     Every example (or token) counts exactly once, whatever the sizes of the batches; sums are
-    kept in float64.
+    kept in float64. A metric whose own weight is zero is 0, as in training.
 
     Args:
         evaluation_step: what `build_evaluation_step` returned; a carried state begins anew.
@@ -36,7 +36,7 @@ def evaluate(
             add_batch(sums, evaluation_step(shards))
     if not sums or not sums["loss"][1] > 0:
         raise ValueError("There is nothing to evaluate: the data set has no examples.")
-    means = {name: float(total / weight) for name, (total, weight) in sums.items()}
+    means = {key: float(total / weight) if weight else 0.0 for key, (total, weight) in sums.items()}
     return {**means, "examples": float(sums["loss"][1])}
 
 

@@ -9,9 +9,10 @@ import keras
 import tensorflow as tf
 
 from towers.devices import check_devices
+from towers.gradients import add_in_pairs
 from towers.inputs import check_batch_spec, split_batch
 from towers.parameters import CPU, is_seed, new_variable_error, no_new_variables
-from towers.states import merge_state, weigh_state
+from towers.states import add_states, mean_state, weigh_state
 from towers.tower import fold_in
 
 MERGES = ("auto", "sum", "mean", "concatenate")
@@ -162,7 +163,8 @@ def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None
         values = [scope.state_mapping[id(variable)] for scope in scopes]
         weighted = [weigh_state(*pair) for pair in zip(values, weights, strict=True)]
         with tf.device(variable.value.device):
-            variable.assign(merge_state(variable, weighted, tf.add_n(weights)))
+            total = add_in_pairs(add_states, weighted)
+            variable.assign(mean_state(total, tf.add_n(weights), variable.value))
 
 
 def merge_outputs(outputs: Sequence[Any], sizes: Sequence[tf.Tensor], merge: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -10,24 +11,6 @@ import tensorflow as tf
 from towers.gradients import add_in_pairs
 
 BATCH_NORM_POLICIES = ("first", "mean")
-
-
-def merge_states(
-    tower_states: Sequence[Sequence[tf.Tensor | None]],
-    weights: Sequence[tf.Tensor],
-    states: Sequence[keras.Variable],
-    policy: str,
-) -> list[tf.Tensor | None]:
-    """Returns one value for each non-trainable variable, None where no tower assigned it.
-
-    Args:
-        tower_states: for each tower, its values times its weight, in the order of `states`.
-        weights: for each tower, how many examples (or tokens) it had.
-        states: the variables.
-        policy: `first`, the first tower's values, or `mean`, their weighted mean.
-    """
-    sums, weight = sum_states(tower_states, weights, policy)
-    return mean_states(sums, weight, states)
 
 
 def sum_states(
@@ -40,30 +23,29 @@ def sum_states(
     """Returns the towers' weighted values summed for each variable, and the weight of the sums.
 
     Args:
-        tower_states, weights, policy: as in `merge_states`.
+        tower_states: for each tower, for each variable, its value times the tower's weight, or
+            None if it was not assigned.
+        weights: for each tower, how many examples (or tokens) it had.
+        policy: `first`, the first tower's values, or `mean`, their weighted mean.
         leads: whether the very first tower is among these; of several processes that add up
             their sums only the one that has it contributes what counts once.
     """
     if policy == "first":
         tower_states, weights = tower_states[:1], weights[:1]
-    sums = [sum_state(values, leads) for values in zip(*tower_states, strict=True)]
+    sums = [add_in_pairs(add_states, values) for values in zip(*tower_states, strict=True)]
     weight = add_in_pairs(tf.add, weights)
-    if policy == "first" and not leads:
-        sums = [None if value is None else tf.zeros_like(value) for value in sums]
-        weight = tf.zeros_like(weight)
-    return sums, weight
-
-
-def sum_state(values: Sequence[tf.Tensor | None], leads: bool) -> tf.Tensor | None:
-    """Returns the sum of a state's weighted values; whole numbers are the first's."""
-    total = add_in_pairs(add_states, values)
-    if total is None or total.dtype.is_floating or leads:
-        return total
-    return tf.zeros_like(total)
+    if leads:
+        return sums, weight
+    counts = policy == "mean"
+    sums = [
+        value if value is None or (counts and value.dtype.is_floating) else tf.zeros_like(value)
+        for value in sums
+    ]
+    return sums, weight if counts else tf.zeros_like(weight)
 
 
 def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor | None:
-    """Returns the sum of a state's weighted values; whole numbers are the first's."""
+    """Returns the sum of two towers' weighted values of a state; of whole numbers the first's."""
     if first is None or second is None:
         return second if first is None else first
     return first + second if first.dtype.is_floating else first
@@ -74,23 +56,19 @@ def mean_states(
 ) -> list[tf.Tensor | None]:
     """Returns the weighted mean of each state, from the sums over all towers."""
     return [
-        None if value is None else merge_state(state, [value], weight)
-        for state, value in zip(states, sums, strict=True)
+        mean_state(total, weight, state.value) for state, total in zip(states, sums, strict=True)
     ]
 
 
-def merge_state(
-    state: keras.Variable, values: Sequence[tf.Tensor | None], weight: tf.Tensor
-) -> tf.Tensor | None:
-    """Returns the weighted mean of a state's weighted values; whole numbers are the first's.
+def mean_state(total: tf.Tensor | None, weight: tf.Tensor, before: Any) -> tf.Tensor | None:
+    """Returns a sum of weighted values divided by their weight, and whole numbers as they are.
 
-    Without any weight (all of it padding) the state stays as it is.
+    Without any weight (all of it padding) the state stays as it was `before`.
     """
-    present = [value for value in values if value is not None]
-    if not present or not present[0].dtype.is_floating:
-        return present[0] if present else None
-    mean = tf.add_n(present) / tf.cast(weight, present[0].dtype)
-    return tf.where(weight > 0, mean, tf.convert_to_tensor(state.value))
+    if total is None or not total.dtype.is_floating:
+        return total
+    mean = total / tf.cast(weight, total.dtype)
+    return tf.where(weight > 0, mean, tf.convert_to_tensor(before))
 
 
 def weigh_state(value: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor | None:

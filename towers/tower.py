@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.determinism import sums_stay_nested
 from towers.gradients import (
     Gradient,
     first_half,
@@ -18,6 +19,10 @@ from towers.inputs import Batch, Shard, split_batch
 from towers.parameters import SharedVariables, TowerScope, no_new_variables
 from towers.states import add_states, weigh_state
 
+RESERVED_METRICS = (
+    "loss", "examples", "gradient_norm", "examples_per_second", "input_wait", "learning_rate",
+    "staleness",
+)  # fmt: skip
 # A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
 Metrics = dict[str, Any]
 State = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
@@ -82,11 +87,12 @@ def run_tower(
         if len(parts) == 1:
             (part,) = parts
             return finish_part(run(values, *part), part[0].size)
-        half = first_half(len(parts))
-        first = run_all(parts[:half])
+        # A running sum needs the least memory; that in pairs is the same on any number of towers.
+        begin = first_half(len(parts)) if sums_stay_nested() else len(parts) - 1
+        first = run_all(parts[:begin])
         # One after the other, so that only one micro-batch's activations are alive.
         with tf.control_dependencies(tensors_of(first)):
-            return add_sums(first, run_all(parts[half:]))
+            return add_sums(first, run_all(parts[begin:]))
 
     return run_all(list(zip(micro_batches(shard, len(seeds)), seeds, strict=True)))
 
@@ -224,10 +230,16 @@ def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
 
 
 def check_metric(name: str, value: Any) -> None:
-    """Raises ValueError unless a metric is a scalar, or a pair of scalars (sum, weight)."""
+    """Raises ValueError unless a metric is a scalar or a pair (sum, weight), with a free name."""
+    if name in RESERVED_METRICS:
+        raise ValueError(
+            f"The engine reports {', '.join(RESERVED_METRICS)} by itself. Received a "
+            f"metric {name!r}; call it something else."
+        )
     parts = value if isinstance(value, tuple) else (value,)
     shapes = [tuple(tf.convert_to_tensor(part).shape) for part in parts]
-    if len(parts) > 2 or any(shape != () for shape in shapes):
+    is_pair = isinstance(value, tuple)
+    if len(parts) != 1 + is_pair or any(shape != () for shape in shapes):
         raise ValueError(
             "A metric is a sum over the shard, a scalar, or a pair of scalars (sum, weight). "
             f"Received {name!r} with shapes {shapes}; use tf.reduce_sum, not the mean."

@@ -86,6 +86,7 @@ class Trainer:
         actions: callables, given a `StepReport` after each step, in order.
         position: where to begin; that of a checkpoint continues its run.
         split: `split(dataset, num_towers)` that cuts global batches into shards.
+        first_tower: the number, among the towers of all processes, of this one's first.
 
     Attributes:
         position: where the training goes on.
@@ -99,12 +100,14 @@ class Trainer:
         *,
         position: Position = Position(),
         split: Callable[[tf.data.Dataset, int], tf.data.Dataset] = split,
+        first_tower: int = 0,
     ):
         self.position = position
         self._train_step = step
         self._batches = batches
         self._actions = list(actions)
         self._split = split
+        self._first_tower = first_tower
         self._unchecked: tuple[int, StepResults] | None = None
         self._unchecked_tower: int | None = None  # Of an asynchronous update, whose it was.
 
@@ -194,25 +197,30 @@ class Trainer:
         (step, results), self._unchecked = self._unchecked, None
         if bool(results.finite) or float(results.loss_scale) > 1:
             return
-        raise NonFiniteGradientError(describe_non_finite(step, results, self._unchecked_tower))
+        raise NonFiniteGradientError(
+            describe_non_finite(step, results, self._unchecked_tower, self._first_tower)
+        )
 
 
-def describe_non_finite(step: int, results: StepResults, tower: int | None = None) -> str:
+def describe_non_finite(
+    step: int, results: StepResults, tower: int | None = None, first_tower: int = 0
+) -> str:
     """Returns a message that names the step and the towers whose gradient is not finite.
 
     Args:
         step, results: of the step.
         tower: the only one that took part, or None if all did.
+        first_tower: as in `Trainer`.
     """
     norms = results.towers.gradient_norm
     culprits = [
-        f"tower {index} (loss {float(results.towers.loss[index]):.4g})"
+        f"tower {first_tower + index} (loss {float(results.towers.loss[index]):.4g})"
         for index in (range(norms.shape[0]) if tower is None else [tower])
         if not bool(tf.math.is_finite(norms[index]))
     ]
+    where = ", ".join(culprits) or "in no tower of this process, only in the sum over all"
     return (
-        f"The gradient is not finite at step {step}: "
-        f"{', '.join(culprits) or 'only after the towers were summed'}. That step changed no "
+        f"The gradient is not finite at step {step}: {where}. That step changed no "
         "variable. Try a lower learning rate, warm-up or --clip-norm, and look for bad examples "
         "in the data."
     )

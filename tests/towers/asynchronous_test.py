@@ -122,6 +122,28 @@ def test_six_hundred_concurrent_updates_are_all_applied():
     assert trainer.position == Position(600, 2, 0)
 
 
+@pytest.mark.parametrize("steps, position", [(20, Position(20, 1, 0)), (7, Position(7, 0, 7))])
+def test_a_limit_at_the_end_of_an_epoch_ends_the_epoch(steps, position):
+    _, step, batches = counting_step(2, num_batches=20)
+    reports: list[StepReport] = []
+    trainer = AsyncTrainer(step, batches, [reports.append])
+    trainer.train(steps=steps)
+    assert trainer.position == reports[-1].position == position
+    assert reports[-1].epoch_end == (position.epoch == 1)
+
+
+def test_what_follows_the_last_batch_may_be_broken():
+    def generate():
+        for _ in range(3):
+            yield (np.ones(1, "float32"),)
+        raise OSError("a bad sector")
+
+    _, step, _ = counting_step(2, num_batches=3)
+    trainer = AsyncTrainer(step, generated(generate))
+    assert trainer.train(steps=3) == "3 steps done"
+    assert trainer.position == Position(3, 0, 3)
+
+
 def test_every_batch_is_taken_once_in_every_epoch():
     _, step, batches = counting_step(3, num_batches=20)
     reports: list[StepReport] = []

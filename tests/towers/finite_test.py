@@ -63,6 +63,22 @@ def test_the_error_names_step_and_tower(at, num_batches):
         trainer.train(epochs=1)
 
 
+def test_several_processes_name_the_tower_by_its_number_among_all():
+    batches = batches_with(np.nan, 3)
+    step, _ = build(batches, first_tower=2)
+    dataset = towers.batches_from(helpers.dataset_of(batches))
+    with pytest.raises(NonFiniteGradientError, match=r"step 2: tower 3 \(loss nan\)\."):
+        towers.Trainer(step, dataset, first_tower=2).train(epochs=1)
+
+    def add_one_that_is_not(total):
+        return total._replace(gradients=[gradient / 0 for gradient in total.gradients])
+
+    step, _ = build(helpers.dense_batches([4]), reduce_across=add_one_that_is_not)
+    dataset = towers.batches_from(helpers.dataset_of(helpers.dense_batches([4])))
+    with pytest.raises(NonFiniteGradientError, match="in no tower of this process"):
+        towers.Trainer(step, dataset).train(epochs=1)
+
+
 def test_the_error_is_raised_also_when_an_action_stops_the_training():
     batches = batches_with(np.nan, 0, at=0)
     step, _ = build(batches)

@@ -51,6 +51,18 @@ def test_a_metric_may_bring_its_own_weight():
     np.testing.assert_allclose(means["pair"], labels.sum() / 14)
 
 
+def test_a_metric_of_nothing_is_zero_as_in_training():
+    model = helpers.dense_model()
+
+    def tower_fn(batch):
+        return 0.0 * tf.reduce_sum(model(batch[0])), tf.size(batch[1]), {"none": (0.0, 0.0)}
+
+    batches = helpers.dense_batches([4])
+    assert evaluation(tower_fn, model, helpers.dataset_of(batches), 2)["none"] == 0
+    step, shards = helpers.build_step(tower_fn, model, keras.optimizers.SGD(0.1), batches, 2)
+    assert float(step(shards[0], 1).metrics["none"]) == 0
+
+
 def test_evaluation_changes_no_variable():
     inputs = keras.Input((5,))
     normed = keras.layers.BatchNormalization()(keras.layers.Dropout(0.5)(inputs))
