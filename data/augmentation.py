@@ -45,7 +45,8 @@ def resnet_training(
 ) -> Transform:
     """Returns the augmentation of He et al. 2015 (arXiv:1512.03385), section 4.2.
 
-    The mean is subtracted first, so the padding has the colour of the mean.
+    The mean is subtracted first, so the padding has the colour of the mean. It is that of each
+    channel, and the deviation is divided by, where the paper subtracts the mean of each pixel.
 
     Args:
         mean: of each channel, as `channel_moments` returns it.

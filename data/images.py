@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable
 
 import numpy as np
@@ -52,6 +53,16 @@ class ImageSet:
     def num_classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
+
+
+def content_key(*image_sets: ImageSet) -> str:
+    """Returns a digest that changes with the images and their labels."""
+    digest = hashlib.blake2b(digest_size=16)
+    for image_set in image_sets:
+        for array in (image_set.images, image_set.labels):
+            digest.update(str(array.shape).encode())
+            digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def image_batches(

@@ -1,4 +1,4 @@
-"""What every image model asks of its arguments, and how it says no."""
+"""What the models ask of its arguments, and how it says no."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Decoding:
             (Holtzman et al. 2020).
         no_repeat_ngram: no sequence of so many tokens occurs twice; None for no such rule.
         repetition_penalty: what the logits of tokens already said are divided by if above 0, and
-            multiplied with if below (Keskar et al. 2019, section 4.1); 1 for none.
+            multiplied with if below; 1 for none. Keskar et al. 2019, section 4.1, always divide.
         max_length: tokens at most, the end token included.
         min_length: tokens at least before the end token.
     """

@@ -97,16 +97,26 @@ def has_nvidia_gpu() -> bool:
 def make_environment() -> Path:
     """Returns the Python of the environment, which is made if it is not there or not whole."""
     python = ENVIRONMENT / "bin" / "python"
-    if not has_pip(python):
-        print(f"making the environment {ENVIRONMENT}", flush=True)
-        try:
-            venv.create(ENVIRONMENT, with_pip=True, clear=True)
-        except subprocess.CalledProcessError:
-            shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-            sys.exit(
-                "bootstrap: this Python has no pip to put into an environment. On Debian and "
-                "Ubuntu, `apt install python3-venv` brings it; then run the same command again."
-            )
+    if has_pip(python):
+        return python
+    note = ENVIRONMENT / "made-by-bootstrap"
+    if ENVIRONMENT.exists() and not note.exists():
+        sys.exit(
+            f"bootstrap: {ENVIRONMENT} is an environment without pip that somebody else made. "
+            f"Add pip (`{python} -m ensurepip`) or move it away; then run the same command again."
+        )
+    print(f"making the environment {ENVIRONMENT}", flush=True)
+    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+    ENVIRONMENT.mkdir()
+    note.touch()
+    try:
+        venv.create(ENVIRONMENT, with_pip=True)
+    except subprocess.CalledProcessError:
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+        sys.exit(
+            "bootstrap: this Python has no pip to put into an environment. On Debian and "
+            "Ubuntu, `apt install python3-venv` brings it; then run the same command again."
+        )
     return python
 
 

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
         max_question_length=fields.max_question_length,
     )
     if options.stdin:
-        answer_lines(answerer, options.seed)
+        answer_lines(answerer, fields.context, options.seed)
         return 0
     if options.ask:
         print(opened.description)
@@ -38,11 +38,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def answer_lines(answerer: Answerer, seed: int) -> None:
+def answer_lines(answerer: Answerer, context: int, seed: int) -> None:
     """Answers each line of the standard input by a line; TAB parts turns, and answers."""
-    for line in sys.stdin:
+    for number, line in enumerate(sys.stdin):
         turns = [turn for turn in line.rstrip("\r\n").split("\t") if turn.strip()]
-        answers = answerer.answer([turns], seed=seed)[0] if turns else []
+        turns = turns[-1 - context :]
+        answers = answerer.answer([turns], seed=seed + number)[0] if turns else []
         print("\t".join(answer.text for answer in answers), flush=True)
 
 

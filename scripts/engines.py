@@ -96,6 +96,11 @@ def check_engine(recipe: Recipe, options: argparse.Namespace) -> None:
     """Raises ValueError for an option or a field with which the chosen engine cannot train."""
     if options.updates == "async":
         check_asynchronous(options)
+    if options.xla and recipe.unit == "tokens":
+        raise ValueError(
+            f"--xla cannot compile {recipe.name}: its loss leaves padding out, and XLA wants to "
+            "know sizes in advance. Leave --xla out; image networks can be compiled."
+        )
     if options.engine == "towers":
         return
     refused = {

@@ -40,6 +40,7 @@ def write_export(opened: OpenModel, options: argparse.Namespace, folder: Path) -
     module = tf.Module()
     module.weights = [variable.value for variable in opened.model.variables]
     module.answer = decode_questions(opened.model, decoding)
+    folder.mkdir(parents=True)  # Its error says more than TensorFlow's.
     tf.saved_model.save(module, str(folder / "model"), signatures={"answer": module.answer})
     opened.text.save(folder / "vocabulary")
     copy_code(Path(data.text.__file__).parent, folder / "text")

@@ -87,6 +87,11 @@ def choose_addresses(options: argparse.Namespace) -> tuple[list[str], list[int]]
             f"--index must say which of the {len(addresses)} addresses of --cluster this machine "
             f"is, from 0 to {len(addresses) - 1}. Received {options.index}."
         )
+    if len(set(addresses)) < len(addresses):
+        raise ValueError(
+            "--cluster takes one address for each process, all different. "
+            f"Received {','.join(addresses)}."
+        )
     ports = [port_of(address) for address in addresses]
     check_free(ports[options.index])
     return addresses, [options.index]

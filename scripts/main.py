@@ -46,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("towers: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        if not type(error).__module__.startswith("tensorflow."):
+            raise
+        return fail(error, FAILED)  # Such as no memory, or a device that is lost.
 
 
 def leave_quietly() -> int:

@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import difflib
 import importlib
+import math
 import pathlib
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -65,7 +66,7 @@ class Data(NamedTuple):
         test: the same for the test data; its epoch 0 has every test example once.
         text: of a recipe with text, what turns it into ids and back.
         corpus: of a recipe with a corpus of the user's, what the batches were made from.
-        key: a digest that changes with the content of the data; None where it never changes.
+        key: a digest that changes with the content of the data; a run goes on only with the same.
     """
 
     train: Any
@@ -274,6 +275,14 @@ NOT_NEGATIVE = (
     "weight_decay",
 )
 SHARES = ("momentum", "dropout_rate", "label_smoothing")
+EPOCHS = ("decay_epochs", "boundaries")
+MOST_EPOCHS = 10**9
+LARGEST_LOSS = 700.0  # Whose exponential is a number.
+
+
+def perplexity(loss: float) -> float:
+    """Returns the exponential of a mean loss in nats, infinite where it is too large to tell."""
+    return math.exp(loss) if loss < LARGEST_LOSS else math.inf
 
 
 def check_fields(fields: Any) -> None:
@@ -283,5 +292,8 @@ def check_fields(fields: Any) -> None:
             raise ValueError(f"Field {name} must be above 0. Received {value}.")
         if name in NOT_NEGATIVE and not 0 <= value < float("inf"):
             raise ValueError(f"Field {name} must not be negative. Received {value}.")
+        epochs = value if isinstance(value, tuple) else (value,)
+        if name in EPOCHS and not all(0 <= epoch < MOST_EPOCHS for epoch in epochs):
+            raise ValueError(f"Field {name} must be from 0 to {MOST_EPOCHS:,}. Received {value}.")
         if name in SHARES and not 0 <= value < 1:
             raise ValueError(f"Field {name} must be in [0, 1). Received {value}.")

@@ -68,8 +68,10 @@ class RunDirectory:
             if not isinstance(record, dict):
                 raise ValueError("it holds no object")
             record = {**BEFORE, **record}
-            if not {"starts", *IDENTITY} <= set(record):
+            if not {"starts", "data", *IDENTITY} <= set(record):
                 raise ValueError("entries are missing")
+            if "batch_size" not in record["fields"]:
+                raise ValueError("the batch size is missing")
         except (ValueError, TypeError) as error:
             raise ValueError(
                 f"{self._record} is damaged ({error}). Expected what `towers train` wrote."
@@ -122,7 +124,7 @@ def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [
         f"{name}: {before.get(name, 'absent')} before, {now.get(name, 'absent')} now"
         for name in names
-        if json.dumps(before.get(name)) != json.dumps(now.get(name))
+        if before.get(name) != json.loads(json.dumps(now.get(name)))
     ]
 
 

@@ -25,6 +25,7 @@ from towers.placement import format_placement, record_placement, short_device
 from towers.summaries import SummaryWriters, forget_after
 from towers.trainer import Action, Position, StepReport, Trainer
 
+NOT_SAVED = -1
 SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
@@ -141,13 +142,14 @@ class Training:
     def _run(self, trainer: Trainer) -> str:
         steps = self._options.steps
         epochs = None if steps else self._session.recipe.fields.epochs
-        if not self._options.log_placement:
-            return trainer.train(epochs=epochs, steps=steps)
-        with record_placement() as placement:
-            trainer.rehearse()
-            trainer.train(steps=trainer.position.step + 1)
-        for line in format_placement(placement):
-            self._bar.write(line)
+        if self._options.log_placement and self._position.step < self._total_steps():
+            with record_placement() as placement:
+                trainer.rehearse()
+                reason = trainer.train(steps=self._position.step + 1)
+            for line in format_placement(placement):
+                self._bar.write(line)
+            if reason in SIGNAL_CODES:
+                return reason
         return trainer.train(epochs=epochs, steps=steps)
 
     def _actions(self) -> Any:
@@ -203,6 +205,7 @@ class Training:
         self._bar.write(f"test  | step {position.step} | {values} | {count}{mark}")
         if better:
             self._checkpoints.save_best(position.step, self._groups(), self._state(position))
+            self._saved_step = NOT_SAVED  # A checkpoint of this step does not know of the best yet.
         if self._session.examiner is not None:
             self._session.examiner.show(self._bar.write)
 
@@ -276,5 +279,7 @@ class Training:
         self._bar.write(f"done: {reason}{saved}")
         if is_chief and best.value is not None:
             self._bar.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
-        if reason in SIGNAL_CODES:
+        if reason in SIGNAL_CODES and self._processes.count > 1:
+            self._bar.write("continue with the commands that started all processes")
+        elif reason in SIGNAL_CODES:
             self._bar.write(f"continue with: towers {shlex.join(sys.argv[1:])}")

@@ -221,6 +221,6 @@ def describe_non_finite(
     where = ", ".join(culprits) or "in no tower of this process, only in the sum over all"
     return (
         f"The gradient is not finite at step {step}: {where}. That step changed no "
-        "variable. Try a lower learning rate, warm-up or --clip-norm, and look for bad examples "
+        "variable. Try a lower learning rate, warm-up or clipping, and look for bad examples "
         "in the data."
     )

@@ -26,6 +26,7 @@ def main() -> None:
         if not turns:
             print(flush=True)
             continue
+        turns = turns[-1 - settings["context"] :]
         ids = codec.encode_question(turns)[-settings["max_question_length"] :] or [UNKNOWN]
         decoded = model.answer(tf.constant([ids], tf.int32), tf.constant([0, number], tf.int64))
         texts = [codec.decode([int(one) for one in row if one]) for row in decoded.ids[0].numpy()]

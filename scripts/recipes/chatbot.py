@@ -13,7 +13,6 @@ Expected: 99 % (zh) and 98 % (en) of the held-out embedded questions answered ex
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -210,8 +209,8 @@ def derive_metrics(metrics: dict[str, float], data: recipe.Data) -> dict[str, fl
     """Returns the perplexities; that per character compares vocabularies with each other."""
     tokens_per_character = metrics["examples"] / data.test.num_characters
     return {
-        "perplexity": math.exp(metrics["loss"]),
-        "character_perplexity": math.exp(metrics["loss"] * tokens_per_character),
+        "perplexity": recipe.perplexity(metrics["loss"]),
+        "character_perplexity": recipe.perplexity(metrics["loss"] * tokens_per_character),
         "unigram_perplexity": data.corpus.unigram_perplexity,
     }
 

@@ -17,7 +17,7 @@ import keras
 
 from data import augmentation
 from data import cifar10 as cifar10_files
-from data.images import image_batches
+from data.images import content_key, image_batches
 from models import cnn, losses
 from scripts import recipe
 
@@ -48,6 +48,7 @@ def make_data(fields: Fields, folder: Path, seed: int) -> recipe.Data:
     return recipe.Data(
         image_batches(train, fields.batch_size, seed=seed, transform=distorted),
         image_batches(test, fields.batch_size, shuffle=False, transform=plain),
+        key=content_key(train, test),
     )
 
 

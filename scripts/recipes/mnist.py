@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from data import augmentation, idx
-from data.images import image_batches
+from data.images import content_key, image_batches
 from models import cnn, losses, mlp
 from scripts import recipe
 
@@ -45,6 +45,7 @@ def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -
     return recipe.Data(
         image_batches(train, fields.batch_size, seed=seed, transform=scaled),
         image_batches(test, fields.batch_size, shuffle=False, transform=scaled),
+        key=content_key(train, test),
     )
 
 

@@ -115,7 +115,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_wide_beam_finds_the_best_of_all_sequences(rules, seed):
     options = Decoding(**{"max_length": 4, "beam_size": 200, "n_best": 3, **rules})
     toy = Toy(seed)

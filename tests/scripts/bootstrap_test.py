@@ -53,9 +53,7 @@ def environment(tmp_path, monkeypatch):
     """A folder in place of the environment, which is made without pip, to be quick."""
     create = bootstrap.venv.create
     monkeypatch.setattr(bootstrap, "ENVIRONMENT", tmp_path / ".venv")
-    monkeypatch.setattr(
-        bootstrap.venv, "create", lambda folder, with_pip, clear: create(folder, clear=clear)
-    )
+    monkeypatch.setattr(bootstrap.venv, "create", lambda folder, with_pip: create(folder))
     return tmp_path / ".venv"
 
 
@@ -68,3 +66,11 @@ def test_an_environment_is_made_anew_only_if_it_has_no_pip(is_whole, environment
     (environment / "old").touch()
     assert bootstrap.make_environment().exists()
     assert (environment / "old").exists() == is_whole
+
+
+def test_an_environment_of_somebody_else_is_left_alone(environment):
+    environment.mkdir()
+    (environment / "theirs").touch()
+    with pytest.raises(SystemExit, match="somebody else made"):
+        bootstrap.make_environment()
+    assert [path.name for path in environment.iterdir()] == ["theirs"]

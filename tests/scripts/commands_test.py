@@ -15,6 +15,7 @@ from data.samples import shapes
 from scripts.list_recipes import field_meanings
 from scripts.main import main
 from scripts.recipe import import_recipe, recipe_names
+from towers.checkpoints import CheckpointFolder
 from towers.summaries import read_scalars
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
@@ -150,6 +151,18 @@ def test_placement_is_printed(tmp_path, capsys):
     assert any("ReadVariableOp" in line for line in lines if line.startswith("CPU:0"))
     for tower in ("CPU:1", "CPU:2"):
         assert any("MatMul" in line for line in lines if line.startswith(tower))
+
+
+def test_the_newest_checkpoint_knows_of_the_best(tmp_path):
+    options = ["--steps", "4", "--checkpoint-every", "4", "--evaluate-every", "1000"]
+    assert train(tmp_path / "run", *options) == 0
+    assert CheckpointFolder(tmp_path / "run" / "checkpoints").latest().state["best"]["step"] == 4
+
+
+def test_a_finished_run_makes_no_further_step_to_log_the_placement(tmp_path):
+    assert train(tmp_path / "run", "--steps", "2") == 0
+    assert train(tmp_path / "run", "--steps", "2", "--log-placement") == 0
+    assert CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step == 2
 
 
 def test_training_stops_early_and_keeps_the_best(tmp_path, capsys):

@@ -313,7 +313,7 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(launch, alone, t
         assert "all 1 workers stopped" in finish(process, code=143)
         log = (folders[index] / f"worker.{index}.log").read_text()
         assert "done: SIGTERM" in log and "test  | step" not in log.split("train | step 12 ")[1]
-        assert log.splitlines()[-1].startswith("continue with: towers train shapes")
+        assert log.splitlines()[-1].startswith("continue with the commands")
     for process in start():
         finish(process)
     helpers.assert_same_weights(weights_of(folders[0] / "run"), weights_of(alone), float64=True)

@@ -128,6 +128,13 @@ FLAGS = {
     "unknown optimizer": (train("--set", "optimizer=adm"), "did you mean 'adam'"),
     "unknown schedule": (train("--set", "schedule=cosin"), "did you mean 'cosine'"),
     "too much momentum": (train("--set", "momentum=1"), "momentum must be in [0, 1)"),
+    "endless epoch": (train("--set", "boundaries=1,inf"), "boundaries must be from 0 to"),
+    "no epoch": (train("--set", "decay_epochs=1e308"), "decay_epochs must be from 0 to"),
+    "compiled text": (["train", "stories", "--xla"], "--xla cannot compile stories"),
+    "one address twice": (
+        ["launch", "--cluster", "a:1,a:1", "--index", "0", "--", "train", "shapes"],
+        "all different",
+    ),
     "negative clipping": (train("--set", "clip_norm=-1"), "clip_norm must not be negative"),
     "steps without boundaries": (train("--set", "schedule=piecewise"), "boundary"),
     "one convolution": (train("--set", "filters=20"), "filters"),
@@ -260,6 +267,14 @@ def test_run_refuses_other_settings_and_says_which(name, run, capsys):
     assert digests(run) == before
 
 
+def test_run_refuses_other_images(run, cifar, capsys):
+    before = digests(run)
+    path = cifar / "test_batch.bin"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    refuse(other_run(run, "--data", str(cifar)), capsys, "the content of the data")
+    assert digests(run) == before
+
+
 def test_run_refuses_another_recipe(run, idx, capsys):
     before = digests(run)
     command = ["train", "mnist", "--data", idx, "--run-dir", run]
@@ -270,6 +285,15 @@ def test_run_refuses_another_recipe(run, idx, capsys):
 def test_damaged_record_is_refused(run, capsys):
     (run / "run.json").write_text('{"recipe": "shapes"')
     refuse(other_run(run), capsys, "run.json is damaged")
+
+
+@pytest.mark.parametrize("entry", ["data", "fields"])
+def test_record_without_an_entry_is_refused(entry, run, capsys):
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, entry: {}} if entry == "fields" else {
+        key: value for key, value in record.items() if key != entry
+    }))  # fmt: skip
+    refuse(["evaluate", run], capsys, "run.json is damaged")
 
 
 def test_record_of_something_else_is_refused(run, capsys):

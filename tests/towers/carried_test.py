@@ -255,7 +255,12 @@ def test_a_resumed_run_is_bit_identical(tmp_path, num_towers):
 
 
 @pytest.mark.parametrize(
-    "before, after", [(3, 2), (1, 4), pytest.param(4, 1, marks=pytest.mark.slow)]
+    "before, after",
+    [
+        (3, 2),
+        pytest.param(1, 4, marks=pytest.mark.slow),
+        pytest.param(4, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_checkpoint_of_some_towers_resumes_on_others(tmp_path, before, after):
     batches = resumed(tmp_path, before, at=2)

@@ -73,7 +73,8 @@ def plain(make_case, make_optimizer):
 
 
 @pytest.mark.parametrize(
-    ("make_optimizer", "num_towers"), [(adam, 1), (sgd, 2), (adam, 3), (sgd, 4)]
+    ("make_optimizer", "num_towers"),
+    [(adam, 1), (sgd, 2), (adam, 3), pytest.param(sgd, 4, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("make_case", CASES, ids=lambda case: case.__name__)
 def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
@@ -86,8 +87,17 @@ def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
     np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize("parameters", ["tower0", "replicated"])
-@pytest.mark.parametrize("make_case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    ("make_case", "parameters"),
+    [
+        *[(case, "replicated") for case in CASES],
+        *[(case, "tower0") for case in (sparse_case, accumulated_case)],
+        *[
+            pytest.param(case, "tower0", marks=pytest.mark.slow)
+            for case in (dense_case, masked_case, clipped_case, regularised_case)
+        ],
+    ],
+)
 def test_every_placement_matches_the_plain_loop(make_case, parameters):
     expected, losses = plain(make_case, adam)
     with towers.shared_variables("/CPU:1"):

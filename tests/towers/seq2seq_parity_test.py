@@ -77,7 +77,7 @@ def check_parity(case, num_towers, optimizer, policy="float32", **options):
     np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_towers", [1, 2, 3])
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
 @pytest.mark.parametrize("case", ["lookup", "tied"])
 def test_any_number_of_towers_matches_the_plain_loop(case, num_towers):
     check_parity(case, num_towers, "sgd" if num_towers == 3 else "adam")
@@ -136,7 +136,7 @@ class RecordingSGD(keras.optimizers.SGD):
         super().update_step(gradient, variable, learning_rate)
 
 
-@pytest.fixture(scope="module", params=["lstm", "gru fed"])
+@pytest.fixture(scope="module", params=[pytest.param("lstm", marks=pytest.mark.slow), "gru fed"])
 def placed(request):
     """One step on two towers: its graph, and every op that ran as (type, tower, device)."""
     cell, *fed = request.param.split()
