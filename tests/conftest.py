@@ -1,5 +1,6 @@
 """Every test sees five logical CPUs: one for the parameters and one for each of four towers."""
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -13,6 +14,7 @@ NUM_LOGICAL_CPUS = 5
 
 
 def pytest_configure() -> None:
+    gc.set_threshold(50_000)  # Graphs are made of very many objects, which all stay for a while.
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * NUM_LOGICAL_CPUS

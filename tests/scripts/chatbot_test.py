@@ -186,6 +186,7 @@ def test_an_export_answers_alike_in_a_process_without_this_package(
     assert ask_export(output) == answers_of(*options)
 
 
+@pytest.mark.slow
 def test_subwords_are_learned_kept_with_the_run_and_exported(corpus, tmp_path, capsys):
     pieces = ["--set", "tokenizer=subwords", "--set", "vocabulary_size=80"]
     run_dir, output = tmp_path / "run", tmp_path / "export"

@@ -114,6 +114,7 @@ def test_run_killed_three_times_ends_bit_identical(uninterrupted, tmp_path):
     kill_and_compare(tmp_path / "run", uninterrupted, 3)
 
 
+@pytest.mark.slow
 def test_killed_run_with_a_copy_on_each_tower_ends_like_one_with_shared_variables(
     uninterrupted, tmp_path
 ):
