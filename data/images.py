@@ -61,7 +61,7 @@ def content_key(*image_sets: ImageSet) -> str:
     for image_set in image_sets:
         for array in (image_set.images, image_set.labels):
             digest.update(str(array.shape).encode())
-            digest.update(array.tobytes())
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What the models ask of its arguments, and how it says no."""
+"""What the models ask of their arguments, and how they say no."""
 
 from __future__ import annotations
 

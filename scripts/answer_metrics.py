@@ -48,7 +48,7 @@ def bleu(answers: Sequence[str], references: Sequence[str], language: str) -> fl
 
 
 def distinct(token_lists: Iterable[Sequence[str]], size: int) -> float:
-    """Returns the number of different n-grams over the number of all ; 0 for none.
+    """Returns the number of different n-grams over the number of all; 0 for none.
 
     Li et al. 2016 (arXiv:1510.03055) divide by the number of tokens instead.
 

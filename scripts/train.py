@@ -25,7 +25,6 @@ from towers.placement import format_placement, record_placement, short_device
 from towers.summaries import SummaryWriters, forget_after
 from towers.trainer import Action, Position, StepReport, Trainer
 
-NOT_SAVED = -1
 SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
@@ -104,7 +103,8 @@ class Training:
         self._writers = SummaryWriters(directory.summaries)
         self._bar = actions.ProgressBar(self._total_steps(), position.step)
         self._position = position
-        self._saved_step = self._evaluated_step = position.step
+        self._evaluated_step = position.step
+        self._saved_step: int | None = position.step
 
     def __enter__(self) -> Training:
         return self
@@ -205,7 +205,7 @@ class Training:
         self._bar.write(f"test  | step {position.step} | {values} | {count}{mark}")
         if better:
             self._checkpoints.save_best(position.step, self._groups(), self._state(position))
-            self._saved_step = NOT_SAVED  # A checkpoint of this step does not know of the best yet.
+            self._saved_step = None  # A checkpoint of this step does not know of the best yet.
         if self._session.examiner is not None:
             self._session.examiner.show(self._bar.write)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from towers.builder import check_arguments, check_trainable, report_unconnected
+from towers.arguments import check_arguments, check_trainable, report_unconnected
 from towers.carried import CarriedState, with_state
 from towers.devices import check_devices
 from towers.gradients import Gradient, clip_factor, global_norm, scale_gradients

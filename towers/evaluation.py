@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.builder import check_arguments
+from towers.arguments import check_arguments
 from towers.carried import CarriedState, with_state
 from towers.inputs import Shard
 from towers.parameters import (

@@ -85,8 +85,8 @@ def run_tower(
 
     def run_all(parts: Sequence[tuple[Shard, tf.Tensor]]) -> TowerSums:
         if len(parts) == 1:
-            (part,) = parts
-            return finish_part(run(values, *part), part[0].size)
+            ((micro_batch, seed),) = parts
+            return finish_part(run(values, micro_batch, seed), micro_batch.size)
         # A running sum needs the least memory; that in pairs is the same on any number of towers.
         begin = first_half(len(parts)) if sums_stay_nested() else len(parts) - 1
         first = run_all(parts[:begin])

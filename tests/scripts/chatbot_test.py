@@ -63,9 +63,9 @@ def train(run, *arguments):
                  *TINY, *SHARE, *arguments])  # fmt: skip
 
 
-def ask(run_dir, *arguments):
+def ask(run_dir, *arguments, questions=QUESTIONS):
     command = [sys.executable, "-m", "scripts.main", "chat", str(run_dir), "--stdin", *arguments]
-    result = subprocess.run(command, input=QUESTIONS, capture_output=True, text=True)
+    result = subprocess.run(command, input=questions, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return result.stdout.split("\n")[:-1]
@@ -75,6 +75,14 @@ def ask(run_dir, *arguments):
 def answers_of(run_dir):
     """Returns what the run answers with these options; each is asked once."""
     return functools.cache(functools.partial(ask, run_dir))
+
+
+def test_lines_have_random_numbers_of_their_own_and_only_the_context(run_dir):
+    """The first line holds one turn more than the context, which is nobody's business."""
+    lines = "so it was\thi\tyes\tno\n" + "hi\tyes\tno\n" * 5
+    sampled = ask(run_dir, "--temperature", "5", questions=lines)
+    assert len(set(sampled)) > 1
+    assert len(set(ask(run_dir, questions=lines))) == 1
 
 
 def test_prepare_says_what_it_found_once(corpus, capsys, folder):

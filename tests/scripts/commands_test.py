@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import http.server
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import threading
 import pytest
 
 from data.samples import shapes
+from scripts import recipe
 from scripts.list_recipes import field_meanings
 from scripts.main import main
 from scripts.recipe import import_recipe, recipe_names
+from scripts.run_directory import different_fields
 from towers.checkpoints import CheckpointFolder
 from towers.summaries import read_scalars
 
@@ -259,3 +262,17 @@ def test_benchmark_prints_every_way_with_its_ratio(capsys):
     for row in rows:
         assert row["milliseconds"] > 0
         assert row["examples_per_second"] == pytest.approx(100_000 / row["milliseconds"])
+
+
+def test_what_tensorflow_cannot_do_is_said_in_one_line(tmp_path, capsys):
+    assert train(tmp_path / "run", "--steps", "1", "--set", "hidden_size=1000000000000") == 1
+    assert "towers: error: " in capsys.readouterr().err
+
+
+def test_a_perplexity_too_large_to_tell_is_infinite():
+    assert recipe.perplexity(0.0) == 1 and recipe.perplexity(1e9) == math.inf
+
+
+def test_fields_of_before_may_be_whole_numbers():
+    assert not different_fields({"boundaries": [4, 5]}, {"boundaries": (4.0, 5.0)})
+    assert different_fields({"boundaries": [4, 5]}, {"boundaries": (4.0, 6.0)})
