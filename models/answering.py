@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from models.arguments import check_share
-from models.linear_cross_entropy import linear_cross_entropy
-from models.losses import TowerFn
-from models.seq2seq import Seq2Seq
+from towers.models.arguments import check_share
+from towers.models.linear_cross_entropy import linear_cross_entropy
+from towers.models.losses import TowerFn
+from towers.models.seq2seq import Seq2Seq
 
 PADDING, START, UNKNOWN = 0, 1, 3
 

@@ -11,7 +11,7 @@ from keras import layers
 from keras.initializers import Constant, TruncatedNormal
 from keras.regularizers import L2
 
-from models.arguments import (
+from towers.models.arguments import (
     check_at_least,
     check_input_shape,
     check_not_negative,

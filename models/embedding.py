@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from models.arguments import check_at_least
+from towers.models.arguments import check_at_least
 
 
 @keras.saving.register_keras_serializable(package="towers")

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from models.arguments import check_share
+from towers.models.arguments import check_share
 
 TowerFn = Callable[[Any], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]]
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 from keras.regularizers import L2
 
-from models.arguments import (
+from towers.models.arguments import (
     check_at_least,
     check_input_shape,
     check_not_negative,

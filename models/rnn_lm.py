@@ -12,10 +12,10 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from models.arguments import check_at_least, check_share
-from models.embedding import Embedding
-from models.linear_cross_entropy import linear_cross_entropy
-from models.losses import TowerFn
+from towers.models.arguments import check_at_least, check_share
+from towers.models.embedding import Embedding
+from towers.models.linear_cross_entropy import linear_cross_entropy
+from towers.models.losses import TowerFn
 
 PADDING = 0
 State = tuple[dict[str, tf.Tensor], ...]  # For each layer its h and c, [batch, hidden_size] each.

@@ -9,9 +9,9 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from models.arguments import check_at_least, check_share
-from models.attention import KINDS, Attention, Memory
-from models.embedding import Embedding
+from towers.models.arguments import check_at_least, check_share
+from towers.models.attention import KINDS, Attention, Memory
+from towers.models.embedding import Embedding
 
 CELLS = {"lstm": layers.LSTM, "gru": layers.GRU}
 PADDING = 0

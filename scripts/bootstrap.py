@@ -33,7 +33,7 @@ QUESTIONS = [
     "I have a cat called Daisy.",
     "What does it say?",
 ]
-TOWERS = ["-m", "scripts.main"]
+TOWERS = ["-m", "towers.scripts.main"]
 JOBS = {
     "train": [
         [*TOWERS, "train", "chatbot", "--language", "en", "--towers", "2", "--run-dir", RUN_DIR],

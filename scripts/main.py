@@ -11,8 +11,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from scripts.option_types import int_list, name_list, positive_float, positive_int, seed_number
-from scripts.options import (
+from towers.scripts.commands.option_types import (
+    int_list,
+    name_list,
+    positive_float,
+    positive_int,
+    seed_number,
+)
+from towers.scripts.commands.options import (
     add_data_options,
     add_decoding_options,
     add_device_options,
@@ -21,7 +27,7 @@ from scripts.options import (
     add_recipe_options,
     add_text_options,
 )
-from scripts.quiet import import_tensorflow_quietly
+from towers.scripts.quiet import import_tensorflow_quietly
 
 WRONG_INPUT = 2
 FAILED = 1
@@ -71,8 +77,7 @@ def load_command(name: str):  # type: ignore[no-untyped-def]
     """Returns the function behind a command; only now are TensorFlow and the rest imported."""
     if name not in WITHOUT_TENSORFLOW:
         import_tensorflow_quietly()
-    module = {"recipes": "list_recipes"}.get(name, name)
-    return importlib.import_module(f"scripts.{module}").run
+    return importlib.import_module(f"towers.scripts.commands.{name}").run
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -21,13 +20,13 @@ import pytest
 import tensorflow as tf
 
 from tests import conftest, helpers
-from tests.towers.batch_norm_test import MOMENTUM, expected_statistics
+from tests.laws.batch_norm_test import MOMENTUM, expected_statistics
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.skipif(
     not keras.__version__.startswith("3.15."),
     reason=f"the README's table is of Keras 3.15, this is Keras {keras.__version__}",
 )
-ROOT = Path(__file__).parents[1]
 HEADER = "| Case | towers | `fit` under `MirroredStrategy` |"
 OUTCOME = re.compile(r"(same weights|other weights|raises)(?:, by ([\w.-]+))?(?: `(\w+)`)?")
 CLIP = 0.05

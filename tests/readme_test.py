@@ -1,6 +1,5 @@
 """The README keeps its word: its example runs, its commands and links exist."""
 
-import pathlib
 import re
 import shlex
 
@@ -9,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from scripts import bootstrap
-from scripts.main import build_parser
-from scripts.recipe import recipe_names
+from tests.paths import ROOT
+from towers.scripts import bootstrap
+from towers.scripts.main import build_parser
+from towers.scripts.training.recipe import recipe_names
 
-ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 

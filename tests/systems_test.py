@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import pathlib
 import re
 import shlex
 import struct
@@ -12,15 +11,15 @@ import sys
 import numpy as np
 import pytest
 
-from data.samples import stories
-from data.samples.conversations import conversations
-from scripts.main import main
-from scripts.recipe import import_recipe
-from towers.summaries import read_scalars
+from tests.paths import ROOT
+from towers.data.samples import stories
+from towers.data.samples.conversations import conversations
+from towers.run.summaries import read_scalars
+from towers.scripts.main import main
+from towers.scripts.training.recipe import import_recipe
 
 pytestmark = pytest.mark.xdist_group("systems")  # They share what takes long to make.
 
-ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SECTION = README.partition("## Well-known set-ups")[2].partition("\n## ")[0]
 COMMANDS = re.findall(r"^\| .* \| `towers ([^`]*)` \|$", SECTION, re.MULTILINE)
@@ -90,7 +89,7 @@ def run(arguments, capsys):
     if "mirrored" not in arguments:
         assert main(arguments) == 0, capsys.readouterr().err
         return capsys.readouterr().out
-    command = [sys.executable, "-m", "scripts.main", *arguments]
+    command = [sys.executable, "-m", "towers.scripts.main", *arguments]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -121,7 +120,7 @@ def check_curves(run_dir, towers):
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("launch")])
 def test_set_up_trains_in_processes(command, data_sets, tmp_path):
     arguments = small(shlex.split(command), data_sets, tmp_path)
-    launch = [sys.executable, "-m", "scripts.main", *arguments]
+    launch = [sys.executable, "-m", "towers.scripts.main", *arguments]
     launch[launch.index("--log-dir") + 1] = str(tmp_path / "logs")
     result = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -1,8 +1,8 @@
 """Files of people talking: read as dialogues, and the pairs of turns to learn from."""
 
-from data.dialogues.pairing import PAIRINGS, pair_turns, unpaired_turns
-from data.dialogues.reading import KINDS, read_dialogues
-from data.dialogues.report import ReadingReport
+from towers.data.dialogues.pairing import PAIRINGS, pair_turns, unpaired_turns
+from towers.data.dialogues.reading import KINDS, read_dialogues
+from towers.data.dialogues.report import ReadingReport
 
 __all__ = [
     "KINDS",

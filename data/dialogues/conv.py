@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from data.dialogues.source import Dialogue, Source
+from towers.data.dialogues.source import Dialogue, Source
 
 PARTED_MIN_LETTERS = 6  # Shorter turns may be a single token.
 PARTED_MIN_TURNS = 5

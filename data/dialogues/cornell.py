@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.dialogues.source import Dialogue, Source
+from towers.data.dialogues.source import Dialogue, Source
 
 SEPARATOR = "+++$+++"
 CONVERSATIONS, LINES = "movie_conversations.txt", "movie_lines.txt"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from data.dialogues.source import Dialogue, Source
+from towers.data.dialogues.source import Dialogue, Source
 
 LIST_KEYS = ("turns", "dialogue")
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import data.dialogues.conv as conv
-import data.dialogues.cornell as cornell
-import data.dialogues.json_lines as json_lines
-import data.dialogues.speakers as speakers
-import data.dialogues.tsv as tsv
-from data.dialogues.report import ENCODING_ADVICE, ReadingReport, count
-from data.dialogues.source import DAMAGED, Dialogue, Source, check_encoding
+import towers.data.dialogues.conv as conv
+import towers.data.dialogues.cornell as cornell
+import towers.data.dialogues.json_lines as json_lines
+import towers.data.dialogues.speakers as speakers
+import towers.data.dialogues.tsv as tsv
+from towers.data.dialogues.report import ENCODING_ADVICE, ReadingReport, count
+from towers.data.dialogues.source import DAMAGED, Dialogue, Source, check_encoding
 
 
 class Format(NamedTuple):

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from data.dialogues.report import (
+from towers.data.dialogues.report import (
     BLANK_LINE,
     BLANK_TURN,
     NO_LETTER,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from data.dialogues.source import MAX_LINE_CHARACTERS, Dialogue, Line, Source
+from towers.data.dialogues.source import MAX_LINE_CHARACTERS, Dialogue, Line, Source
 
 FORM = re.compile(r"([^|]{1,100})\|(.*)\|[^|]*")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from data.dialogues.source import Dialogue, Source
+from towers.data.dialogues.source import Dialogue, Source
 
 
 def looks(line: str) -> bool:

@@ -1,9 +1,9 @@
 """Texts for language models: whole words to ids, ids to streams or to sentences."""
 
-from data.language.corpus import PARTS, LanguageText, load_language, make_language
-from data.language.sentences import SentenceBatches, sentence_batches
-from data.language.streams import StreamBatches, stream_batches
-from data.language.vocabulary import END, PAD, UNKNOWN, WordVocabulary, build_words
+from towers.data.language.corpus import PARTS, LanguageText, load_language, make_language
+from towers.data.language.sentences import SentenceBatches, sentence_batches
+from towers.data.language.streams import StreamBatches, stream_batches
+from towers.data.language.vocabulary import END, PAD, UNKNOWN, WordVocabulary, build_words
 
 __all__ = [
     "END",

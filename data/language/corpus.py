@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data.files import find_file, find_optional_file, read_bytes
-from data.language.vocabulary import SPECIALS, UNKNOWN, WordVocabulary, build_words
+from towers.data.fetching.files import find_file, find_optional_file, read_bytes
+from towers.data.language.vocabulary import SPECIALS, UNKNOWN, WordVocabulary, build_words
 
 PARTS = ("train", "valid", "test")
 NAMES = ("ptb.{part}.txt", "wiki.{part}.tokens", "{part}.txt")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data import draws
-from data.language.vocabulary import END, PAD
-from data.positions import check_position, pairs_from
-from data.prepared.batches import balanced_order
-from data.prepared.buckets import Layout, fitted_layout
+from towers.data.batching import draws
+from towers.data.batching.buckets import Layout, fitted_layout
+from towers.data.batching.pairs import balanced_order
+from towers.data.batching.positions import check_position, pairs_from
+from towers.data.language.vocabulary import END, PAD
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from data.language.vocabulary import END, PAD
-from data.positions import check_position
+from towers.data.batching.positions import check_position
+from towers.data.language.vocabulary import END, PAD
 
 
 def stream_batches(

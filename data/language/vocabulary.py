@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from data.text.files import read_text, write_whole
+from towers.data.text.files import read_text, write_whole
 
 PAD, END, UNKNOWN = range(3)
 SPECIALS = ("<pad>", "<eos>", "<unk>")

@@ -20,21 +20,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from data.prepared import (
+from towers.data.corpus import (
     Preparation,
     PreparedPairs,
     pair_batches,
     prepare_dialogues,
     prepare_files,
 )
-from data.samples.conversations import conversations
-from data.text import PAD, UNKNOWN, TextCodec, TextSettings
-from models import answering
-from models.decoding import Decoding
-from models.seq2seq import seq2seq
-from scripts import recipe
-from scripts.answerer import Answerer
-from scripts.examiner import ChatExaminer
+from towers.data.samples.conversations import conversations
+from towers.data.text import PAD, UNKNOWN, TextCodec, TextSettings
+from towers.models import answering
+from towers.models.decoding import Decoding
+from towers.models.seq2seq import seq2seq
+from towers.scripts.chatbot.answerer import Answerer
+from towers.scripts.chatbot.examiner import ChatExaminer
+from towers.scripts.training import recipe
 
 DATA_SET = None
 CACHE = recipe.DATA_SETS / "prepared"

@@ -15,11 +15,11 @@ from typing import Any
 
 import keras
 
-from data import augmentation
-from data import cifar10 as cifar10_files
-from data.images import content_key, image_batches
-from models import cnn, losses
-from scripts import recipe
+from towers.data.images import augmentation
+from towers.data.images import cifar10 as cifar10_files
+from towers.data.images.batches import content_key, image_batches
+from towers.models import cnn, losses
+from towers.scripts.training import recipe
 
 DATA_SET = "cifar10"
 INPUT_SHAPE, NUM_CLASSES = (24, 24, 3), 10

@@ -12,9 +12,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from scripts import recipe
-from scripts.recipes import mnist
-from scripts.recipes.mnist import make_model, make_tower_fn
+from towers.scripts.recipes import mnist
+from towers.scripts.recipes.mnist import make_model, make_tower_fn
+from towers.scripts.training import recipe
 
 DATA_SET = "fashion_mnist"
 __all__ = ["DATA_SET", "Fields", "make_data", "make_model", "make_tower_fn"]

@@ -14,10 +14,10 @@ from typing import Any
 
 import keras
 
-from data import augmentation, idx
-from data.images import content_key, image_batches
-from models import cnn, losses, mlp
-from scripts import recipe
+from towers.data.images import augmentation, idx
+from towers.data.images.batches import content_key, image_batches
+from towers.models import cnn, losses, mlp
+from towers.scripts.training import recipe
 
 DATA_SET = "mnist"
 INPUT_SHAPE, NUM_CLASSES = (28, 28, 1), 10

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from scripts.recipes import ptb_small
-from scripts.recipes.ptb_small import (
+from towers.scripts.recipes import ptb_small
+from towers.scripts.recipes.ptb_small import (
     BEST_METRIC,
     COMMAND,
     DATA_SET,

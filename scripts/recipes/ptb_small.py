@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from data.language import (
+from towers.data.language import (
     PAD,
     LanguageText,
     WordVocabulary,
@@ -23,8 +23,8 @@ from data.language import (
     sentence_batches,
     stream_batches,
 )
-from models import rnn_lm
-from scripts import recipe
+from towers.models import rnn_lm
+from towers.scripts.training import recipe
 
 DATA_SET = "ptb"
 BEST_METRIC, MAXIMIZE = "perplexity", False

@@ -12,11 +12,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from data.language import load_language, make_language
-from data.samples import stories
-from scripts import recipe
-from scripts.recipes import ptb_small
-from scripts.recipes.ptb_small import (
+from towers.data.language import load_language, make_language
+from towers.data.samples import stories
+from towers.scripts.recipes import ptb_small
+from towers.scripts.recipes.ptb_small import (
     BEST_METRIC,
     COMMAND,
     MAXIMIZE,
@@ -28,6 +27,7 @@ from scripts.recipes.ptb_small import (
     make_tower_fn,
     to_keras,
 )
+from towers.scripts.training import recipe
 
 DATA_SET = None
 __all__ = [

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.answering import PADDING, START, UNKNOWN, answering, decoder_inputs
-from models.seq2seq import seq2seq
+from towers.models.answering import PADDING, START, UNKNOWN, answering, decoder_inputs
+from towers.models.seq2seq import seq2seq
 
 VOCABULARY = 30
 QUESTION = np.array([[4, 9, 3, 5], [6, 29, 0, 0], [7, 0, 0, 0]], np.int32)

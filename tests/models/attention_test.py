@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.attention import KINDS, Attention
+from towers.models.attention import KINDS, Attention
 
 BATCH, QUERIES, LENGTH, UNITS = 3, 2, 5, 4
 MASK = np.arange(LENGTH) < np.array([[5], [2], [1]])

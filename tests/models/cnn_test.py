@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.cnn import LocalResponseNormalization, cifar_cnn, lenet
 from tests.models.image_models import check_logits, check_one_step_lowers_the_loss, count
+from towers.models.cnn import LocalResponseNormalization, cifar_cnn, lenet
 
 
 def test_lenet_has_the_parameters_of_20_50_500():

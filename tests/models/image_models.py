@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from models.losses import classification
+from towers.models.losses import classification
 
 
 def count(variables):

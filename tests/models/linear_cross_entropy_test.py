@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
-from models.linear_cross_entropy import linear_cross_entropy
+from towers.models.linear_cross_entropy import linear_cross_entropy
 
 TOKENS, UNITS, VOCABULARY = 11, 3, 7
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.losses import classification, cross_entropy
+from towers.models.losses import classification, cross_entropy
 
 NUM_CLASSES = 4
 

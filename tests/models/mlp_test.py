@@ -3,8 +3,8 @@
 import keras
 import pytest
 
-from models.mlp import mlp, softmax_regression
 from tests.models.image_models import check_logits, check_one_step_lowers_the_loss, count
+from towers.models.mlp import mlp, softmax_regression
 
 
 def test_softmax_regression_has_one_weight_per_pixel_and_class():

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.resnet import IdentityShortcut, cifar_resnet
 from tests.models.image_models import check_logits, check_one_step_lowers_the_loss, count
+from towers.models.resnet import IdentityShortcut, cifar_resnet
 
 
 def test_depth_20_has_the_parameters_of_the_paper():

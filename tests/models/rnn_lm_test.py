@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import rnn_lm
+from towers.models import rnn_lm
 
 VOCABULARY, UNITS = 13, 5
 

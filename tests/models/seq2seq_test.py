@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.attention import KINDS
-from models.decoding import Decoding, decode
-from models.seq2seq import CELLS, seq2seq
+from towers.models.attention import KINDS
+from towers.models.decoding import Decoding, decode
+from towers.models.seq2seq import CELLS, seq2seq
 
 VOCABULARY, START, END, FORBIDDEN = 30, 1, 2, (0, 1, 3)
 QUESTION = np.array([[4, 9, 17, 5, 8], [6, 29, 0, 0, 0], [7, 0, 0, 0, 0]], np.int32)

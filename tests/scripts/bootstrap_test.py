@@ -1,7 +1,6 @@
 """Set-up on a fresh machine: Ctrl-C is the job's own affair, half an environment is mended."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -9,9 +8,9 @@ import time
 
 import pytest
 
-from scripts import bootstrap
+from tests.paths import ROOT
+from towers.scripts import bootstrap
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
 SAVES_FOR_A_SECOND = """
 import sys, time
 try:
@@ -35,7 +34,7 @@ def test_ctrl_c_leaves_the_job_its_time_to_save():
     call = f"sys.exit(bootstrap.call([sys.executable, '-c', {SAVES_FOR_A_SECOND!r}]))"
     process = subprocess.Popen(
         [sys.executable, "-c", f"import sys; from scripts import bootstrap; {call}"],
-        cwd=REPOSITORY,
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -12,12 +12,12 @@ import sys
 import numpy as np
 import pytest
 
-from scripts.main import main
-from towers.checkpoints import CheckpointFolder
+from tests.paths import ROOT
+from towers.run.checkpoints import CheckpointFolder
+from towers.scripts.main import main
 
 pytestmark = pytest.mark.xdist_group("chatbot")  # They share what takes long to make.
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
 TINY = ["--set", "embedding_size=8", "--set", "hidden_size=8", "--batch-size", "32"]
 SHARE = ["--set", "held_out=0.1"]
 NO_DROPOUT = ["--set", "dropout_rate=0"]
@@ -64,7 +64,15 @@ def train(run, *arguments):
 
 
 def ask(run_dir, *arguments, questions=QUESTIONS):
-    command = [sys.executable, "-m", "scripts.main", "chat", str(run_dir), "--stdin", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "towers.scripts.main",
+        "chat",
+        str(run_dir),
+        "--stdin",
+        *arguments,
+    ]
     result = subprocess.run(command, input=questions, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
@@ -163,7 +171,7 @@ def test_a_beam_of_one_answers_greedily(answers_of):
 
 def test_conversation_remembers_forgets_and_ends(run_dir):
     lines = "hello\n\n/new\nplease say wai\n/quit\nnever read\n"
-    command = [sys.executable, "-m", "scripts.main", "chat", str(run_dir)]
+    command = [sys.executable, "-m", "towers.scripts.main", "chat", str(run_dir)]
     result = subprocess.run(command, input=lines, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("bot> ") == 2
@@ -173,7 +181,7 @@ def ask_export(folder):
     """Asks an exported model in a process that cannot import this package."""
     spy = (
         "import runpy, sys\n"
-        f"sys.path = [p for p in sys.path if p not in ('', {str(REPOSITORY)!r})]\n"
+        f"sys.path = [p for p in sys.path if p not in ('', {str(ROOT)!r})]\n"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]\n"
         f"runpy.run_path({str(folder / 'answer.py')!r}, run_name='__main__')\n"
         "ours = {'towers', 'models', 'scripts', 'data'} & set(sys.modules)\n"
@@ -223,7 +231,7 @@ def test_a_run_does_not_go_on_with_another_corpus(run_dir, corpus, capsys, folde
 
 
 def start(run, corpus, steps):
-    command = [sys.executable, "-m", "scripts.main", "train", "chatbot", "--language", "en"]
+    command = [sys.executable, "-m", "towers.scripts.main", "train", "chatbot", "--language", "en"]
     command += ["--run-dir", run, "--data", str(corpus), "--towers", "2", *TINY]
     command += ["--steps", str(steps), "--deterministic", "--report-every", "1"]
     command += ["--checkpoint-every", "3"]
@@ -299,7 +307,7 @@ def test_answers_that_no_decoding_gives_are_refused_by_the_flags_names(options, 
 
 
 def test_a_reader_that_leaves_ends_the_conversation_quietly(run_dir):
-    command = [sys.executable, "-m", "scripts.main", "chat", str(run_dir), "--stdin"]
+    command = [sys.executable, "-m", "towers.scripts.main", "chat", str(run_dir), "--stdin"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         process.stdout.close()

@@ -5,24 +5,24 @@ import gzip
 import http.server
 import json
 import math
-import pathlib
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from data.samples import shapes
-from scripts import recipe
-from scripts.list_recipes import field_meanings
-from scripts.main import main
-from scripts.recipe import import_recipe, recipe_names
-from scripts.run_directory import different_fields
-from towers.checkpoints import CheckpointFolder
-from towers.summaries import read_scalars
+from tests.paths import CORPORA
+from towers.data.samples import shapes
+from towers.run.checkpoints import CheckpointFolder
+from towers.run.summaries import read_scalars
+from towers.scripts.commands.recipes import field_meanings
+from towers.scripts.main import main
+from towers.scripts.training import recipe
+from towers.scripts.training.recipe import import_recipe, recipe_names
+from towers.scripts.training.run_directory import different_fields
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
-FASHION_MNIST = pathlib.Path(__file__).parents[3] / "shared" / "data" / "fashion_mnist"
+FASHION_MNIST = CORPORA / "fashion_mnist"
 
 
 def train(run_dir, *arguments):
@@ -35,8 +35,8 @@ def last_object(capsys):
 
 def test_help_imports_neither_tensorflow_nor_numpy():
     code = (
-        "import sys, scripts.main\n"
-        "try: scripts.main.main(['--help'])\n"
+        "import sys, towers.scripts.main\n"
+        "try: towers.scripts.main.main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
@@ -48,7 +48,7 @@ def test_help_imports_neither_tensorflow_nor_numpy():
 
 
 def test_command_prints_no_notices_of_tensorflow_and_no_traceback(tmp_path):
-    command = [sys.executable, "-m", "scripts.main", "train", "shapes", "--towers", "2"]
+    command = [sys.executable, "-m", "towers.scripts.main", "train", "shapes", "--towers", "2"]
     command += ["--steps", "1", "--run-dir", str(tmp_path / "run"), *TINY]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0
@@ -217,8 +217,8 @@ def test_download_gets_a_data_set_over_http_and_training_reads_it(tmp_path, caps
 def test_cifar10_recipes_train_on_the_published_format(tmp_path):
     for path in shapes.folder().glob("*.gz"):
         (tmp_path / path.stem).write_bytes(gzip.decompress(path.read_bytes())[: 3073 * 40])
-    for recipe, fields in {"cifar10": [], "cifar10_resnet": ["--set", "depth=8"]}.items():
-        command = ["train", recipe, "--data", str(tmp_path), "--run-dir", str(tmp_path / recipe)]
+    for name, fields in {"cifar10": [], "cifar10_resnet": ["--set", "depth=8"]}.items():
+        command = ["train", name, "--data", str(tmp_path), "--run-dir", str(tmp_path / name)]
         assert main([*command, "--steps", "2", "--batch-size", "20", *fields]) == 0
 
 

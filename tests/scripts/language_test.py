@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data.language import END, PAD, UNKNOWN, load_language
-from data.samples import stories
-from models.decoding import Decoding
-from scripts.generate import generate
-from scripts.main import main
-from scripts.recipe import load_recipe
-from scripts.trained import open_model
 from tests.scripts.runs import arrays_of
-from towers.summaries import read_scalars
+from towers.data.language import END, PAD, UNKNOWN, load_language
+from towers.data.samples import stories
+from towers.models.decoding import Decoding
+from towers.run.summaries import read_scalars
+from towers.scripts.commands.generate import generate
+from towers.scripts.main import main
+from towers.scripts.training.recipe import load_recipe
+from towers.scripts.training.trained import open_model
 
 pytestmark = pytest.mark.xdist_group("language")  # They share what takes long to make.
 

@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from towers.checkpoints import CheckpointFolder
-from towers.summaries import read_scalars
+from towers.run.checkpoints import CheckpointFolder
+from towers.run.summaries import read_scalars
 
 pytestmark = pytest.mark.xdist_group("resume")  # They share what takes long to make.
 
@@ -21,7 +21,15 @@ NUM_STEPS = 45  # An epoch has 20 steps, so that kills fall into three of them.
 
 def start(run_dir, *, num_towers=2, accumulate=1, steps=NUM_STEPS, parameters="auto"):
     """Starts a training process; its lines come through a pipe as they are printed."""
-    command = [sys.executable, "-m", "scripts.main", "train", "shapes", "--run-dir", str(run_dir)]
+    command = [
+        sys.executable,
+        "-m",
+        "towers.scripts.main",
+        "train",
+        "shapes",
+        "--run-dir",
+        str(run_dir),
+    ]
     command += ["--towers", str(num_towers), "--steps", str(steps), "--batch-size", "100"]
     command += ["--parameters", parameters, "--accumulate", str(accumulate)]
     command += ["--deterministic", "--report-every", "1", "--checkpoint-every", "4"]

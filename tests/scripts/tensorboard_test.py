@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from scripts.main import main
+from towers.scripts.main import main
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [

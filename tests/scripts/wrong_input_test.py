@@ -13,8 +13,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from data.samples import shapes
-from scripts.main import main
+from towers.data.samples import shapes
+from towers.scripts.main import main
 
 pytestmark = pytest.mark.xdist_group("wrong_input")  # They share what takes long to make.
 

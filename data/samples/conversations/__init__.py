@@ -1,6 +1,6 @@
 """Small dialogues in English and Chinese that the project generates from its own patterns."""
 
-from data.samples.conversations.combinations import (
+from towers.data.samples.conversations.combinations import (
     conversations,
     dialogues,
     labelled_dialogues,

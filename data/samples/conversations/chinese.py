@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import data.samples.conversations.chinese_words as table
-from data.samples.conversations.kinds import (
+import towers.data.samples.conversations.chinese_words as table
+from towers.data.samples.conversations.kinds import (
     Kind,
     both_ways,
     comparisons,

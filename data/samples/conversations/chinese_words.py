@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data.samples.conversations.kinds import rows
+from towers.data.samples.conversations.kinds import rows
 
 NUMBERS = (
     "零 一 二 三 四 五 六 七 八 九 十 十一 十二 十三 十四 十五 十六 十七 十八 十九 二十"

@@ -13,9 +13,9 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 
-import data.samples.conversations.chinese as chinese
-import data.samples.conversations.english as english
-from data.samples.conversations.kinds import Kind
+import towers.data.samples.conversations.chinese as chinese
+import towers.data.samples.conversations.english as english
+from towers.data.samples.conversations.kinds import Kind
 
 PARTS = ("train", "held_out")
 LANGUAGES = {"en": english, "zh": chinese}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data.samples.conversations.kinds import rows
+from towers.data.samples.conversations.kinds import rows
 
 NUMBERS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.dialogues import pair_turns
 from tests.data.dialogues.helpers import SHARED, TURNS, expected_turn, read, read_bytes
+from towers.data.dialogues import pair_turns
 
 
 def test_dialogues_keep_their_turns(tmp_path):

@@ -1,12 +1,11 @@
 """Files of dialogues for tests, and what a reading makes of them."""
 
-from pathlib import Path
-
 from hypothesis import strategies as st
 
-from data.dialogues import ReadingReport, read_dialogues
+from tests.paths import CORPORA
+from towers.data.dialogues import ReadingReport, read_dialogues
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = CORPORA
 # Characters that readers are apt to trip over, among ordinary ones.
 TURNS = st.text(
     st.sampled_from("你好吗aZé9 ,.|/+'\"\\[]{}\x00\x0b\x1c\x7f\x85\u2028\ufeff\ufffd😀EM"),

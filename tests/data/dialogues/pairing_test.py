@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.dialogues import pair_turns, unpaired_turns
+from towers.data.dialogues import pair_turns, unpaired_turns
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.dialogues import KINDS, read_dialogues
 from tests.data.dialogues.helpers import DIRT, read, read_bytes
+from towers.data.dialogues import KINDS, read_dialogues
 
 CONTENTS = {
     "conv": b"E\nM q\nM a\n",

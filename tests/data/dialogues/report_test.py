@@ -2,8 +2,8 @@
 
 import copy
 
-from data.dialogues import ReadingReport
-from data.dialogues.report import BLANK_TURN, UNDECODED
+from towers.data.dialogues import ReadingReport
+from towers.data.dialogues.report import BLANK_TURN, UNDECODED
 
 
 def test_the_summary_says_what_and_where():

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from data.dialogues import read_dialogues
-from data.dialogues.source import CHUNK_BYTES, MAX_LINE_CHARACTERS, read_lines
 from tests.data.dialogues.helpers import read_bytes
+from towers.data.dialogues import read_dialogues
+from towers.data.dialogues.source import CHUNK_BYTES, MAX_LINE_CHARACTERS, read_lines
 
 MEGABYTE = 1 << 20
 

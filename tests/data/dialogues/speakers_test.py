@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.dialogues.source import MAX_LINE_CHARACTERS
 from tests.data.dialogues.helpers import SHARED, read, read_bytes
+from towers.data.dialogues.source import MAX_LINE_CHARACTERS
 
 
 def test_consecutive_lines_of_a_speaker_are_one_turn(tmp_path):

@@ -1,14 +1,14 @@
 """Texts from files: the parts, their tokens, and what is no text."""
 
 import gzip
-import pathlib
 
 import numpy as np
 import pytest
 
-from data.language import END, UNKNOWN, load_language, make_language
+from tests.paths import CORPORA
+from towers.data.language import END, UNKNOWN, load_language, make_language
 
-PENN_TREEBANK = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ptb"
+PENN_TREEBANK = CORPORA / "ptb"
 
 
 def write(folder, names="{part}.txt", **texts):

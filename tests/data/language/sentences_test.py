@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.language import END, sentence_batches
-from data.prepared.batches import balanced_order
+from towers.data.batching.pairs import balanced_order
+from towers.data.language import END, sentence_batches
 
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60)
 

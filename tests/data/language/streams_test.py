@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.language import END, stream_batches
+from towers.data.language import END, stream_batches
 
 
 def collect(dataset):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.language import END, PAD, UNKNOWN, WordVocabulary, build_words
+from towers.data.language import END, PAD, UNKNOWN, WordVocabulary, build_words
 
 
 def test_the_most_frequent_words_are_kept_in_the_order_of_their_counts():

@@ -6,18 +6,18 @@ import string
 
 import pytest
 
-from data.dialogues import pair_turns
-from data.samples.conversations import (
+from towers.data.dialogues import pair_turns
+from towers.data.samples.conversations import (
     chinese,
     conversations,
     dialogues,
     english,
     labelled_dialogues,
 )
-from data.samples.conversations.chinese_words import NUMBERS as CHINESE_NUMBERS
-from data.samples.conversations.combinations import fill
-from data.samples.conversations.english_words import NUMBERS as ENGLISH_NUMBERS
-from data.text import TextSettings, make_tokenizer
+from towers.data.samples.conversations.chinese_words import NUMBERS as CHINESE_NUMBERS
+from towers.data.samples.conversations.combinations import fill
+from towers.data.samples.conversations.english_words import NUMBERS as ENGLISH_NUMBERS
+from towers.data.text import TextSettings, make_tokenizer
 
 LANGUAGES = {"en": english, "zh": chinese}
 EACH_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)

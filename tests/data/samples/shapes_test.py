@@ -3,15 +3,13 @@
 import gzip
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from data import cifar10
-from data.samples import shapes
-
-ROOT = Path(__file__).parents[3]
+from tests.paths import ROOT
+from towers.data.images import cifar10
+from towers.data.samples import shapes
 
 
 @pytest.fixture(scope="module")
@@ -75,5 +73,5 @@ def test_each_shape_is_named_and_fits_into_the_image(name, shape):
 
 
 def test_generator_does_not_load_tensorflow():
-    program = "import sys; import data.samples.shapes; sys.exit('tensorflow' in sys.modules)"
+    program = "import sys; import towers.data.samples.shapes; sys.exit('tensorflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

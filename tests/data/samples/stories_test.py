@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from data.samples import stories
+from towers.data.samples import stories
 
 
 def stories_of(part):

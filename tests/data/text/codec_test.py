@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import data.text
-from data.text import (
+import towers.data.text
+from tests.paths import CORPORA
+from towers.data.text import (
     END,
     PAD,
     SEPARATOR,
@@ -26,7 +27,6 @@ from data.text import (
     train_subwords,
 )
 
-CORPORA = Path(__file__).parents[4] / "shared" / "data"
 SENTENCES = ["今天天气真好，我们去公园吧！", "你在看什么书？", "我买了一件T恤。", "好的，再见"]
 SETTINGS = [
     TextSettings("zh"),
@@ -158,7 +158,7 @@ def test_missing_folder_is_named(tmp_path):
 
 
 def test_copied_folder_works_without_the_project(tmp_path):
-    shutil.copytree(Path(data.text.__file__).parent, tmp_path / "answering")
+    shutil.copytree(Path(towers.data.text.__file__).parent, tmp_path / "answering")
     CODECS[0].save(tmp_path / "saved")
     code = (
         "import sys; from answering import TextCodec;"

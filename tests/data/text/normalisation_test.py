@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.text.normalisation import is_wide, normalise
+from towers.data.text.normalisation import is_wide, normalise
 
 # What the rules are about, so that they meet each other often; then any character at all.
 AWKWARD = st.text(

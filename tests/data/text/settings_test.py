@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from data.text.settings import TextSettings
+from towers.data.text.settings import TextSettings
 
 
 @pytest.mark.parametrize(("language", "expected"), [("zh", "jieba"), ("en", "words")])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data.text.settings import TextSettings
-from data.text.subwords import train_subwords
-from data.text.tokenizers import make_tokenizer
+from towers.data.text.settings import TextSettings
+from towers.data.text.subwords import train_subwords
+from towers.data.text.tokenizers import make_tokenizer
 
 TEXTS = [
     "the lower the better",

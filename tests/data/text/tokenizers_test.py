@@ -3,15 +3,15 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.text.settings import TextSettings
-from data.text.subwords import train_subwords
-from data.text.tokenizers import make_tokenizer
+from tests.paths import ROOT
+from towers.data.text.settings import TextSettings
+from towers.data.text.subwords import train_subwords
+from towers.data.text.tokenizers import make_tokenizer
 
 CHINESE = TextSettings("zh")
 ENGLISH = TextSettings("en")
@@ -177,13 +177,13 @@ def test_dictionary_of_another_form_is_refused(tmp_path, content, found):
 
 def test_jieba_prints_and_writes_nothing(tmp_path):
     code = (
-        "from data.text import TextSettings, make_tokenizer;"
+        "from towers.data.text import TextSettings, make_tokenizer;"
         "print(len(make_tokenizer(TextSettings('zh')).tokenize('我们一起去吃饭吧')))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,

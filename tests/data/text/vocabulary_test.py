@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.text.vocabulary import (
+from towers.data.text.vocabulary import (
     END,
     PAD,
     SEPARATOR,

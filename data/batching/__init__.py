@@ -1,0 +1,1 @@
+"""What every kind of batch shares: order, position, random numbers, lengths."""

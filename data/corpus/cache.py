@@ -1,0 +1,194 @@
+"""The files of a prepared corpus: written whole or not at all, read by memory mapping."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from towers.data.text import END, UNKNOWN, TextCodec
+
+VERSION = 1
+PARTS = ("train", "held_out")
+ARRAYS = ("tokens", "offsets", "characters", "train_pairs", "held_out_pairs", "unigram_counts")
+MANIFEST = "manifest.json"
+_UNFINISHED = ".tmp"
+_ABANDONED_SECONDS = 3600
+
+
+class PreparedPairs:
+    """A corpus as ids, memory-mapped.
+
+    Attributes:
+        folder: where the files are.
+        key: the digest of the corpus's content and of all settings.
+        text: the codec, with the vocabulary.
+        tokens: unsigned integers, all turns one after the other, a SEPARATOR after each that is
+            not empty: so a question of several turns is a slice.
+        offsets: int64 [num_turns + 1], where each turn begins in `tokens`.
+        characters: uint32 [num_turns], without blanks.
+        train_pairs, held_out_pairs: int32 [n, 2], the first turn of the question and the turn of
+            the answer; the question is all turns between.
+        unigram_counts: int64 [vocabulary], of the tokens of the training answers with their END.
+        summary: lines that say what was kept, what was skipped and why.
+    """
+
+    def __init__(self, folder: Path):
+        manifest = read_manifest(folder)
+        self.folder = folder
+        self.key: str = manifest["key"]
+        self.summary: list[str] = manifest["summary"]
+        self.unknown_rate: float = manifest["unknown_rate"]
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+        self.tokens, self.offsets, self.characters = (arrays[name] for name in ARRAYS[:3])
+        self.train_pairs, self.held_out_pairs = arrays["train_pairs"], arrays["held_out_pairs"]
+        self.unigram_counts = arrays["unigram_counts"]
+
+    @functools.cached_property
+    def text(self) -> TextCodec:
+        """The codec, made when it is first needed: jieba takes its time."""
+        return TextCodec.load(self.folder / "text")
+
+    def pairs(self, part: str) -> np.ndarray:
+        """Returns the pairs of `train` or `held_out`."""
+        if part not in PARTS:
+            raise ValueError(f"part must be one of {', '.join(PARTS)}. Received {part!r}.")
+        return self.train_pairs if part == "train" else self.held_out_pairs
+
+    def texts(self, pair: Sequence[int]) -> tuple[list[str], str]:
+        """Returns the turns of a pair's question, and its answer, as the vocabulary spells them."""
+        first, answer = (int(number) for number in pair)
+        question = [text for turn in range(first, answer) if (text := self._turn(turn))]
+        return question, self._turn(answer)
+
+    def _turn(self, turn: int) -> str:
+        start, stop = self.offsets[turn], self.offsets[turn + 1]
+        return self.text.decode(self.tokens[start : max(start, stop - 1)].tolist())
+
+    @functools.cached_property
+    def unigram_perplexity(self) -> float:
+        """The perplexity of the held-out answers if every token came by its frequency alone.
+
+        Frequencies are those of the training answers, one added to each; UNKNOWN is left out, as
+        the model's perplexity leaves it out.
+        """
+        counts = np.asarray(self.unigram_counts, np.float64) + 1
+        counts[UNKNOWN] = 0
+        with np.errstate(divide="ignore"):
+            log_shares = np.log(counts / counts.sum())
+        answers = np.asarray(self.held_out_pairs[:, 1])
+        said = [self.tokens[self.offsets[turn] : self.offsets[turn + 1] - 1] for turn in answers]
+        tokens = np.concatenate(said).astype(np.int64)
+        tokens = tokens[tokens != UNKNOWN]
+        total = log_shares[tokens].sum() + len(answers) * log_shares[END]
+        return math.exp(-total / (len(tokens) + len(answers)))
+
+
+def open_prepared(folder: str | os.PathLike[str]) -> PreparedPairs:
+    """Returns the corpus that was prepared into a folder.
+
+    Raises:
+        ValueError: if it is damaged, of another version, or not there.
+    """
+    folder = Path(folder)
+    check_files(folder)
+    return PreparedPairs(folder)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Returns the manifest of a cache; ValueError if there is none that can be used."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["version"] != VERSION:
+            raise ValueError(f"its version is {manifest['version']}, not {VERSION}")
+        manifest["key"], manifest["summary"], manifest["unknown_rate"]
+        dict[str, int](manifest["sizes"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no manifest of a prepared corpus: {error!r}.") from error
+    return manifest
+
+
+def check_files(folder: Path) -> None:
+    """Raises ValueError unless every file of the cache has the size that it was written with."""
+    for name, size in read_manifest(folder)["sizes"].items():
+        path = folder / name
+        found = path.stat().st_size if path.exists() else None
+        if found != size:
+            raise ValueError(
+                f"{path} of a prepared corpus is damaged: expected {size} bytes, found "
+                f"{'no file' if found is None else found}."
+            )
+
+
+def write_cache(
+    folder: Path, arrays: dict[str, np.ndarray], codec: TextCodec, manifest: dict[str, Any]
+) -> None:
+    """Finishes a cache: in an unfinished folder, everything but what is there already."""
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
+    codec.save(folder / "text")
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+    content = {"version": VERSION, **manifest, "sizes": sizes}
+    (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def unfinished_cache(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder that becomes the cache at the end, unless there was an error.
+
+    Only a rename makes it the cache. If another process finished first, that one's stays.
+    """
+    _remove_abandoned(folder.parent)
+    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        _put_in_place(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _remove_abandoned(caches: Path) -> None:
+    """Removes what killed preparations left: nobody has written to it for an hour."""
+    for unfinished in caches.glob(f".*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            times = [path.stat().st_mtime for path in [unfinished, *unfinished.rglob("*")]]
+            if time.time() - max(times) > _ABANDONED_SECONDS:
+                shutil.rmtree(unfinished)
+
+
+def _put_in_place(unfinished: Path, folder: Path) -> None:
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        try:
+            check_files(folder)
+        except ValueError:  # Damaged: out of the way, still whole for who reads it.
+            damaged = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
+            folder.rename(damaged)
+            unfinished.rename(folder)
+            shutil.rmtree(damaged, ignore_errors=True)
+
+
+def question_lengths(prepared: PreparedPairs, pairs: np.ndarray) -> np.ndarray:
+    """Returns how many ids each question has, SEPARATORs between turns included, int64 [n]."""
+    return prepared.offsets[pairs[:, 1]] - prepared.offsets[pairs[:, 0]] - 1
+
+
+def answer_lengths(prepared: PreparedPairs, pairs: np.ndarray) -> np.ndarray:
+    """Returns how many ids each answer has with its END, int64 [n]."""
+    return prepared.offsets[pairs[:, 1] + 1] - prepared.offsets[pairs[:, 1]]

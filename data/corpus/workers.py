@@ -1,0 +1,159 @@
+"""Processes that tokenise: they are started bare and served through their pipes.
+
+The pools of the standard library import the main program into each process: that takes seconds
+and much memory where it imports TensorFlow, and fails where it does not guard its start. Processes
+of a killed program would also stay; these end when their pipe does.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import contextlib
+import functools
+import itertools
+import json
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from towers.data.corpus.tokenising import TokenisedChunk, tokenise_chunk, tokenise_here
+from towers.data.text import TextSettings, make_tokenizer
+
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from towers.data.corpus.workers import serve; serve(json.loads(sys.argv[2]))"
+)
+_CHUNKS_AHEAD = 3  # For each process; they bound the memory.
+_ERRORS = {"ValueError": ValueError, "ImportError": ImportError}
+
+
+def tokenise(
+    chunks: Iterable[Sequence[str]], settings: TextSettings, num_processes: int
+) -> Iterator[TokenisedChunk]:
+    """Returns an iterator over the tokens of each chunk, in order.
+
+    Args:
+        chunks: lists of turns, read as they are needed.
+        settings: how text is cut.
+        num_processes: how many processes do it; 1 for this one alone, which is also taken for a
+            single chunk.
+
+    Raises:
+        ValueError, ImportError: while iterating; there is no tokenizer for the settings.
+        RuntimeError: while iterating; a process ended early.
+    """
+    chunks = iter(chunks)
+    first = list(itertools.islice(chunks, 2))
+    chunks = itertools.chain(first, chunks)
+    if num_processes == 1 or len(first) < 2:
+        return tokenise_here(chunks, settings)
+    return _tokenise_in_workers(chunks, settings, num_processes)
+
+
+def _tokenise_in_workers(
+    chunks: Iterator[Sequence[str]], settings: TextSettings, num_processes: int
+) -> Iterator[TokenisedChunk]:
+    idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+    with contextlib.ExitStack() as stack:
+        for _ in range(num_processes):
+            idle.put(stack.enter_context(Worker(settings)))
+        # A thread waits for each process; when something fails, what was not begun is dropped.
+        threads = concurrent.futures.ThreadPoolExecutor(num_processes)
+        stack.callback(threads.shutdown, cancel_futures=True)
+        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+        for chunk in chunks:
+            waiting.append(threads.submit(_tokenise_by_idle, idle, chunk))
+            if len(waiting) > _CHUNKS_AHEAD * num_processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _tokenise_by_idle(idle: queue.SimpleQueue[Worker], turns: Sequence[str]) -> TokenisedChunk:
+    worker = idle.get()
+    try:
+        return worker.tokenise(turns)
+    finally:
+        idle.put(worker)
+
+
+class Worker:
+    """A process that tokenises; a context manager, at whose end it ends.
+
+    Args:
+        settings: how text is cut.
+    """
+
+    def __init__(self, settings: TextSettings):
+        path = [os.path.abspath(entry) for entry in sys.path]
+        arguments = [json.dumps(path), json.dumps(settings.as_dict())]
+        # In a session of its own, an interrupt from the keyboard reaches this program alone.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _PROGRAM, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()  # type: ignore[union-attr]
+        self._process.wait()
+
+    def tokenise(self, turns: Sequence[str]) -> TokenisedChunk:
+        """Returns the tokens of some turns; errors as in `tokenise`."""
+        reply = self._ask(turns)
+        if "error" in reply:
+            raise _ERRORS[reply["error"]](reply["message"])
+        return TokenisedChunk(**reply)
+
+    def _ask(self, turns: Sequence[str]) -> dict[str, Any]:
+        requests, replies = self._process.stdin, self._process.stdout
+        line = b""
+        with contextlib.suppress(BrokenPipeError):
+            requests.write(json.dumps(turns).encode() + b"\n")  # type: ignore[union-attr]
+            requests.flush()  # type: ignore[union-attr]
+            line = replies.readline()  # type: ignore[union-attr]
+        if not line.endswith(b"\n"):
+            raise RuntimeError(
+                f"A process that tokenises ended early (exit status {self._process.wait()}), "
+                "maybe for lack of memory. Try fewer processes."
+            )
+        return json.loads(line)
+
+
+def serve(settings: dict[str, Any]) -> None:
+    """Answers each line of the standard input, a JSON list of turns, with a line of JSON.
+
+    Args:
+        settings: the text settings as a dictionary.
+    """
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    sys.stdout = sys.stderr  # Whatever a library prints is no answer.
+    answer = _answerer(TextSettings(**settings))
+    with contextlib.suppress(BrokenPipeError):  # The program was killed: nobody is left to tell.
+        for line in sys.stdin.buffer:
+            replies.write(json.dumps(answer(json.loads(line))).encode() + b"\n")
+            replies.flush()
+
+
+def _answerer(settings: TextSettings) -> Callable[[Sequence[str]], dict[str, Any]]:
+    """Returns the function from turns to the answer; the first call makes the tokenizer."""
+    make = functools.cache(make_tokenizer)
+
+    def answer(turns: Sequence[str]) -> dict[str, Any]:
+        try:
+            return tokenise_chunk(turns, settings, make(settings))._asdict()
+        except (ValueError, ImportError) as error:
+            name = "ImportError" if isinstance(error, ImportError) else "ValueError"
+            return {"error": name, "message": str(error)}
+
+    return answer

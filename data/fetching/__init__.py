@@ -1,0 +1,1 @@
+"""Data sets from their official addresses: download, check, find."""

@@ -1,0 +1,1 @@
+"""Image data sets: readers, augmentation, batches."""

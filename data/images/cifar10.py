@@ -1,0 +1,98 @@
+"""The binary files of CIFAR-10.
+
+Format: www.cs.toronto.edu/~kriz/cifar.html. Each record is a label byte and 3072 bytes of pixels,
+the red, green and blue planes of 32 rows of 32.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from towers.data.fetching.files import check_split, find_file, find_optional_file, read_bytes
+from towers.data.images.batches import ImageSet
+
+CLASS_NAMES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+SIZE, CHANNELS = 32, 3
+RECORD_SIZE = 1 + CHANNELS * SIZE * SIZE
+SUBFOLDER = "cifar-10-batches-bin"
+REMEDY = "Get it by `towers download cifar10`."
+
+
+def load(folder: str | Path, split: str) -> ImageSet:
+    """Returns the images, uint8 [n, 32, 32, 3], and labels of a split.
+
+    Args:
+        folder: where the files are, gzipped or not, or the folder that their archive was
+            unpacked in. Any of the five training files may be missing, but not all.
+        split: train or test.
+
+    Raises:
+        FileNotFoundError: no file of the split is there.
+        ValueError: a file is not what it should be.
+    """
+    check_split(split)
+    folder = Path(folder)
+    if (folder / SUBFOLDER).is_dir():
+        folder = folder / SUBFOLDER
+    paths = _train_files(folder) if split == "train" else [_test_file(folder)]
+    records = np.concatenate([read_records(path) for path in paths])
+    planes = records[:, 1:].reshape(-1, CHANNELS, SIZE, SIZE)
+    images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+    return ImageSet(images, records[:, 0].astype(np.int32), _class_names(folder))
+
+
+def read_records(path: Path) -> np.ndarray:
+    """Returns uint8 [n, 3073], the records of a file, whose labels are in range."""
+    content = read_bytes(path)
+    if not content or len(content) % RECORD_SIZE:
+        raise ValueError(
+            f"{path}: expected one or more whole records of {RECORD_SIZE} bytes, found "
+            f"{len(content)} bytes."
+        )
+    records = np.frombuffer(content, np.uint8).reshape(-1, RECORD_SIZE)
+    labels = records[:, 0]
+    if labels.max() >= len(CLASS_NAMES):
+        raise ValueError(
+            f"{path}: expected labels in 0..{len(CLASS_NAMES) - 1}, found {labels.max()} in "
+            f"record {labels.argmax()}."
+        )
+    return records
+
+
+def _train_files(folder: Path) -> list[Path]:
+    found = [find_optional_file(folder, [f"data_batch_{index}.bin"]) for index in range(1, 6)]
+    paths = [path for path in found if path is not None]
+    return paths or [find_file(folder, ["data_batch_1.bin"], remedy=REMEDY)]
+
+
+def _test_file(folder: Path) -> Path:
+    return find_file(folder, ["test_batch.bin"], remedy=REMEDY)
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    """Returns the lines of `batches.meta.txt`, or the official names where there is none."""
+    path = folder / "batches.meta.txt"
+    if not path.is_file():
+        return CLASS_NAMES
+    names = tuple(
+        line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+    )
+    if len(names) != len(CLASS_NAMES):
+        raise ValueError(
+            f"{path}: expected {len(CLASS_NAMES)} class names, found {len(names)}: "
+            f"{', '.join(names)}."
+        )
+    return names

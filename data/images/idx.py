@@ -1,0 +1,98 @@
+"""The IDX files of MNIST and Fashion-MNIST.
+
+Format: yann.lecun.com/exdb/mnist. A big-endian int32 magic number (0x08 for unsigned bytes, then
+the number of dimensions), one int32 for each dimension, and the bytes in row-major order.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from towers.data.fetching.files import check_split, find_file, read_bytes
+from towers.data.images.batches import ImageSet
+
+CLASS_NAMES = {
+    "mnist": ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
+    "fashion_mnist": (
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ),
+}
+FILE_PREFIXES = {"train": "train", "test": "t10k"}
+
+
+def load(folder: str | Path, split: str, *, name: str = "mnist") -> ImageSet:
+    """Returns the images, uint8 [n, height, width, 1], and labels of a split.
+
+    Args:
+        folder: where the files are, under their published names, gzipped or not.
+        split: train or test.
+        name: mnist or fashion_mnist, which have the same file names and other classes.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: a file is not what it should be.
+    """
+    check_split(split)
+    if name not in CLASS_NAMES:
+        raise ValueError(f"name must be one of {', '.join(CLASS_NAMES)}. Received {name!r}.")
+    images_path = _find(Path(folder), split, "images", num_dimensions=3, name=name)
+    labels_path = _find(Path(folder), split, "labels", num_dimensions=1, name=name)
+    images = read_idx(images_path, num_dimensions=3)
+    labels = read_idx(labels_path, num_dimensions=1)
+    _check_labels(labels, len(CLASS_NAMES[name]), labels_path)
+    if len(images) != len(labels):
+        raise ValueError(
+            f"{labels_path}: expected {len(images)} labels, as many as {images_path.name} has "
+            f"images, found {len(labels)}."
+        )
+    return ImageSet(images[..., np.newaxis], labels.astype(np.int32), CLASS_NAMES[name])
+
+
+def read_idx(path: Path, *, num_dimensions: int) -> np.ndarray:
+    """Returns the uint8 array in an IDX file that must have so many dimensions."""
+    content = read_bytes(path)
+    header_size = 4 * (1 + num_dimensions)
+    if len(content) < header_size:
+        raise ValueError(
+            f"{path}: expected an IDX header of {header_size} bytes, found {len(content)} bytes."
+        )
+    magic, *shape = struct.unpack_from(f">{1 + num_dimensions}I", content)
+    if magic != 0x0800 + num_dimensions:
+        raise ValueError(
+            f"{path}: expected the magic number {0x0800 + num_dimensions} of unsigned bytes in "
+            f"{num_dimensions} dimensions, found {magic}."
+        )
+    num_values, found = math.prod(shape), len(content) - header_size
+    if found != num_values or not num_values:
+        raise ValueError(
+            f"{path}: expected {num_values} bytes after the header, since it states the shape "
+            f"{shape}, and at least one; found {found}."
+        )
+    return np.frombuffer(content, np.uint8, offset=header_size).reshape(shape)
+
+
+def _find(folder: Path, split: str, content: str, *, num_dimensions: int, name: str) -> Path:
+    prefix = f"{FILE_PREFIXES[split]}-{content}"
+    names = [f"{prefix}{separator}idx{num_dimensions}-ubyte" for separator in "-."]
+    return find_file(folder, names, remedy=f"Get it by `towers download {name}`.")
+
+
+def _check_labels(labels: np.ndarray, num_classes: int, path: Path) -> None:
+    if labels.max() >= num_classes:
+        raise ValueError(
+            f"{path}: expected labels in 0..{num_classes - 1}, found {labels.max()} at index "
+            f"{labels.argmax()}."
+        )

@@ -1,0 +1,147 @@
+"""Beam search: the best sequences among the likeliest beginnings of each length."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.models.decoding.options import Step
+from towers.models.decoding.rules import Rules
+
+NEVER = -float("inf")
+
+
+class Hypotheses(NamedTuple):
+    """Sequences, the best first.
+
+    Attributes:
+        ids: int32 [batch, beam, max_length], then 0.
+        scores: float32 [batch, beam]; log probabilities of open ones, penalised of finished ones.
+    """
+
+    ids: tf.Tensor
+    scores: tf.Tensor
+
+
+def search(
+    step: Step, state: Any, first: tf.Tensor, rules: Rules
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the n best: ids [batch, n_best, length], scores and lengths [batch, n_best].
+
+    A sequence that reaches the maximum length without the end token counts as it is. The search
+    ends as soon as no open hypothesis can still become better than the worst that would be
+    returned.
+    """
+    decoding = rules.decoding
+    batch, beam, length = tf.shape(first)[0], decoding.beam_size, decoding.max_length
+    empty = tf.zeros([batch, beam, length], tf.int32)
+    only_first = tf.where(tf.range(beam) == 0, 0.0, NEVER)  # All beams begin alike.
+    opened = Hypotheses(empty, tf.tile(only_first[None, :], [batch, 1]))
+    finished = Hypotheses(empty, tf.fill([batch, beam], NEVER))
+
+    def unfinished(position, tokens, state, opened, finished):  # type: ignore[no-untyped-def]
+        return (position < length) & tf.reduce_any(can_improve(opened, finished, position, rules))
+
+    def advance(position, tokens, state, opened, finished):  # type: ignore[no-untyped-def]
+        logits, state = step(tokens, state)
+        likely = rules.log_probabilities(logits, tf.reshape(opened.ids, [-1, length]), position)
+        grown, ended, parents = grow(opened, likely, position, rules)
+        finished = best_of(finished, ended, beam)
+        rows = tf.reshape(parents + tf.range(batch)[:, None] * beam, [-1])
+        state = tf.nest.map_structure(lambda part: tf.gather(part, rows), state)
+        tokens = tf.reshape(tf.gather(grown.ids, position, axis=2), [-1])
+        return position + 1, tokens, state, grown, finished
+
+    initial = (
+        tf.constant(0),
+        tf.repeat(first, beam),
+        repeat_rows(state, beam),
+        opened,
+        finished,
+    )
+    position, _, _, opened, finished = tf.while_loop(
+        unfinished, advance, initial, shape_invariants=any_number_of_rows(initial)
+    )
+    cut = opened._replace(scores=opened.scores / penalty(length, rules))
+    at_end = tf.equal(position, length)
+    cut = cut._replace(scores=tf.where(at_end, cut.scores, NEVER))
+    best = best_of(finished, cut, decoding.n_best)
+    found = best.scores > NEVER
+    ids = tf.where(found[:, :, None], best.ids, 0)[:, :, :position]
+    return ids, best.scores, tf.reduce_sum(tf.cast(tf.not_equal(ids, 0), tf.int32), 2)
+
+
+def grow(
+    opened: Hypotheses, likely: tf.Tensor, position: tf.Tensor, rules: Rules
+) -> tuple[Hypotheses, Hypotheses, tf.Tensor]:
+    """Returns the best open ones with one token more, those that ended, and the parents.
+
+    Args:
+        opened: hypotheses of `position` tokens.
+        likely: log probabilities of the next token, [batch * beam, vocabulary].
+        position: as above.
+        rules: the end token and the options.
+
+    The parents are int32 [batch, beam], the number of the beam that each open one comes from.
+    """
+    beam, end = rules.decoding.beam_size, rules.end
+    batch = tf.shape(opened.scores)[0]
+    at_end = tf.reshape(likely[:, end], [batch, beam])
+    ended = Hypotheses(
+        with_token(opened.ids, tf.fill([batch, beam], end), position),
+        (opened.scores + at_end) / penalty(position + 1, rules),
+    )
+    is_end = tf.equal(tf.range(tf.shape(likely)[1]), end)
+    count = tf.minimum(beam, tf.shape(likely)[1])
+    # The best of a row are enough: no more than `beam` of them can be among the best of all.
+    values, tokens = tf.math.top_k(tf.where(is_end[None, :], NEVER, likely), count)
+    values = tf.reshape(values, [batch, beam, count]) + opened.scores[:, :, None]
+    values, tokens = (tf.reshape(part, [batch, beam * count]) for part in (values, tokens))
+    scores, places = tf.math.top_k(values, beam)
+    parents = places // count
+    ids = tf.gather(opened.ids, parents, batch_dims=1)
+    chosen = tf.gather(tokens, places, batch_dims=1)
+    return Hypotheses(with_token(ids, chosen, position), scores), ended, parents
+
+
+def can_improve(
+    opened: Hypotheses, finished: Hypotheses, position: tf.Tensor, rules: Rules
+) -> tf.Tensor:
+    """Returns bool [batch]: whether an open one can beat the worst that would be returned.
+
+    Log probabilities only fall; what they are divided by is the largest at the greatest length.
+    """
+    best = tf.reduce_max(opened.scores, 1) / penalty(rules.decoding.max_length, rules)
+    return best > finished.scores[:, rules.decoding.n_best - 1]
+
+
+def best_of(first: Hypotheses, second: Hypotheses, count: int) -> Hypotheses:
+    """Returns the best `count` of both."""
+    ids = tf.concat([first.ids, second.ids], 1)
+    scores, places = tf.math.top_k(tf.concat([first.scores, second.scores], 1), count)
+    return Hypotheses(tf.gather(ids, places, batch_dims=1), scores)
+
+
+def with_token(ids: tf.Tensor, tokens: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
+    """Returns the ids, [batch, beam, length], with tokens [batch, beam] at a position."""
+    here = tf.equal(tf.range(tf.shape(ids)[2]), position)
+    return tf.where(here[None, None, :], tokens[:, :, None], ids)
+
+
+def penalty(length: int | tf.Tensor, rules: Rules) -> tf.Tensor:
+    """Returns ((5 + length) / 6)^alpha (Wu et al. 2016, equation 14)."""
+    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** rules.decoding.length_penalty
+
+
+def repeat_rows(state: Any, times: int) -> Any:
+    """Returns the state with each row so many times."""
+    return tf.nest.map_structure(lambda part: tf.repeat(part, times, axis=0), state)
+
+
+def any_number_of_rows(nest: Any) -> Any:
+    """Returns the shapes of a loop's variables without their first dimension."""
+    return tf.nest.map_structure(
+        lambda part: tf.TensorShape([None, *part.shape[1:]]) if part.shape.rank else part.shape,
+        nest,
+    )

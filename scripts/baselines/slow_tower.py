@@ -1,0 +1,203 @@
+"""`towers benchmark --slow`: what one slow tower costs the others, synchronous and asynchronous."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+import towers
+from towers.run.op_devices import short_device
+from towers.scripts.baselines.rivals import Task
+from towers.scripts.training.session import carried_options
+from towers.step.tower import TowerFn
+
+WARM_UP_STEPS = 10
+MODES = ("sync", "async")
+
+
+class Rates(NamedTuple):
+    """What was measured of one way in one repetition.
+
+    Attributes:
+        updates: of each tower in a second; synchronous towers update together.
+        examples: in a second, of all towers.
+        staleness: mean over the updates.
+    """
+
+    updates: list[float]
+    examples: float
+    staleness: float
+
+
+def compare_slow_tower(
+    task: Task, devices: Sequence[str], rows: float, options: argparse.Namespace
+) -> int:
+    """Times both modes, first with towers alike and then with the last one slowed by sleep.
+
+    Args:
+        task: what is trained.
+        devices: of the towers, at least two.
+        rows: examples of a batch.
+        options: the command line, for slow, steps, repetitions and json.
+    """
+    measure = functools.partial(repeat, options=options, rows=rows)
+    even = measure({mode: trainer_of(mode, task, devices) for mode in MODES})
+    seconds = {mode: slowing(even[mode], options.slow) for mode in MODES}
+    slowed = measure({mode: trainer_of(mode, task, devices, seconds[mode]) for mode in MODES})
+    report = [
+        {"mode": mode, "slow": slow, **summary(rates[mode])}
+        for mode in MODES
+        for slow, rates in ((1.0, even), (options.slow, slowed))
+    ]
+    print_table(report, task, options)
+    if options.json:
+        print(json.dumps({"recipe": task.recipe.name, "results": report}))
+    return 0
+
+
+def slowing(rates: Sequence[Rates], factor: float) -> float:
+    """Returns the seconds that make a tower's update last `factor` times as long as it did."""
+    period = 1 / statistics.median(min(one.updates) for one in rates)
+    return (factor - 1) * period
+
+
+def trainer_of(
+    mode: str, task: Task, devices: Sequence[str], seconds: float = 0.0
+) -> Callable[..., towers.Trainer]:
+    """Returns what makes a trainer for some actions, whose last tower sleeps in every step."""
+    with towers.shared_variables(towers.parameter_device("cpu", devices)):
+        model = task.make_model()
+        check_stateless(task, model)
+        optimizer = task.make_optimizer()
+    tower_fn = sleeping(task.make_tower_fn(model), devices[-1], seconds)
+    is_async = mode == "async"
+    build: Callable[..., Any] = towers.build_async_step if is_async else towers.build_train_step
+    step = build(
+        tower_fn,
+        model,
+        optimizer,
+        devices,
+        towers.shard_specs(task.dataset, 1 if is_async else len(devices)),
+        parameters="cpu",
+        clip_norm=task.recipe.fields.clip_norm or None,
+    )
+    trainer = towers.AsyncTrainer if is_async else towers.Trainer
+    return functools.partial(trainer, step, towers.batches_from(task.dataset))
+
+
+def check_stateless(task: Task, model: keras.Model) -> None:
+    """Raises ValueError for a recipe that carries a state, which asynchronous towers cannot."""
+    if carried_options(task.recipe, model, task.data.train):
+        raise ValueError(
+            f"--slow trains asynchronous towers too, which have no order in which "
+            f"{task.recipe.name} could carry its state from batch to batch. Give it batches "
+            "without one: a language model takes --set form=sentences."
+        )
+
+
+def sleeping(tower_fn: TowerFn, device: str, seconds: float) -> TowerFn:
+    """Returns a tower function that sleeps between its two passes if it runs on the device."""
+
+    def run(batch: Any) -> tuple:
+        loss_sum, weight, metrics = tower_fn(batch)
+        here = tf.identity(loss_sum)
+        if seconds and short_device(here.device) == short_device(device):
+            with tf.control_dependencies([here]):
+                nothing = tf.numpy_function(functools.partial(sleep, seconds), [], tf.float32)
+            loss_sum = here + tf.cast(tf.reshape(tf.stop_gradient(nothing), []), here.dtype)
+        return loss_sum, weight, metrics
+
+    return run
+
+
+def sleep(seconds: float) -> Any:
+    """Sleeps and returns 0."""
+    time.sleep(seconds)
+    return tf.float32.as_numpy_dtype(0)
+
+
+def repeat(
+    trainers: dict[str, Callable[..., towers.Trainer]], rows: float, options: argparse.Namespace
+) -> dict[str, list[Rates]]:
+    """Returns the rates of each way in each repetition; the ways take turns."""
+    rates: dict[str, list[Rates]] = {mode: [] for mode in trainers}
+    for make_trainer in trainers.values():
+        timed(make_trainer, WARM_UP_STEPS, rows)
+    for repetition in range(options.repetitions):
+        for mode in MODES if repetition % 2 == 0 else MODES[::-1]:
+            rates[mode].append(timed(trainers[mode], options.steps, rows))
+    return rates
+
+
+def timed(make_trainer: Callable[..., towers.Trainer], num_steps: int, rows: float) -> Rates:
+    """Trains for some steps and returns the rates from the first to the last of them.
+
+    It goes on until every tower has made an update that is counted.
+    """
+    reports: list[towers.StepReport] = []
+    ends: list[float] = []
+    idle: set[int] = set()
+
+    def note(report: towers.StepReport) -> None:
+        float(report.results.loss)  # Waits for the devices.
+        ends.append(time.perf_counter())
+        if not reports:
+            idle.update(range(len(report.waits)))
+        elif report.tower is None:
+            idle.clear()
+        else:
+            idle.discard(report.tower)
+        reports.append(report)
+        if len(reports) >= num_steps and not idle:
+            raise towers.StopTraining("measured")
+
+    make_trainer([note]).train(epochs=1)  # Of batches without an end.
+    counted, span = reports[1:], ends[-1] - ends[0]
+    of_tower = Counter(report.tower for report in counted)
+    num_towers = len(reports[0].waits)
+    together = len(counted) if None in of_tower else 0
+    return Rates(
+        [(of_tower[tower] + together) / span for tower in range(num_towers)],
+        rows * len(counted) / span,
+        statistics.fmean(report.staleness or 0 for report in counted),
+    )
+
+
+def summary(rates: Sequence[Rates]) -> dict[str, Any]:
+    """Returns the medians over the repetitions."""
+    median = statistics.median
+    return {
+        "updates_per_second": [
+            median(each) for each in zip(*(one.updates for one in rates), strict=True)
+        ],
+        "examples_per_second": median(one.examples for one in rates),
+        "staleness": statistics.fmean(one.staleness for one in rates),
+    }
+
+
+def print_table(report: Sequence[dict[str, Any]], task: Task, options: argparse.Namespace) -> None:
+    """Prints the rows as a Markdown table."""
+    num_towers = len(report[0]["updates_per_second"])
+    print(
+        f"{task.recipe.name}, batch {task.recipe.fields.batch_size}, median of "
+        f"{options.repetitions} interleaved repetitions of {options.steps} updates"
+    )
+    titles = "".join(f" updates/s of tower {tower} |" for tower in range(num_towers))
+    print(f"| updates | last tower |{titles} examples/s | staleness |")
+    print("|---" * (num_towers + 4) + "|")
+    for row in report:
+        speed = "like the others" if row["slow"] == 1 else f"{row['slow']:g} times slower"
+        rates = "".join(f" {rate:.1f} |" for rate in row["updates_per_second"])
+        print(
+            f"| {row['mode']} | {speed} |{rates} {row['examples_per_second']:.0f} "
+            f"| {row['staleness']:.2f} |"
+        )

@@ -1,0 +1,1 @@
+"""A trained chatbot at work: answers, their examination, the export."""

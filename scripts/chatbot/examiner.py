@@ -1,0 +1,81 @@
+"""What a chatbot says to held-out questions: a few while it trains, many when it is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from towers.data.text import UNKNOWN
+from towers.scripts.chatbot.answer_metrics import answer_metrics
+from towers.scripts.chatbot.answerer import Answer, Answerer
+
+SHOWN, ASKED = 4, 16  # While training: so many exchanges are shown of so many that are tried.
+UNKNOWN_ALARM = 0.2  # Above this share of unknown tokens the questions cannot be understood.
+
+
+class ChatExaminer:
+    """Asks a chatbot the held-out questions.
+
+    Args:
+        answerer: the chatbot.
+        corpus: the prepared pairs.
+        language: `zh` or `en`.
+        num_questions: how many questions an examination asks at most.
+    """
+
+    def __init__(self, answerer: Answerer, corpus: Any, language: str, num_questions: int):
+        self._answerer = answerer
+        self._corpus = corpus
+        self._language = language
+        self._num_questions = num_questions
+
+    def show(self, write: Callable[[str], None]) -> None:
+        """Writes a few exchanges; warns if the answers are all the same, empty, or blind."""
+        exchanges = self._exchanges(ASKED)
+        write_exchanges(exchanges[:SHOWN], write)
+        answers = [answer.text for _, _, answer in exchanges]
+        if len(answers) > 1 and len(set(answers)) == 1:
+            write(
+                f"warning: all {len(answers)} questions got the answer {answers[0]!r}. Early in "
+                "the training that is usual; if it stays, try a lower learning rate, more "
+                "epochs, or a corpus with fewer stock answers."
+            )
+        share = self._unknown_share([turns for turns, _, _ in exchanges])
+        if share > UNKNOWN_ALARM:
+            write(
+                f"warning: {share:.0%} of the questions' tokens are unknown. Check --language, "
+                "--encoding and the vocabulary size."
+            )
+
+    def examine(self, write: Callable[[str], None]) -> dict[str, float]:
+        """Returns how the answers to the held-out questions agree with the given ones."""
+        exchanges = self._exchanges(self._num_questions)
+        write_exchanges(exchanges[: 2 * SHOWN], write)
+        metrics = answer_metrics(
+            [answer.text for _, _, answer in exchanges],
+            [reference for _, reference, _ in exchanges],
+            [answer.tokens for _, _, answer in exchanges],
+            self._language,
+        )
+        return {**metrics, "unknown_rate": self._corpus.unknown_rate, "asked": len(exchanges)}
+
+    def _exchanges(self, limit: int) -> list[tuple[Sequence[str], str, Answer]]:
+        """Returns (turns of the question, given answer, answer) of pairs from the whole part."""
+        pairs = self._corpus.held_out_pairs
+        chosen = pairs[:: max(1, -(-len(pairs) // limit))]
+        texts = [self._corpus.texts(pair) for pair in chosen]
+        answers = self._answerer.answer([turns for turns, _ in texts])
+        return [(*text, best) for text, (best, *_) in zip(texts, answers, strict=True)]
+
+    def _unknown_share(self, questions: Sequence[Sequence[str]]) -> float:
+        ids = [one for turns in questions for one in self._corpus.text.encode_question(turns)]
+        return ids.count(UNKNOWN) / max(1, len(ids))
+
+
+def write_exchanges(
+    exchanges: Sequence[tuple[Sequence[str], str, Answer]], write: Callable[[str], None]
+) -> None:
+    """Writes questions with the chatbot's answers, and the given answer where it is another."""
+    for turns, reference, answer in exchanges:
+        given = "" if answer.text == reference else f"   (given: {reference})"
+        write(f"  {' / '.join(turns)}  ->  {answer.text or '(nothing)'}{given}")

@@ -1,0 +1,1 @@
+"""Several training processes, started and ended together."""

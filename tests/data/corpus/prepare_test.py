@@ -1,0 +1,338 @@
+"""A corpus is prepared once: what the cache holds, when it is used, and what harms it."""
+
+import dataclasses
+import itertools
+import math
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.corpus.helpers import SHARED, SPACES, quiet
+from towers.data.corpus import Preparation, open_prepared, prepare_dialogues, prepare_files
+from towers.data.corpus.preparation import is_held_out
+from towers.data.corpus.prepare import _evenly_spaced
+from towers.data.corpus.tokenising import CHUNK_TURNS
+from towers.data.dialogues import pair_turns
+from towers.data.text import UNKNOWN, TextSettings
+
+WORDS = list("abcdefghijklmnop")
+
+
+def random_dialogues(count, seed=0, longest=6):
+    random_ = random.Random(seed)
+    return [
+        [
+            " ".join(random_.choices(WORDS, k=random_.randint(0, 7)))
+            for _ in range(random_.randint(1, longest))
+        ]
+        for _ in range(count)
+    ]
+
+
+def conv_file(path, dialogues):
+    lines = [line for turns in dialogues for line in ["E", *(f"M {turn}" for turn in turns)]]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def files_of(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("pairing", ["alternate", "sliding"])
+@pytest.mark.parametrize("context", [0, 2])
+def test_pairs_are_those_of_the_dialogues(tmp_path, pairing, context):
+    dialogues = random_dialogues(300)
+    preparation = Preparation(SPACES, pairing=pairing, context=context, held_out=0.2)
+    prepared = prepare_dialogues(dialogues, None, preparation, tmp_path, write=quiet)
+    expected = {"train": [], "held_out": []}
+    for number, turns in enumerate(dialogues):
+        part = expected["held_out" if is_held_out(number, 0.2) else "train"]
+        for first, answer in pair_turns(len(turns), pairing=pairing, context=context):
+            if turns[answer] and turns[answer - 1]:
+                part.append(([turn for turn in turns[first:answer] if turn], turns[answer]))
+    for part, pairs in expected.items():
+        assert pairs
+        assert [prepared.texts(pair) for pair in prepared.pairs(part)] == pairs
+
+
+def test_dialogues_that_are_given_as_held_out_stay_so(tmp_path):
+    train, held_out = [["a b", "c"]] * 3, [["b", "a c"], ["c", "b"]]
+    prepared = prepare_dialogues(train, held_out, Preparation(SPACES), tmp_path, write=quiet)
+    assert [prepared.texts(pair) for pair in prepared.train_pairs] == [(["a b"], "c")] * 3
+    assert [prepared.texts(pair) for pair in prepared.held_out_pairs] == [
+        (["b"], "a c"),
+        (["c"], "b"),
+    ]
+
+
+def test_unigram_perplexity_and_unknown_rate_are_those_of_the_definition(tmp_path):
+    train = [["x", "a a b"], ["y", "a c"]]
+    held_out = [["x", "a b"], ["x", "b q"]]
+    prepared = prepare_dialogues(train, held_out, Preparation(SPACES), tmp_path, write=quiet)
+    counts = {"a": 3, "b": 1, "c": 1, "x": 0, "y": 0, "end": 2}
+    others = len(prepared.text.vocabulary) - len(counts) - 1  # The special ones but UNKNOWN.
+    total = sum(counts.values()) + len(counts) + others
+    said = ["a", "b", "end", "b", "end"]
+    expected = -sum(math.log((counts[token] + 1) / total) for token in said) / len(said)
+    assert math.isclose(prepared.unigram_perplexity, math.exp(expected), rel_tol=1e-12)
+    ids = prepared.text.encode("x a b") + prepared.text.encode("x b q")
+    assert prepared.unknown_rate == ids.count(UNKNOWN) / len(ids) > 0
+
+
+def test_any_number_of_processes_gives_the_same_files(tmp_path):
+    dialogues = random_dialogues(3 * CHUNK_TURNS)
+    folders = []
+    for processes in (1, 2, 3):
+        prepared = prepare_dialogues(
+            dialogues, None, Preparation(SPACES), tmp_path / str(processes), processes=processes,
+            write=quiet,
+        )  # fmt: skip
+        folders.append(files_of(prepared.folder))
+    assert folders[0] == folders[1] == folders[2]
+
+
+def test_a_second_start_uses_the_cache(tmp_path):
+    path = conv_file(tmp_path / "some.conv", random_dialogues(200))
+    said = []
+    first = prepare_files(path, Preparation(SPACES), tmp_path / "caches", write=said.append)
+    assert any("pairs to train on" in line for line in said)
+    times = {p: p.stat().st_mtime_ns for p in first.folder.rglob("*")}
+    said.clear()
+    second = prepare_files([path], Preparation(SPACES), tmp_path / "caches", write=said.append)
+    assert second.folder == first.folder and not said
+    assert {p: p.stat().st_mtime_ns for p in second.folder.rglob("*")} == times
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vocabulary_size": 12},
+        {"pairing": "sliding"},
+        {"context": 1},
+        {"held_out": 0.3},
+        {"text": TextSettings("en", tokenizer="characters")},
+        {"text": TextSettings("en", tokenizer="spaces", lowercase=True)},
+    ],
+)
+def test_other_settings_have_a_cache_of_their_own(tmp_path, change):
+    path = conv_file(tmp_path / "some.conv", random_dialogues(200))
+    preparation = Preparation(SPACES)
+    other = dataclasses.replace(preparation, **change)
+    first = prepare_files(path, preparation, tmp_path / "caches", write=quiet)
+    second = prepare_files(path, other, tmp_path / "caches", write=quiet)
+    assert first.key != second.key and first.folder.exists() and second.folder.exists()
+
+
+def test_other_content_has_a_cache_of_its_own_and_another_name_has_not(tmp_path):
+    dialogues = random_dialogues(200)
+    path, renamed = (conv_file(tmp_path / name, dialogues) for name in ("some.conv", "x.conv"))
+    changed = conv_file(tmp_path / "changed.conv", [*dialogues, ["a", "b"]])
+    keys = [
+        prepare_files(one, Preparation(SPACES), tmp_path / "caches", write=quiet).key
+        for one in (path, renamed, changed)
+    ]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_changed_user_dictionary_has_a_cache_of_its_own(tmp_path):
+    dictionary = tmp_path / "words.txt"
+    keys = []
+    for word in ("云计算", "大数据"):
+        dictionary.write_text(f"{word} 900000\n", encoding="utf-8")
+        settings = TextSettings("zh", user_dictionary=str(dictionary))
+        dialogues = [["云计算", "大数据"]] * 4
+        prepared = prepare_dialogues(
+            dialogues, dialogues, Preparation(settings), tmp_path / "caches", write=quiet
+        )
+        keys.append(prepared.key)
+        assert word in prepared.text.vocabulary.tokens(range(len(prepared.text.vocabulary)))
+    assert keys[0] != keys[1]
+
+
+def test_subwords_are_learned_from_what_is_not_held_out(tmp_path):
+    settings = TextSettings("en", "subwords")
+    train = [["the newest of the new", "a wider and lower widow"]] * 50
+    prepared = prepare_dialogues(
+        train, [["xyzzy", "newer"]], Preparation(settings, 40), tmp_path / "caches", write=quiet
+    )
+    text = prepared.text
+    assert Path(text.settings.subword_model) == prepared.folder / "text" / "subwords.model"
+    assert len(text.vocabulary) <= 40
+    assert prepared.texts(prepared.train_pairs[0]) == (["the newest of the new"], train[0][1])
+    assert len(text.encode("the newest")) < len("the newest")
+    assert "z" not in "".join(text.vocabulary.tokens(range(len(text.vocabulary))))
+    again = prepare_dialogues(
+        train, [["xyzzy", "newer"]], Preparation(settings, 40), tmp_path / "again", write=quiet
+    )
+    assert files_of(again.folder) == files_of(prepared.folder)
+
+
+def test_dialogues_in_memory_are_not_said_to_be_read_from_files(tmp_path):
+    dialogues = random_dialogues(200)
+    prepared = prepare_dialogues(
+        dialogues, None, Preparation(SPACES), tmp_path / "caches", write=quiet
+    )
+    assert "pairs to train on" in prepared.summary[0]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(5, 10), (4, 5), (3, 5), (2, 3), (1, 2)])
+def test_a_sample_of_texts_is_evenly_spaced(count, expected):
+    kept = _evenly_spaced((str(number) for number in range(10)), count)
+    assert len(kept) == expected <= 2 * count
+    steps = {int(after) - int(before) for before, after in itertools.pairwise(kept)}
+    assert kept[0] == "0" and len(steps) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "removed", "manifest"])
+def test_a_damaged_cache_is_prepared_again_with_a_warning(tmp_path, damage):
+    dialogues = random_dialogues(200)
+    prepared = prepare_dialogues(dialogues, None, Preparation(SPACES), tmp_path, write=quiet)
+    before = files_of(prepared.folder)
+    tokens = prepared.folder / "tokens.npy"
+    if damage == "cut":
+        os.truncate(tokens, 100)
+    elif damage == "removed":
+        tokens.unlink()
+    else:
+        (prepared.folder / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match="prepared corpus"):
+        open_prepared(prepared.folder)
+    said = []
+    prepare_dialogues(dialogues, None, Preparation(SPACES), tmp_path, write=said.append)
+    assert said[0].startswith("warning: ") and "prepared again" in said[0]
+    assert files_of(prepared.folder) == before
+    assert [path.name for path in tmp_path.iterdir()] == [prepared.key]
+
+
+def test_an_error_while_it_is_prepared_leaves_nothing(tmp_path):
+    path = conv_file(tmp_path / "some.conv", [["", ""]] * 3)
+    with pytest.raises(ValueError):
+        prepare_files(path, Preparation(SPACES), tmp_path / "caches", write=quiet)
+    with pytest.raises(ValueError, match="at least one pair to train on"):
+        prepare_dialogues([["a", "b"]], None, Preparation(SPACES), tmp_path / "caches", write=quiet)
+    assert not list((tmp_path / "caches").glob("*"))
+
+
+SLOW_PREPARATION = """
+import sys, time
+from data.prepared import Preparation, prepare_dialogues
+from data.text import TextSettings
+import data.prepared.prepare as room
+
+take = room.in_chunks
+def slowly(turns):
+    for chunk in take(turns):
+        print("chunk", flush=True)
+        time.sleep(0.2)
+        yield chunk
+room.in_chunks = slowly
+dialogues = [["a b", "c d"]] * 100_000
+settings = TextSettings("en", tokenizer="spaces")
+prepare_dialogues(dialogues, None, Preparation(settings), sys.argv[1], processes=2)
+"""
+
+
+def test_a_killed_preparation_leaves_no_cache_and_no_process(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_PREPARATION, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    for _ in range(4):
+        assert process.stdout.readline() == "chunk\n"
+    workers = children_of(process.pid)
+    assert len(workers) == 2
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+        assert time.monotonic() < deadline, "the workers of a killed program go on"
+        time.sleep(0.05)
+    (unfinished,) = tmp_path.iterdir()
+    assert unfinished.name.startswith(".") and unfinished.name.endswith(".tmp")
+    # An hour later the next preparation clears it away.
+    for path in [unfinished, *unfinished.rglob("*")]:
+        os.utime(path, (time.time() - 7200,) * 2)
+    prepared = prepare_dialogues(
+        random_dialogues(100), None, Preparation(SPACES), tmp_path, write=quiet
+    )
+    assert [path.name for path in tmp_path.iterdir()] == [prepared.key]
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def prepare_at_once(folder):
+    prepare_dialogues(random_dialogues(2000), None, Preparation(SPACES), folder, write=quiet)
+
+
+def test_two_preparations_at_once_do_not_harm_each_other(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=prepare_at_once, args=(tmp_path,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    (folder,) = tmp_path.iterdir()
+    alone = prepare_dialogues(
+        random_dialogues(2000), None, Preparation(SPACES), tmp_path / "alone", write=quiet
+    )
+    assert files_of(folder) == files_of(alone.folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"held_out": 0}, "held_out must be between 0 and 1. Received 0."),
+        ({"held_out": 1.5}, "Received 1.5."),
+        ({"vocabulary_size": 5}, "at least 6"),
+        ({"pairing": "zigzag"}, "zigzag"),
+        ({"context": -1}, "-1"),
+    ],
+)
+def test_wrong_settings_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Preparation(SPACES, **arguments)
+
+
+def test_wrong_numbers_of_processes_and_missing_files_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"processes must be at least 1\. Received 0"):
+        prepare_dialogues([], None, Preparation(SPACES), tmp_path, processes=0)
+    with pytest.raises(ValueError, match=r"nothing\.conv"):
+        prepare_files(tmp_path / "nothing.conv", Preparation(SPACES), tmp_path / "caches")
+
+
+def test_a_missing_library_or_model_is_an_error_of_every_process(tmp_path):
+    settings = TextSettings("zh", user_dictionary=str(tmp_path / "none.txt"))
+    for processes in (1, 2):
+        with pytest.raises(ValueError, match=r"none\.txt"):
+            prepare_dialogues(
+                [["a", "b"]] * 5000, None, Preparation(settings), tmp_path / "caches",
+                processes=processes, write=quiet,
+            )  # fmt: skip
+
+
+@pytest.mark.skipif(not (SHARED / "zh").is_dir(), reason="needs ../shared/data/zh")
+def test_real_dialogues_are_nearly_all_known(tmp_path):
+    with open(SHARED / "zh" / "dgk_100k.conv", "rb") as file:
+        head = file.read(400_000)
+    path = tmp_path / "head.conv"
+    path.write_bytes(head[: head.rindex(b"\nE") + 1])
+    prepared = prepare_files(
+        path, Preparation(TextSettings("zh")), tmp_path / "caches", write=quiet
+    )
+    assert len(prepared.train_pairs) > 1000 and prepared.unknown_rate < 0.01
+    assert isinstance(prepared.tokens, np.memmap)
+    shutil.rmtree(prepared.folder)

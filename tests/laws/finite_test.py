@@ -1,0 +1,217 @@
+"""Law 5: a gradient that is not finite changes nothing, and the message says whose it was."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests import helpers
+from towers.loop.trainer import NonFiniteGradientError
+from towers.step.precision import LossScale, set_precision
+from towers.step.tower import gradient_factor
+
+
+def normalised_model():
+    inputs = keras.Input((5,))
+    normed = keras.layers.BatchNormalization(name="norm")(inputs)
+    return keras.Model(inputs, keras.layers.Dense(3, name="logits")(normed))
+
+
+def batches_with(bad, row, *, at=1, num_batches=2):
+    """Batches of four examples, two per tower; one entry of one batch is bad."""
+    batches = helpers.dense_batches([4] * num_batches)
+    batches[at][0][row, 0] = bad
+    return batches
+
+
+def everything(step):
+    return [variable.numpy() for variable in [*step.shared.all, *step.optimizer.variables]]
+
+
+def build(batches, optimizer=None, **options):
+    model = normalised_model()
+    tower_fn = helpers.classify(model, training=True)
+    optimizer = optimizer or keras.optimizers.Adam(0.1)
+    return helpers.build_step(tower_fn, model, optimizer, batches, 2, **options)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+@pytest.mark.parametrize("bad, row, tower", [(np.nan, 3, 1), (np.inf, 0, 0)])
+def test_one_bad_tower_stops_the_whole_update(bad, row, tower, clip_norm):
+    """Also tower 1 alone: the decision is taken on the sum, not on tower 0's own gradient."""
+    step, (good, not_finite) = build(batches_with(bad, row), clip_norm=clip_norm)
+    assert bool(step(good, 1).finite)
+    before = everything(step)
+    results = step(not_finite, 2)
+    assert not bool(results.finite)
+    norms = np.isfinite(results.towers.gradient_norm)
+    assert norms.tolist() == [index != tower for index in range(2)]
+    for old, new in zip(before, everything(step), strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert bool(step(good, 3).finite)
+    assert any((old != new).any() for old, new in zip(before, everything(step), strict=True))
+
+
+@pytest.mark.parametrize("at, num_batches", [(1, 4), (3, 4)], ids=["within", "last"])
+def test_the_error_names_step_and_tower(at, num_batches):
+    batches = batches_with(np.nan, 3, at=at, num_batches=num_batches)
+    step, _ = build(batches)
+    trainer = towers.Trainer(step, towers.batches_from(helpers.dataset_of(batches)))
+    expected = rf"not finite at step {at + 1}: tower 1 \(loss nan\)\. That step changed no variable"
+    with pytest.raises(NonFiniteGradientError, match=expected):
+        trainer.train(epochs=1)
+
+
+def test_several_processes_name_the_tower_by_its_number_among_all():
+    batches = batches_with(np.nan, 3)
+    step, _ = build(batches, first_tower=2)
+    dataset = towers.batches_from(helpers.dataset_of(batches))
+    with pytest.raises(NonFiniteGradientError, match=r"step 2: tower 3 \(loss nan\)\."):
+        towers.Trainer(step, dataset, first_tower=2).train(epochs=1)
+
+    def add_one_that_is_not(total):
+        return total._replace(gradients=[gradient / 0 for gradient in total.gradients])
+
+    step, _ = build(helpers.dense_batches([4]), reduce_across=add_one_that_is_not)
+    dataset = towers.batches_from(helpers.dataset_of(helpers.dense_batches([4])))
+    with pytest.raises(NonFiniteGradientError, match="in no tower of this process"):
+        towers.Trainer(step, dataset).train(epochs=1)
+
+
+def test_the_error_is_raised_also_when_an_action_stops_the_training():
+    batches = batches_with(np.nan, 0, at=0)
+    step, _ = build(batches)
+
+    def stop(report):
+        raise towers.StopTraining("enough")
+
+    trainer = towers.Trainer(step, towers.batches_from(helpers.dataset_of(batches)), [stop])
+    with pytest.raises(NonFiniteGradientError, match="step 1: tower 0"):
+        trainer.train(epochs=1)
+
+
+def scale_of(loss_scale):
+    return float(loss_scale.read())
+
+
+def test_overflow_halves_the_scale_and_calm_steps_double_it():
+    loss_scale = LossScale(initial=8.0, growth_steps=2)
+    scales = []
+    for finite in [True, True, False, True, False, True, True, True]:
+        loss_scale.update(tf.constant(finite))
+        scales.append(scale_of(loss_scale))
+    assert scales == [8, 16, 8, 8, 4, 4, 8, 8]
+
+
+def test_the_scale_never_falls_below_one():
+    loss_scale = LossScale(initial=1.5)
+    for _ in range(3):
+        loss_scale.update(tf.constant(False))
+    assert scale_of(loss_scale) == 1.0
+
+
+def test_a_step_that_overflows_is_skipped_and_the_run_goes_on():
+    batches = batches_with(np.inf, 3, num_batches=3)
+    loss_scale = LossScale(initial=8.0, growth_steps=1)
+    step, _ = build(batches, loss_scale=loss_scale)
+    reports = []
+    trainer = towers.Trainer(
+        step, towers.batches_from(helpers.dataset_of(batches)), [reports.append]
+    )
+    trainer.train(epochs=1)
+    assert [bool(report.results.finite) for report in reports] == [True, False, True]
+    assert [float(report.results.loss_scale) for report in reports] == [8, 16, 8]
+    assert int(step.optimizer.iterations) == 2
+
+
+def test_overflow_at_scale_one_is_an_error():
+    batches = batches_with(np.nan, 0)
+    step, _ = build(batches, loss_scale=LossScale(initial=1.0))
+    trainer = towers.Trainer(step, towers.batches_from(helpers.dataset_of(batches)))
+    with pytest.raises(NonFiniteGradientError, match="step 2"):
+        trainer.train(epochs=1)
+
+
+def test_checkpoints_can_keep_the_scale():
+    loss_scale, other = LossScale(initial=8.0, growth_steps=2), LossScale(growth_steps=2)
+    loss_scale.update(tf.constant(True))
+    for variable, value in zip(other.variables, loss_scale.variables, strict=True):
+        variable.assign(value)
+    other.update(tf.constant(True))
+    assert scale_of(other) == 16.0
+
+
+def test_the_factor_of_a_summed_loss_is_scale_over_weight():
+    scale = tf.constant(2.0**15)
+    assert float(gradient_factor(tf.constant(1024.0), scale)) == 32.0
+    assert float(gradient_factor(tf.constant(0.0), scale)) == 2.0**15
+    assert float(gradient_factor(tf.constant(1024.0), None)) == 1.0
+
+
+def many_tokens():
+    """One batch of 2048 rows with large inputs, 1024 rows for each tower."""
+    ((inputs, labels),) = helpers.dense_batches([2048])
+    return [(inputs * 10, labels)]
+
+
+@pytest.mark.parametrize("initial, finite", [(2.0**15, True), (2.0**15 * 1024, False)])
+def test_summed_loss_of_many_tokens_does_not_overflow_at_the_first_scale(initial, finite):
+    set_precision("float16")
+    model = helpers.dense_model()
+    _, (results,) = helpers.train_on_towers(
+        float32_loss(model),
+        model,
+        keras.optimizers.SGD(0.1),
+        many_tokens(),
+        2,
+        loss_scale=LossScale(initial=initial),
+    )
+    assert bool(results.finite) is finite
+
+
+def float32_loss(model):
+    """A classifier whose logits are float32, as mixed precision wants for a loss."""
+
+    def tower_fn(batch):
+        inputs, labels = batch
+        logits = tf.cast(model(inputs), tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        return tf.reduce_sum(losses), tf.size(labels), {}
+
+    return tower_fn
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_mixed_precision_trains_on_two_towers(precision):
+    set_precision(precision)
+    model = helpers.dense_model()
+    loss_scale = LossScale() if precision == "float16" else None
+    batches = helpers.dense_batches([8]) * 12
+    weights, results = helpers.train_on_towers(
+        float32_loss(model), model, keras.optimizers.Adam(0.05), batches, 2, loss_scale=loss_scale
+    )
+    assert {weight.dtype for weight in weights} == {np.dtype("float32")}
+    assert model.output.dtype == precision
+    assert all(bool(result.finite) for result in results)
+    assert float(results[-1].loss) < 0.8 * float(results[0].loss)
+
+
+def test_scaled_gradients_are_those_without_scale():
+    """In float32 a power of two changes no digit, so that the weights are equal."""
+    batches = helpers.dense_batches([8, 4])
+    weights = []
+    for loss_scale in (None, LossScale(initial=2.0**10)):
+        keras.utils.set_random_seed(3)
+        model = helpers.dense_model()
+        optimizer = keras.optimizers.SGD(0.5)
+        trained, _ = helpers.train_on_towers(
+            helpers.classify(model), model, optimizer, batches, 2, loss_scale=loss_scale
+        )
+        weights.append(trained)
+    helpers.assert_same_weights(*weights)
+
+
+def test_unknown_precision_is_refused():
+    with pytest.raises(ValueError, match=r"float32, float64, bfloat16, float16\. Received 'half'"):
+        set_precision("half")

@@ -1,0 +1,106 @@
+"""Law 9: random numbers are a function of (seed, step, micro-batch, tower, generator)."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import helpers
+from towers.step.parameters import SharedVariables
+from towers.step.tower import fold_in, seed_states
+
+UNITS = 16
+
+
+class Masks(keras.layers.Layer):
+    """A weight and three dropouts: one layer drawn twice, then another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+        self.twice = keras.layers.Dropout(0.5, seed=1)
+        self.once = keras.layers.Dropout(0.5, seed=1)
+
+    def call(self, inputs):
+        ones = tf.ones((1, UNITS)) * self.scale
+        draws = [self.twice(ones, training=True), self.twice(ones, training=True)]
+        return [*draws, self.once(ones, training=True)]
+
+
+def masks_of(seed=0, accumulate=1, num_steps=2):
+    """Returns masks bool [step, tower, micro-batch, draw, UNITS], as the towers drew them."""
+    layer = Masks()
+    layer.build(None)
+    layer(None)
+    drawn = []
+
+    def tower_fn(batch):
+        inputs, _ = batch
+        drops = tf.concat(layer(inputs), axis=0)
+        tf.numpy_function(lambda rows: drawn.append(rows > 0), [drops], [])
+        return tf.reduce_sum(drops), 1.0, {}
+
+    batches = helpers.dense_batches([4] * num_steps)
+    optimizer = keras.optimizers.SGD(0.0)
+    step, shards = helpers.build_step(
+        tower_fn, layer, optimizer, batches, 2, seed=seed, accumulate=accumulate
+    )
+    before = [variable.numpy() for variable in step.shared.seeds]
+    for number, tuple_of_shards in enumerate(shards, 1):
+        step(tuple_of_shards, number)
+    after = [variable.numpy() for variable in step.shared.seeds]
+    np.testing.assert_array_equal(before, after)
+    assert len(drawn) == num_steps * 2 * accumulate
+    return np.array(drawn).reshape(num_steps, 2 * accumulate, 3, UNITS), step
+
+
+@pytest.fixture(scope="module")
+def masks():
+    return masks_of(seed=5)[0]
+
+
+def as_rows(masks):
+    return {row.tobytes() for row in masks.reshape(-1, UNITS)}
+
+
+def test_towers_steps_layers_and_draws_all_differ(masks):
+    assert 0.2 < masks.mean() < 0.8
+    assert len(as_rows(masks)) == 2 * 2 * 3
+
+
+def test_micro_batches_draw_different_masks():
+    drawn, _ = masks_of(seed=5, accumulate=2, num_steps=1)
+    assert len(as_rows(drawn)) == 2 * 2 * 3
+
+
+def test_a_freshly_built_step_draws_the_same_masks_again(masks):
+    again, _ = masks_of(seed=5)
+    for one, other in zip(masks, again, strict=True):  # The towers of a step run in any order.
+        assert as_rows(one) == as_rows(other)
+
+
+def test_another_seed_draws_other_masks(masks):
+    others, _ = masks_of(seed=6)
+    assert not as_rows(masks) & as_rows(others)
+
+
+def test_seed_states_are_no_part_of_a_checkpoint():
+    layer = keras.layers.Dropout(0.5)
+    layer.build((1,))
+    shared = SharedVariables(layer.variables, [])
+    assert len(shared.seeds) == 1
+    assert shared.all == []
+
+
+def test_a_generator_that_draws_often_never_meets_the_next_one():
+    """A generator counts its second number up by one at each draw."""
+    states = np.array(seed_states(tf.constant([3, 4], tf.int64), 3))
+    drawn = {(state[0], state[1] + draw) for state in states for draw in range(100)}
+    assert len(drawn) == 300
+
+
+def test_folding_is_a_function_of_seed_and_number():
+    seed = tf.constant([3, 4], tf.int64)
+    seeds = [tuple(fold_in(seed, number).numpy()) for number in (0, 1, 2, 1)]
+    assert seeds[1] == seeds[3]
+    assert len(set(seeds)) == 3

@@ -1,0 +1,158 @@
+"""Law 1 for the whole language model on the engine: streams that carry a state, and sentences."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests import helpers
+from towers.data.language import make_language, sentence_batches, stream_batches
+from towers.data.samples import stories
+from towers.models import rnn_lm
+
+pytestmark = pytest.mark.xdist_group("rnn_lm_parity")  # They share what takes long to make.
+
+ROWS, STEPS, NUM_BATCHES = 7, 6, 5
+
+
+@functools.cache
+def text():
+    lines = stories.text("train").splitlines()[:100]
+    return make_language({"train": "\n".join(lines)}, vocabulary_size=80)
+
+
+def batches_of(form):
+    """The first batches; those of the sentences have different lengths."""
+    tokens = text().part("train")
+    if form == "streams":
+        return stream_batches(tokens, ROWS, STEPS)(0).take(NUM_BATCHES)
+    return sentence_batches(tokens, ROWS, seed=1)(0).take(NUM_BATCHES)
+
+
+def fresh(form):
+    """Returns (tower function, model, what the step carries), the same each time."""
+    keras.utils.set_random_seed(3)
+    model = rnn_lm.rnn_language_model(len(text().vocabulary), hidden_size=8)
+    if form == "sentences":
+        return rnn_lm.sentences(model, training=True), model, {}
+    carried = {"carried": model.state_specs(), "carried_rows": ROWS}
+    return rnn_lm.streams(model, training=True), model, carried
+
+
+def optimizer_of(name):
+    return keras.optimizers.SGD(2.0) if name == "sgd" else keras.optimizers.Adam(0.01)
+
+
+@functools.cache
+def plain(form, optimizer, policy, clip_norm=None):
+    """A tape, and a state in the hand; returns the weights and the last state."""
+    keras.config.set_dtype_policy(policy)
+    tower_fn, model, carried = fresh(form)
+    own, state = optimizer_of(optimizer), model.zero_state(ROWS)
+    for batch in batches_of(form):
+        with tf.GradientTape() as tape:
+            if carried:
+                loss_sum, weight, _, state = tower_fn(batch, state)
+            else:
+                loss_sum, weight, _ = tower_fn(batch)
+            loss = loss_sum / weight
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        if clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, clip_norm)
+        own.apply(gradients, model.trainable_variables)
+    return helpers.weights_of(model), tf.nest.map_structure(np.array, state)
+
+
+def train(tower_fn, model, optimizer, form, num_towers, **options):
+    """Returns the step after all batches."""
+    dataset, devices = batches_of(form), helpers.tower_devices(num_towers)
+    specs = towers.shard_specs(dataset, num_towers)
+    step = towers.build_train_step(
+        tower_fn, model, optimizer_of(optimizer), devices, specs, **options
+    )
+    for number, shards in enumerate(towers.split(dataset, num_towers), 1):
+        step(shards, number)
+    return step
+
+
+def check_parity(form, num_towers, optimizer="adam", policy="float32", **options):
+    expected, state = plain(form, optimizer, policy, options.get("clip_norm"))
+    keras.config.set_dtype_policy(policy)
+    tower_fn, model, carried = fresh(form)
+    step = train(tower_fn, model, optimizer, form, num_towers, **carried, **options)
+    helpers.assert_same_weights(helpers.weights_of(model), expected, float64=policy == "float64")
+    tolerance = 1e-12 if policy == "float64" else 1e-5
+    if carried:
+        rows = {variable.name: variable.numpy() for variable in step.carried.variables}
+        assert set(rows) == {f"carried/{layer}/{part}" for layer in (0, 1) for part in "hc"}
+        for name, actual in rows.items():
+            _, layer, part = name.split("/")
+            np.testing.assert_allclose(actual, state[int(layer)][part], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("num_towers", [1, 2, 4])
+def test_towers_that_carry_match_the_plain_loop(num_towers):
+    check_parity("streams", num_towers)
+
+
+def test_towers_with_sentences_match_the_plain_loop():
+    check_parity("sentences", 3)
+
+
+def test_clipped_and_accumulated_gradients_match_the_plain_loop():
+    check_parity("streams", 2, "sgd", clip_norm=0.05, accumulate=2)
+
+
+def test_towers_match_the_plain_loop_in_float64():
+    check_parity("streams", 2, policy="float64")
+
+
+def test_shards_of_sentences_differ_in_weight():
+    """The test of the test: a mean of the towers' means would differ."""
+    for shards in towers.split(batches_of("sentences"), 3):
+        counts = {int(tf.math.count_nonzero(shard.batch[1])) for shard in shards}
+        if len(counts) > 1:
+            return
+    pytest.fail("all shards have as many tokens as the others")
+
+
+def test_every_weight_moves():
+    """The test of the test: a variable without gradient would match any loop."""
+    for form in ("streams", "sentences"):
+        _, model, _ = fresh(form)
+        before, (after, _) = helpers.weights_of(model), plain(form, "adam", "float32")
+        assert all(np.any(one != other) for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("rows, num_towers", [(1, 1), (3, 2), (5, 4)])
+def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_towers):
+    """The loss of each stream read at once, without batches, is the oracle."""
+    keras.utils.set_random_seed(3)
+    model = rnn_lm.rnn_language_model(len(text().vocabulary), hidden_size=8, initial_scale=0.5)
+    tokens = text().part("train")[:137]
+    batches = stream_batches(tokens, rows, STEPS, drop_tail=False)
+    devices = helpers.tower_devices(num_towers)
+    step = towers.build_evaluation_step(
+        rnn_lm.streams(model, training=False),
+        model,
+        devices,
+        towers.shard_specs(batches, num_towers),
+        carried=model.state_specs(),
+        carried_rows=rows,
+    )
+    metrics = towers.evaluate(step, batches(0), devices)
+    length = -(-len(tokens) // rows)
+    before = np.concatenate([[1], tokens[:-1]]).astype("int32")
+    total = 0.0
+    for start in range(0, len(tokens), length):
+        logits = model(before[None, start : start + length])[0]
+        labels = tokens[start : start + length]
+        total += float(
+            tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        )
+    assert metrics["examples"] == 137
+    np.testing.assert_allclose(metrics["loss"], total / 137, rtol=1e-6)

@@ -1,0 +1,189 @@
+"""Law 1, 3 and 4 for the whole sequence-to-sequence model on the engine."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tests import helpers
+from towers.models.answering import answering
+from towers.models.seq2seq import seq2seq
+from towers.run.op_devices import placed_nodes
+
+pytestmark = pytest.mark.xdist_group("seq2seq_parity")  # They share what takes long to make.
+
+VOCABULARY = 30
+SIZES = [7, 5, 8]
+TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
+
+CASES = {
+    "lookup": {},
+    "tied": {"tied_output": True},
+    "scaled": {"attention": "luong_scaled", "cell": "gru"},
+    "bahdanau": {"attention": "bahdanau"},
+    "fed": {"input_feeding": True, "cell": "gru", "tied_output": True},
+    "deep": {"encoder_layers": 2, "decoder_layers": 2, "residual": True, "cell": "gru"},
+}
+
+
+def pair_batches(batch_sizes=SIZES):
+    """Batches (question, answer), int32 [batch, 5] and [batch, 4], of any lengths.
+
+    3 is the unknown token, which counts for nothing, so that shards differ in weight.
+    """
+    random = np.random.default_rng(0)
+    return [tuple(padded_tokens(random, size, length) for length in (5, 4)) for size in batch_sizes]
+
+
+def padded_tokens(random, size, length):
+    tokens = random.integers(2, VOCABULARY, (size, length)).astype("int32")
+    tokens[np.arange(length) >= random.integers(1, length + 1, size)[:, None]] = 0
+    return tokens
+
+
+def fresh(options):
+    """Returns (tower function, model), the same each time."""
+    keras.utils.set_random_seed(3)
+    sizes = {"embedding_size": 6, "hidden_size": 8}
+    model = seq2seq(VOCABULARY, **sizes, **options)
+    return answering(model, training=True), model
+
+
+def optimizer_of(name):
+    return keras.optimizers.SGD(0.5) if name == "sgd" else keras.optimizers.Adam(0.01)
+
+
+@functools.cache
+def plain(case, optimizer, policy, clip_norm=None):
+    keras.config.set_dtype_policy(policy)
+    tower_fn, model = fresh(CASES[case])
+    return helpers.train_plainly(
+        tower_fn, model, optimizer_of(optimizer), pair_batches(), clip_norm=clip_norm
+    )
+
+
+def check_parity(case, num_towers, optimizer, policy="float32", **options):
+    expected, losses = plain(case, optimizer, policy, options.get("clip_norm"))
+    keras.config.set_dtype_policy(policy)
+    tower_fn, model = fresh(CASES[case])
+    actual, results = helpers.train_on_towers(
+        tower_fn, model, optimizer_of(optimizer), pair_batches(), num_towers, **options
+    )
+    assert {array.dtype.name for array in actual} == {policy}
+    helpers.assert_same_weights(actual, expected, float64=policy == "float64")
+    np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
+@pytest.mark.parametrize("case", ["lookup", "tied"])
+def test_any_number_of_towers_matches_the_plain_loop(case, num_towers):
+    check_parity(case, num_towers, "sgd" if num_towers == 3 else "adam")
+
+
+@pytest.mark.parametrize("case", ["scaled", "bahdanau", "fed", "deep"])
+def test_every_kind_of_model_matches_the_plain_loop(case):
+    check_parity(case, 2, "sgd" if case == "fed" else "adam")
+
+
+@pytest.mark.parametrize("case", ["lookup", "tied"])
+def test_clipped_and_accumulated_gradients_match_the_plain_loop(case):
+    check_parity(case, 2, "sgd", clip_norm=0.1, accumulate=2)
+
+
+@pytest.mark.parametrize(
+    ("case", "num_towers"),
+    [("lookup", 3), ("bahdanau", 1), pytest.param("fed", 2, marks=pytest.mark.slow)],
+)
+def test_towers_match_the_plain_loop_in_float64(case, num_towers):
+    check_parity(case, num_towers, "adam", "float64")
+
+
+def test_every_weight_moves():
+    """The test of the test: a variable without gradient would match any loop."""
+    for case in CASES:
+        keras.utils.set_random_seed(3)
+        _, model = fresh(CASES[case])
+        before, (after, _) = helpers.weights_of(model), plain(case, "adam", "float32")
+        assert all(np.any(one != other) for one, other in zip(before, after, strict=True))
+
+
+def test_shards_differ_in_weight():
+    """The test of the test: a mean of the towers' means would differ."""
+    tower_fn, model = fresh({})
+    _, results = helpers.train_on_towers(tower_fn, model, optimizer_of("sgd"), pair_batches(), 3)
+    assert len(set(results[0].towers.weight.numpy())) > 1
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_of_a_looked_up_table_stay_sparse_up_to_the_optimizer(tied):
+    tower_fn, model = fresh({"tied_output": tied})
+    optimizer = RecordingSGD(0.1)
+    helpers.train_on_towers(tower_fn, model, optimizer, pair_batches(), 2)
+    assert optimizer.sparse == (set() if tied else {model.embedding.table.path + ":0"})
+
+
+class RecordingSGD(keras.optimizers.SGD):
+    """Remembers which variables it was given rows for."""
+
+    sparse = frozenset()
+
+    def update_step(self, gradient, variable, learning_rate):
+        if isinstance(gradient, tf.IndexedSlices):
+            self.sparse = self.sparse | {variable.name}
+        super().update_step(gradient, variable, learning_rate)
+
+
+@pytest.fixture(scope="module", params=[pytest.param("lstm", marks=pytest.mark.slow), "gru fed"])
+def placed(request):
+    """One step on two towers: its graph, and every op that ran as (type, tower, device)."""
+    cell, *fed = request.param.split()
+    tower_fn, model = fresh({"cell": cell, "input_feeding": bool(fed)})
+    step, shards = helpers.build_step(tower_fn, model, optimizer_of("adam"), pair_batches([5]), 2)
+    context.enable_run_metadata()
+    context.export_run_metadata()  # Forgets what other tests ran.
+    try:
+        step(shards[0], 1)
+        nodes = list(placed_nodes(context.export_run_metadata()))
+    finally:
+        context.disable_run_metadata()
+    return step.graph, [(n.op, tower_of(n.name), device) for n, device in nodes]
+
+
+def tower_of(name):
+    parts = name.removeprefix("gradient_tape/").split("/")
+    return parts[0] if parts[0].startswith("tower_") else None
+
+
+@pytest.mark.parametrize("kind", ["MatMul", "Sigmoid", "Tanh", "TensorListSetItem", "Softmax"])
+def test_layers_and_loops_run_on_their_own_tower(placed, kind):
+    found = {}
+    for op, tower, device in placed[1]:
+        if kind in op:
+            found.setdefault(tower, set()).add(device)
+    assert found == {tower: {device} for tower, device in TOWER_DEVICES.items()}
+
+
+def test_variables_are_read_and_rows_gathered_where_they_live(placed):
+    kinds = ("ReadVariableOp", "ResourceGather", "AssignVariableOp")
+    devices = {(op, device) for op, _, device in placed[1] if op in kinds}
+    assert {op for op, _ in devices} >= {"ReadVariableOp", "ResourceGather"}
+    assert {device for _, device in devices} == {"CPU:0"}
+
+
+def test_no_variable_is_read_in_a_loop_body(placed):
+    library = placed[0].as_graph_def().library
+    bodies = [one for one in library.function if "while" in one.signature.name]
+    assert bodies
+    for body in bodies:
+        kinds = {node.op for node in body.node_def}
+        assert not kinds & {"ReadVariableOp", "ResourceGather"}
+
+
+def test_no_table_travels(placed):
+    reads = [op for op in placed[0].get_operations() if op.type == "ReadVariableOp"]
+    shapes = [op.outputs[0].shape.as_list() for op in reads if tower_of(op.name)]
+    assert [VOCABULARY, 8] in shapes  # The output projection.
+    assert [VOCABULARY, 6] not in shapes

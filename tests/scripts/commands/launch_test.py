@@ -1,0 +1,398 @@
+"""`towers launch`: several processes train one model, end together and go on together."""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests import helpers
+from tests.scripts.runs import arrays_of, train_shapes, weights_of
+from towers.run.checkpoints import CheckpointFolder
+from towers.run.summaries import read_scalars
+from towers.scripts.commands import launch as launch_module
+from towers.scripts.commands.launch import Worker, forward_signals, watch, worker_command
+from towers.scripts.main import main
+
+pytestmark = pytest.mark.xdist_group("launch")  # They share what takes long to make.
+
+NUM_STEPS = 40
+OPTIONS = ["--steps", NUM_STEPS, "--precision", "float64", "--deterministic"]
+OPTIONS += ["--report-every", 1, "--checkpoint-every", 10]
+
+
+@pytest.fixture(scope="module")
+def launch():
+    """Starts the command; its logs and its run go into a folder."""
+    started = []
+
+    def start(folder, *options, towers=1):
+        command = [sys.executable, "-m", "towers.scripts.main", "launch"]
+        command += ["--log-dir", str(folder), *options, "--"]
+        command += train_shapes(folder / "run", "--towers", towers, *OPTIONS)
+        started.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+        return started[-1]
+
+    yield start
+    for process in started:  # Two signals, so that a test that failed leaves no worker behind.
+        while process.poll() is None:
+            process.terminate()
+            time.sleep(1)
+        process.stdout.close()
+
+
+def finish(process, code=0):
+    """Waits for the command's end and returns what it printed."""
+    output = process.communicate(timeout=180)[0]
+    assert process.returncode == code, output
+    return output
+
+
+def wait_for(text, log, process):
+    """Returns once a line of a worker's log has a text."""
+    while not (log.exists() and text in log.read_text()):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+
+
+def workers_of(process):
+    """Returns the process ids of the workers, by their numbers."""
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        pytest.skip("this system does not tell the children of a process")
+    return [int(child) for child in children.read_text().split()]
+
+
+def is_alive(worker):
+    try:
+        os.kill(worker, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def steps_of(run_dir, curve):
+    return [step for step, _ in read_scalars(run_dir / "summaries", curve)["loss"]]
+
+
+def assert_same_run(actual_dir, expected_dir, num_towers):
+    """The same arrays bit for bit, and each step once in each curve."""
+    step, actual = arrays_of(actual_dir)
+    expected_step, expected = arrays_of(expected_dir)
+    assert step == expected_step and actual.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)
+    for curve in ("average", *(f"tower_{tower}" for tower in range(num_towers))):
+        assert steps_of(actual_dir, curve) == list(range(1, NUM_STEPS + 1)), curve
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The run of one process with one tower."""
+    path = tmp_path_factory.mktemp("alone") / "run"
+    command = train_shapes(path, "--towers", 1, *OPTIONS)
+    subprocess.run([sys.executable, "-m", "towers.scripts.main", *command], check=True, timeout=120)
+    return path
+
+
+@pytest.fixture(scope="module")
+def pair(launch, tmp_path_factory):
+    """The folder of two processes that were not interrupted."""
+    folder = tmp_path_factory.mktemp("pair")
+    assert "all 2 workers are done" in finish(launch(folder, "--processes", "2"))
+    return folder
+
+
+def test_two_processes_train_as_one(pair, alone):
+    helpers.assert_same_weights(weights_of(pair / "run"), weights_of(alone), float64=True)
+
+
+@pytest.mark.parametrize(
+    ("processes", "towers"),
+    [pytest.param("4", 1, marks=pytest.mark.slow), pytest.param("2", 2, marks=pytest.mark.slow)],
+)
+def test_processes_and_their_towers_train_as_one(processes, towers, launch, alone, tmp_path):
+    finish(launch(tmp_path, "--processes", processes, towers=towers))
+    helpers.assert_same_weights(weights_of(tmp_path / "run"), weights_of(alone), float64=True)
+    for tower in range(4):
+        assert steps_of(tmp_path / "run", f"tower_{tower}") == list(range(1, NUM_STEPS + 1))
+
+
+def test_every_process_has_its_log(pair):
+    for index in range(2):
+        lines = (pair / f"worker.{index}.log").read_text().splitlines()
+        assert lines[0].endswith(f"process {index} of 2")
+        reports = [line for line in lines if line.startswith("train | step ")]
+        assert len(reports) == NUM_STEPS
+        assert all(f" (t{index} " in line for line in reports)
+    lines = (pair / "worker.0.log").read_text().splitlines()
+    assert sum(line.startswith("test  | step ") for line in lines) == 2
+
+
+def test_every_process_reports_how_fast_all_are(pair):
+    for index in range(2):
+        log = (pair / f"worker.{index}.log").read_text()
+        rates = re.findall(r"([0-9.]+) steps/s [|] ([0-9]+) examples/s", log)[1:]
+        batch_sizes = [float(examples) / float(steps) for steps, examples in rates]
+        np.testing.assert_allclose(np.median(batch_sizes), 100, rtol=0.1)
+
+
+def test_every_process_writes_the_curves_of_its_towers(pair):
+    for curve in ("average", "tower_0", "tower_1"):
+        assert steps_of(pair / "run", curve) == list(range(1, NUM_STEPS + 1))
+    assert steps_of(pair / "run", "evaluation") == [20, 40]
+    average, *towers = (
+        np.array(read_scalars(pair / "run" / "summaries", curve)["loss"])
+        for curve in ("average", "tower_0", "tower_1")
+    )
+    np.testing.assert_allclose(average, np.mean(towers, axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, launch, pair, tmp_path):
+    process = launch(tmp_path, "--processes", "2")
+    wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
+    workers = workers_of(process)
+    assert len(workers) == 2 and all(map(is_alive, workers))
+    killed = time.monotonic()
+    os.kill(workers[index], signal.SIGKILL)
+    output = finish(process, code=1)
+    assert time.monotonic() - killed < 20
+    assert f"worker {index} was killed by SIGKILL" in output
+    assert not any(map(is_alive, workers))
+    assert CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step < NUM_STEPS
+    finish(launch(tmp_path, "--processes", "2"))
+    assert "continues at step" in (tmp_path / "worker.0.log").read_text()
+    assert_same_run(tmp_path / "run", pair / "run", 2)
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_launcher_that_was_killed(launch, tmp_path):
+    process = launch(tmp_path, "--processes", "2")
+    wait_for("train | step 4 ", tmp_path / "worker.1.log", process)
+    workers = workers_of(process)
+    assert len(workers) == 2 and all(map(is_alive, workers))
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_alive, workers))
+    saved = CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step
+    assert 4 <= saved < NUM_STEPS
+    assert f"step {saved} saved" in (tmp_path / "worker.0.log").read_text()
+
+
+@pytest.mark.parametrize("code", ["os.kill(os.getpid(), 9)", "sys.exit(2)"])
+def test_the_one_whose_failure_follows_from_no_other_is_named(code, tmp_path, capsys):
+    codes = ["sys.exit(1)", "os.abort()" if "kill" in code else "sys.exit(1)", code]
+    workers = [
+        Worker(index, [sys.executable, "-c", f"import os, sys; {code}"], {}, tmp_path)
+        for index, code in enumerate(codes)
+    ]
+    for worker in workers:
+        worker.process.wait()
+    assert watch(workers) > 0
+    assert "worker 2 " in capsys.readouterr().err
+
+
+ASKED_TO_SAVE = """
+import signal, sys, time
+def save(*_):
+    time.sleep(1)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(30)
+"""
+
+
+def test_a_closed_terminal_lets_the_workers_save(tmp_path):
+    workers = []
+    with forward_signals(workers) as forwarded:
+        workers.append(Worker(0, [sys.executable, "-c", ASKED_TO_SAVE], {}, tmp_path))
+        while "ready" not in workers[0].log.read_text():
+            time.sleep(0.01)
+        for _ in range(2):  # From the terminal, and from its shell.
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert watch(workers, forwarded) == 143
+    assert workers[0].code == 143
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(0.5, 0), (60, -signal.SIGTERM)])
+def test_workers_that_do_not_stop_with_the_others_are_ended(seconds, code, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch_module, "PATIENCE_SECONDS", 3.0)
+    programs = ["import sys; sys.exit(143)", f"import time; time.sleep({seconds})"]
+    workers = [
+        Worker(index, [sys.executable, "-c", program], {}, tmp_path)
+        for index, program in enumerate(programs)
+    ]
+    assert watch(workers) == 143
+    assert workers[1].code == code
+
+
+def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd):
+    (tmp_path / "worker.1.log").mkdir()
+    started = []
+
+    class Noted(Worker):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            started.append(self)
+
+    monkeypatch.setattr(launch_module, "Worker", Noted)
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(launch_module, "worker_command", lambda arguments: sleeping)
+    assert "worker.1.log" in refuse(capfd, "launch", "--log-dir", tmp_path, *TRAIN)
+    assert [worker.process.returncode for worker in started] == [-signal.SIGTERM]
+
+
+def test_workers_are_this_package_wherever_they_are_started(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "__init__.py").touch()
+    command = worker_command(["--", "train", "--help"])
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0 and "usage: towers train" in ended.stdout, ended.stderr
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(launch, pair, tmp_path):
+    process = launch(tmp_path, "--processes", "2")
+    wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
+    process.send_signal(signal.SIGINT)
+    assert "all 2 workers stopped" in finish(process, code=130)
+    stopped = CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step
+    assert 12 <= stopped < NUM_STEPS
+    log = (tmp_path / "worker.0.log").read_text()
+    assert f"done: SIGINT, step {stopped} saved" in log
+    finish(launch(tmp_path, "--processes", "2"))
+    assert f"continues at step {stopped}" in (tmp_path / "worker.0.log").read_text()
+    assert_same_run(tmp_path / "run", pair / "run", 2)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(launch, tmp_path):
+    cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    process = launch(tmp_path, "--cluster", cluster, "--index", "0")
+    time.sleep(6)  # By now it waits in TensorFlow, which does not hear a signal.
+    (worker,) = workers_of(process)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    finish(process, code=130)
+    assert not is_alive(worker)
+
+
+def test_two_commands_as_on_two_machines_train_as_one_and_go_on(launch, alone, tmp_path):
+    cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    folders = [tmp_path / "0", tmp_path / "1"]
+
+    def start():
+        """Returns both commands, each with a disk of its own."""
+        return [
+            launch(folder, "--cluster", cluster, "--index", str(index))
+            for index, folder in enumerate(folders)
+        ]
+
+    processes = start()
+    wait_for("train | step 12 ", folders[1] / "worker.1.log", processes[1])
+    processes[1].send_signal(signal.SIGTERM)
+    for index, process in enumerate(processes):
+        assert "all 1 workers stopped" in finish(process, code=143)
+        log = (folders[index] / f"worker.{index}.log").read_text()
+        assert "done: SIGTERM" in log and "test  | step" not in log.split("train | step 12 ")[1]
+        assert log.splitlines()[-1].startswith("continue with the commands")
+    for process in start():
+        finish(process)
+    helpers.assert_same_weights(weights_of(folders[0] / "run"), weights_of(alone), float64=True)
+    assert not list(folders[1].rglob("*.ckpt*"))
+    for index, folder in enumerate(folders):
+        assert steps_of(folder / "run", f"tower_{index}") == list(range(1, NUM_STEPS + 1))
+        assert not (folder / "run" / "summaries" / f"tower_{1 - index}").exists()
+
+
+def refuse(capfd, *arguments):
+    """Runs a command and returns how it refuses."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as leaving:  # argparse.
+        code = leaving.code
+    error = capfd.readouterr().err
+    assert code == 2, error
+    assert "Traceback" not in error
+    return error
+
+
+TRAIN = ["--", "train", "shapes", "--steps", "1"]
+WRONG = {
+    "no process": (["--processes", "0", *TRAIN], "whole number of at least 1"),
+    "no command": ([], "towers launch starts `train`"),
+    "nothing behind the dashes": (["--"], "Received nothing"),
+    "another command": (["--", "evaluate", "runs/shapes"], "Received evaluate runs/shapes"),
+    "no port": (["--cluster", "a,b:2", "--index", "0", *TRAIN], "host:port", "'a'"),
+    "no host": (["--cluster", "a:1,:2", "--index", "0", *TRAIN], "host:port", "':2'"),
+    "port in words": (["--cluster", "a:b,c:2", "--index", "0", *TRAIN], "'a:b'"),
+    "too large a port": (["--cluster", "a:65536,c:2", "--index", "0", *TRAIN], "1 to 65535"),
+    "index past the end": (["--cluster", "a:1,b:2", "--index", "2", *TRAIN], "from 0 to 1"),
+    "negative index": (["--cluster", "a:1,b:2", "--index=-1", *TRAIN], "from 0 to 1"),
+    "cluster without index": (["--cluster", "a:1,b:2", *TRAIN], "--index must say which"),
+    "index without cluster": (["--index", "0", *TRAIN], "give both"),
+    "cluster of nobody": (["--cluster", "", "--index", "0", *TRAIN], "Received no address"),
+    "several processes of a cluster": (
+        ["--cluster", "a:1,b:2", "--index", "0", "--processes", "4", *TRAIN],
+        "leave out --processes",
+    ),
+    "GPU twice": (["--gpus", "0,0", *TRAIN], "different numbers", "Received 0,0"),
+    "logs in a file": (["--log-dir", os.devnull, *TRAIN], "--log-dir takes a folder", "exists"),
+    "GPUs that do not go around": (
+        ["--processes", "2", "--gpus", "0,1,2", *TRAIN],
+        "3 GPUs for 2 processes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_starts_nothing(name, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, *expected = WRONG[name]
+    error = refuse(capfd, "launch", *arguments)
+    for text in expected:
+        assert text in error
+    assert not list(tmp_path.rglob("worker.*"))
+
+
+def test_a_port_in_use_is_refused(capfd, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        cluster = f"127.0.0.1:{taken.getsockname()[1]},127.0.0.1:1"
+        options = ["--log-dir", tmp_path, "--cluster", cluster, "--index", "0"]
+        assert "in use" in refuse(capfd, "launch", *options, *TRAIN)
+
+
+REFUSED_BY_WORKERS = {
+    "absent GPUs": (["--gpus", "0,1"], ["shapes"], "is not there"),
+    "a carried state": ([], ["stories"], "stories carries a state from batch to batch"),
+    "wrong argument": ([], ["shapes", "--nonsense"], "--nonsense"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BY_WORKERS)
+def test_what_the_workers_refuse_is_told(name, capfd, tmp_path):
+    launch_options, train_options, expected = REFUSED_BY_WORKERS[name]
+    command = ["launch", "--log-dir", tmp_path, *launch_options, "--", "train", *train_options]
+    error = refuse(capfd, *command, "--run-dir", tmp_path / "run", "--steps", "1")
+    assert error.startswith("towers: error: worker ") and expected in error
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,194 @@
+"""The loop: every batch once, in order, and any position continues to the same weights."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests import helpers
+from towers.loop.trainer import Position
+
+SIZES = [4, 4, 3]
+
+
+def dropout_model():
+    inputs = keras.Input((5,))
+    normed = keras.layers.BatchNormalization()(inputs)
+    return keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Dropout(0.3, seed=1)(normed)))
+
+
+def batches(epoch, first_step=0):
+    """Three batches of other examples in each epoch."""
+    return helpers.dataset_of(helpers.dense_batches(SIZES, seed=epoch)).skip(first_step)
+
+
+def build():
+    keras.utils.set_random_seed(3)
+    model = dropout_model()
+    tower_fn = helpers.classify(model, training=True)
+    optimizer = keras.optimizers.Adam(0.01)
+    step, _ = helpers.build_step(tower_fn, model, optimizer, helpers.dense_batches(SIZES), 2)
+    return step
+
+
+@pytest.fixture(scope="module")
+def step():
+    return build()
+
+
+def variables_of(step):
+    return [*step.shared.all, *step.optimizer.variables]
+
+
+def snapshot(step):
+    return [variable.numpy() for variable in variables_of(step)]
+
+
+def restore(step, values):
+    for variable, value in zip(variables_of(step), values, strict=True):
+        variable.assign(value)
+
+
+def assert_bit_identical(step, expected):
+    for actual, value in zip(snapshot(step), expected, strict=True):
+        np.testing.assert_array_equal(actual, value)
+
+
+def test_positions_count_steps_and_epochs(step):
+    reports = []
+    trainer = towers.Trainer(step, batches, [reports.append])
+    assert trainer.train(epochs=2) == "2 epochs done"
+    assert [report.step for report in reports] == [1, 2, 3, 4, 5, 6]
+    assert [report.epoch for report in reports] == [0, 0, 0, 1, 1, 1]
+    assert [report.epoch_end for report in reports] == [False, False, True] * 2
+    assert [report.position for report in reports] == [
+        Position(1, 0, 1), Position(2, 0, 2), Position(3, 1, 0),
+        Position(4, 1, 1), Position(5, 1, 2), Position(6, 2, 0),
+    ]  # fmt: skip
+    assert [float(report.results.weight) for report in reports] == [4, 4, 3] * 2
+    assert trainer.position == Position(6, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "epochs, steps, reason, position",
+    [
+        (None, 2, "2 steps done", Position(2, 0, 2)),
+        (None, 3, "3 steps done", Position(3, 1, 0)),
+        (None, 4, "4 steps done", Position(4, 1, 1)),
+        (1, 5, "1 epochs done", Position(3, 1, 0)),
+        (5, 1, "1 steps done", Position(1, 0, 1)),
+        (0, None, "0 epochs done", Position()),
+    ],
+)
+def test_training_ends_at_what_comes_first(step, epochs, steps, reason, position):
+    trainer = towers.Trainer(step, batches)
+    assert trainer.train(epochs=epochs, steps=steps) == reason
+    assert trainer.position == position
+
+
+def test_epochs_and_steps_count_from_the_beginning_of_the_run(step):
+    reports = []
+    trainer = towers.Trainer(step, batches, [reports.append], position=Position(4, 1, 1))
+    assert trainer.train(steps=6) == "6 steps done"
+    assert trainer.train(epochs=2) == "2 epochs done"
+    assert [report.step for report in reports] == [5, 6]
+
+
+def test_neither_epochs_nor_steps_is_refused(step):
+    with pytest.raises(ValueError, match="needs epochs or steps"):
+        towers.Trainer(step, batches).train()
+
+
+def test_every_action_runs_though_one_asks_to_stop(step):
+    seen = []
+
+    def stop(report):
+        seen.append("stop")
+        if report.step == 2:
+            raise towers.StopTraining("enough of it")
+
+    def stop_too(report):
+        seen.append("too")
+        if report.step == 2:
+            raise towers.StopTraining("also enough")
+
+    def last(report):
+        seen.append(report.position)
+
+    trainer = towers.Trainer(step, batches, [stop, stop_too, last])
+    assert trainer.train(epochs=3) == "enough of it"
+    assert seen == ["stop", "too", Position(1, 0, 1), "stop", "too", Position(2, 0, 2)]
+    assert trainer.position == Position(2, 0, 2)
+
+
+def test_an_error_in_an_action_ends_the_training(step):
+    def fail(report):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        towers.Trainer(step, batches, [fail]).train(epochs=1)
+
+
+def test_any_position_continues_to_bit_identical_weights(step):
+    begin, saved = snapshot(step), {}
+    trainer = towers.Trainer(step, batches, [lambda r: saved.update({r.position: snapshot(step)})])
+    trainer.train(epochs=2)
+    final = snapshot(step)
+    assert any((old != new).any() for old, new in zip(begin, final, strict=True))
+    for position, values in {Position(): begin, **saved}.items():
+        restore(step, values)
+        towers.Trainer(step, batches, position=position).train(epochs=2)
+        assert_bit_identical(step, final)
+
+    fresh = build()  # As another process would: nothing but position and variables goes over.
+    restore(fresh, saved[Position(4, 1, 1)])
+    towers.Trainer(fresh, batches, position=Position(4, 1, 1)).train(epochs=2)
+    assert_bit_identical(fresh, final)
+
+
+def test_stopping_in_between_changes_nothing(step):
+    begin = snapshot(step)
+    towers.Trainer(step, batches).train(epochs=2)
+    final = snapshot(step)
+    restore(step, begin)
+    trainer = towers.Trainer(step, batches)
+    for steps in (1, 3, 4, 6):
+        trainer.train(steps=steps)
+    assert_bit_identical(step, final)
+
+
+def test_an_empty_data_set_is_an_error(step):
+    def empty(epoch, first_step=0):
+        return batches(epoch).take(0)
+
+    with pytest.raises(ValueError, match=r"no batch in epoch 0\. Is it empty, or smaller than one"):
+        towers.Trainer(step, empty).train(epochs=1)
+
+
+def test_a_position_at_the_end_of_an_epoch_goes_on_with_the_next(step):
+    """A checkpoint of a data set that has shrunk since."""
+    reports = []
+    trainer = towers.Trainer(step, batches, [reports.append], position=Position(3, 0, 3))
+    trainer.train(steps=4)
+    assert [(report.step, report.epoch) for report in reports] == [(4, 1)]
+
+
+def test_an_endless_data_set_is_trained_for_a_number_of_steps(step):
+    dataset = helpers.dataset_of(helpers.dense_batches(SIZES)).repeat()
+    trainer = towers.Trainer(step, towers.batches_from(dataset))
+    assert trainer.train(steps=5) == "5 steps done"
+    assert trainer.position == Position(5, 0, 5)
+
+
+def test_an_own_split_is_used(step):
+    """Text, for instance, is split so that the towers get as many tokens each."""
+
+    def reverse_split(dataset, num_towers):
+        return towers.split(
+            dataset.map(lambda *batch: tf.nest.map_structure(lambda t: t[::-1], batch)), num_towers
+        )
+
+    reports = []
+    towers.Trainer(step, batches, [reports.append], split=reverse_split).train(steps=1)
+    assert reports[0].results.towers.weight.numpy().tolist() == [2, 2]

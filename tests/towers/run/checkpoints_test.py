@@ -1,0 +1,362 @@
+"""A run goes on from its newest whole checkpoint, whatever happened to the process or the disk."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from towers.run.checkpoint_files import (
+    DamagedCheckpointError,
+    read_checkpoint,
+    value_of,
+    write_checkpoint,
+)
+from towers.run.checkpoints import CheckpointFolder, restore
+
+
+def group_of(value, *, size=3):
+    """One group of three variables that all hold the same number."""
+    return {"variables": [tf.Variable(tf.fill([size], float(value))) for _ in range(3)]}
+
+
+def values_of(checkpoint):
+    """The set of all numbers in a checkpoint."""
+    arrays = [array for saved in checkpoint.groups.values() for _, array in saved]
+    return {number for array in arrays for number in np.unique(array).tolist()}
+
+
+def damage(path):
+    """Flips one bit of a checkpoint's manifest."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b'"step"')] ^= 16
+    path.write_bytes(content)
+
+
+def saved(tmp_path, groups):
+    """Writes the groups and reads them back."""
+    write_checkpoint(tmp_path / "saved", 1, groups, {})
+    return read_checkpoint(tmp_path / "saved")
+
+
+def dense(units=3, inputs=2, *, name="logits", dtype="float32"):
+    """The variables of a dense layer."""
+    layer = keras.layers.Dense(units, name=name, dtype=dtype)
+    layer.build((None, inputs))
+    return layer.variables
+
+
+# The folder.
+
+
+def test_a_new_folder_has_no_checkpoint(tmp_path):
+    folder = CheckpointFolder(tmp_path / "none")
+    assert folder.latest() is None
+    assert folder.best() is None
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_last_few_and_the_best_are_kept(tmp_path):
+    folder = CheckpointFolder(tmp_path / "run" / "checkpoints", keep=2)
+    folder.save_best(1, group_of(1), {"loss": 0.5})
+    for step in (1, 2, 99_999_999, 100_000_000):
+        path = folder.save(step, group_of(step), {"epoch": step})
+        assert folder.latest().path == path
+    assert sorted(os.listdir(folder.path)) == [
+        "best.ckpt.npz",
+        "step-100000000.ckpt.npz",
+        "step-99999999.ckpt.npz",
+    ]
+    assert (folder.latest().step, folder.latest().state) == (100_000_000, {"epoch": 100_000_000})
+    assert (folder.best().step, folder.best().state) == (1, {"loss": 0.5})
+
+
+def test_the_same_step_is_replaced(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    for value in (1, 2):
+        folder.save(7, group_of(value), {})
+        folder.save_best(7, group_of(value), {})
+    assert values_of(folder.latest()) == values_of(folder.best()) == {2.0}
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_a_run_that_went_back_keeps_what_it_saves(tmp_path):
+    folder = CheckpointFolder(tmp_path, keep=1)
+    damage(folder.save(12, group_of(12), {}))
+    folder.save(5, group_of(5), {})
+    with pytest.warns(RuntimeWarning):
+        assert folder.latest().step == 5
+    folder.save(12, group_of(13), {})
+    assert values_of(folder.latest()) == {13.0}
+    assert os.listdir(tmp_path) == ["step-00000012.ckpt.npz"]
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    for step in (1, 2, 3):
+        folder.save(step, group_of(step), {})
+    damage(tmp_path / "step-00000003.ckpt.npz")
+    os.truncate(tmp_path / "step-00000002.ckpt.npz", 100)
+    with pytest.warns(RuntimeWarning) as caught:
+        checkpoint = folder.latest()
+    assert (checkpoint.step, values_of(checkpoint)) == (1, {1.0})
+    [message] = [str(warning.message) for warning in caught]
+    assert "step-00000003.ckpt.npz is not a whole checkpoint" in message
+    assert f"{checkpoint.path} is used instead" in message
+
+
+def test_a_run_does_not_silently_start_over(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    for step in (1, 2):
+        damage(folder.save(step, group_of(step), {}))
+    damage(folder.save_best(1, group_of(1), {}))
+    with pytest.raises(DamagedCheckpointError, match=r"Every .* damaged.*Remove them to start"):
+        folder.latest()
+    with pytest.raises(DamagedCheckpointError, match=r"best\.ckpt\.npz"):
+        folder.best()
+
+
+def test_left_over_partial_files_are_removed_and_nothing_else(tmp_path):
+    for name in ("step-00000009.ckpt.npz.partial", "notes.partial", "step-x.ckpt.npz", "my.npz"):
+        (tmp_path / name).write_bytes(b"half")
+    folder = CheckpointFolder(tmp_path)
+    assert folder.latest() is None
+    folder.save(10, group_of(1), {})
+    assert sorted(os.listdir(tmp_path)) == [
+        "my.npz",
+        "notes.partial",
+        "step-00000010.ckpt.npz",
+        "step-x.ckpt.npz",
+    ]
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    folder = CheckpointFolder(tmp_path / "file")
+    with pytest.raises(OSError, match=r"Cannot save the checkpoint .*file is not a folder"):
+        folder.save(1, group_of(1), {})
+    with pytest.raises(NotADirectoryError):
+        folder.latest()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with without_privileges(), pytest.raises(OSError, match=r"Cannot save .*: Permission denied"):
+        CheckpointFolder(tmp_path).save(1, group_of(1), {})
+    assert os.listdir(tmp_path) == []
+
+
+@contextlib.contextmanager
+def without_privileges():
+    """The scope in which a superuser, who may write everywhere, is another user."""
+    superuser = os.geteuid() == 0
+    if superuser:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if superuser:
+            os.seteuid(0)
+
+
+def test_a_read_only_file_system_is_refused(small_disk):
+    folder = CheckpointFolder(small_disk)
+    folder.save(1, group_of(1), {})
+    remount = ["mount", "-o", "remount,ro", str(small_disk)]
+    subprocess.run(remount, check=True, timeout=30)
+    with pytest.raises(OSError, match=r"Cannot save the checkpoint .*: Read-only file system"):
+        folder.save(2, group_of(2), {})
+    assert values_of(folder.latest()) == {1.0}
+
+
+def test_a_full_disk_keeps_what_was_saved(small_disk):
+    folder = CheckpointFolder(small_disk, keep=1)
+    folder.save(1, group_of(1, size=50_000), {})
+    with pytest.raises(OSError, match="No space left on device"):
+        folder.save(2, group_of(2, size=50_000), {})
+    assert values_of(folder.latest()) == {1.0}
+    assert os.listdir(small_disk) == ["step-00000001.ckpt.npz"]
+
+
+def test_keep_must_be_positive(tmp_path):
+    with pytest.raises(ValueError, match=r"at least 1\. Received 0"):
+        CheckpointFolder(tmp_path, keep=0)
+
+
+def save_without_end(path, step):
+    """Saves step after step until killed."""
+    folder = CheckpointFolder(path)
+    groups = group_of(step, size=50_000)
+    while True:
+        step += 1
+        for variable in groups["variables"]:
+            variable.assign(tf.fill([50_000], float(step)))
+        folder.save(step, groups, {"step": step})
+
+
+def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["towers.checkpoints"])
+    folder, random = CheckpointFolder(tmp_path), np.random.default_rng()
+    step = 0
+    for _ in range(10):
+        process = context.Process(target=save_without_end, args=(tmp_path, step), daemon=True)
+        process.start()
+        while (latest := newest_name(tmp_path)) is None or latest <= f"step-{step:08d}.ckpt.npz":
+            assert process.is_alive()
+            time.sleep(0.001)
+        time.sleep(random.uniform(0, 0.05))
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            checkpoint = folder.latest()
+        assert checkpoint.step > step
+        step = checkpoint.step
+        assert (values_of(checkpoint), checkpoint.state) == ({float(step)}, {"step": step})
+    folder.save(step + 1, group_of(step + 1), {})
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def newest_name(folder):
+    """The name of the newest whole checkpoint."""
+    return max((name for name in os.listdir(folder) if name.endswith(".npz")), default=None)
+
+
+# Putting values back.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "int64", "bool"])
+def test_values_are_restored_bit_for_bit(tmp_path, dtype):
+    values = [np.array(1), np.arange(6).reshape(2, 3), np.zeros((0, 2))]
+    before = [tf.Variable(tf.cast(value, dtype)) for value in values]
+    after = [tf.Variable(tf.zeros(value.shape, dtype)) for value in values]
+    restore(saved(tmp_path, {"group": before}), {"group": after})
+    for one, other in zip(after, before, strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes()
+
+
+def test_model_optimizer_and_seeds_are_restored(tmp_path):
+    def build(seed):
+        keras.utils.set_random_seed(seed)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+        optimizer = keras.optimizers.Adam()
+        optimizer.apply([value + seed for value in model.weights], model.trainable_variables)
+        seeds = keras.random.SeedGenerator(seed)
+        return {
+            "variables": model.variables,
+            "optimizer": optimizer.variables,
+            "seeds": [seeds.state],
+        }
+
+    before, after = build(1), build(2)
+    assert before["variables"][0].path != after["variables"][0].path  # dense and dense_1.
+    restore(saved(tmp_path, before), after)
+    for name, variables in before.items():
+        for one, other in zip(after[name], variables, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_restoring_keeps_every_variable_on_its_device(tmp_path):
+    def place():
+        devices = [f"/CPU:{index}" for index in (0, 1, 3)]
+        variables = []
+        for device in devices:
+            with tf.device(device):
+                variables += [tf.Variable([1.0, 2.0]), keras.Variable([3.0], name="scale")]
+        return {"group": variables}
+
+    groups = place()
+    placed = [tf.convert_to_tensor(variable).device for variable in groups["group"]]
+    restore(saved(tmp_path, place()), groups)
+    assert [tf.convert_to_tensor(variable).device for variable in groups["group"]] == placed
+    assert [device[-5:] for device in placed[::2]] == ["CPU:0", "CPU:1", "CPU:3"]
+
+
+def test_training_on_does_not_write_into_the_checkpoint(tmp_path):
+    groups = group_of(3, size=64)
+    checkpoint = saved(tmp_path, groups)
+    restore(checkpoint, groups)
+    for variable in groups["variables"]:
+        variable.assign_add(tf.ones([64]))
+        variable.scatter_nd_update([[0]], [9.0])
+    assert values_of(checkpoint) == {3.0}
+    restore(checkpoint, groups)
+    assert groups["variables"][0].numpy().tolist() == [3.0] * 64
+
+
+def assert_refused(checkpoint, groups, *, match):
+    """Nothing is assigned, and the message says why."""
+    before = [value_of(variable) for group in groups.values() for variable in group]
+    with pytest.raises(ValueError, match=match) as error:
+        restore(checkpoint, groups)
+    assert str(checkpoint.path) in str(error.value)
+    assert "nothing was restored" in str(error.value)
+    after = [value_of(variable) for group in groups.values() for variable in group]
+    for one, other in zip(after, before, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_missing_and_an_unknown_group_are_listed(tmp_path):
+    checkpoint = saved(tmp_path, {"variables": dense(), "optimizer": []})
+    assert_refused(
+        checkpoint,
+        {"variables": dense(), "loss_scale": []},
+        match=r"Checkpoint lacks: group 'loss_scale'\. Unused in checkpoint: group 'optimizer'\.",
+    )
+
+
+def test_missing_and_unused_variables_are_listed(tmp_path):
+    checkpoint = saved(tmp_path, {"variables": dense() + dense(name="luong")})
+    assert_refused(
+        checkpoint,
+        {"variables": dense(name="encoder") + dense()},
+        match=r"lacks: encoder/kernel; encoder/bias\. Unused in .*: luong/kernel; luong/bias\.",
+    )
+
+
+def test_an_additional_layer_of_the_same_kind_is_listed(tmp_path):
+    checkpoint = saved(tmp_path, {"variables": dense(name="dense")})
+    groups = {"variables": dense(name="dense") + dense(name="dense_1")}
+    assert_refused(checkpoint, groups, match=r"Checkpoint lacks: dense_1/kernel; dense_1/bias\.")
+
+
+def test_shapes_and_dtypes_that_differ_are_listed(tmp_path):
+    checkpoint = saved(tmp_path, {"first": dense(), "second": dense(dtype="float64")})
+    groups = {"first": dense(inputs=5), "second": dense()}
+    assert_refused(
+        checkpoint,
+        groups,
+        match=r"Shape differs: logits/kernel, checkpoint \[2, 3\], model \[5, 3\]\. "
+        r"Dtype differs: logits/kernel, checkpoint float64, model float32; logits/bias, ",
+    )
+
+
+def test_variables_in_another_order_are_refused(tmp_path):
+    one, other = dense(name="query"), dense(name="key")
+    checkpoint = saved(tmp_path, {"variables": one + other})
+    assert_refused(checkpoint, {"variables": other + one}, match="lacks: .*Unused in checkpoint:")
+
+
+def test_another_optimizer_is_refused(tmp_path):
+    def variables_of(optimizer):
+        optimizer.build(dense())
+        return {"optimizer": optimizer.variables}
+
+    checkpoint = saved(tmp_path, variables_of(keras.optimizers.Adam()))
+    groups = variables_of(keras.optimizers.Lamb())
+    assert_refused(checkpoint, groups, match=r"lacks: lamb/iteration;.*Unused .*: adam/iteration;")
+
+
+def test_a_long_list_is_cut(tmp_path):
+    checkpoint = saved(tmp_path, {"variables": []})
+    groups = {"variables": [tf.Variable(0, name=f"layer{index}") for index in range(40)]}
+    assert_refused(checkpoint, groups, match=r"layer0; layer1; .*layer11; and 28 more\.")

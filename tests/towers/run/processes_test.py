@@ -1,0 +1,147 @@
+"""Several real processes: sums, the chief's values, stopping together, shards."""
+
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tests import helpers
+from tests.paths import ROOT
+from tests.towers.run.processes_worker import CASES, NUM_TOWERS, make_case
+from towers.run.processes import Processes, join_processes, read_cluster
+
+pytestmark = pytest.mark.xdist_group("processes")  # They share what takes long to make.
+
+
+def free_addresses(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+def start(count, *command):
+    """Starts a process for each worker; `{index}` in the command is its number."""
+    addresses = free_addresses(count)
+    processes = []
+    for index in range(count):
+        cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(cluster)}
+        own = [part.replace("{index}", str(index)) for part in command]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *own],
+                cwd=ROOT,
+                env=environment,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        )
+    return processes
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+def found(request, tmp_path_factory):
+    """What each of several processes says that it found."""
+    folder = tmp_path_factory.mktemp("processes")
+    module = "tests.towers.processes_worker"
+    processes = start(request.param, "-m", module, str(folder / "{index}.json"))
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * request.param, outputs
+    return [json.loads((folder / f"{i}.json").read_text()) for i in range(request.param)]
+
+
+def test_every_process_has_the_sum(found):
+    count = len(found)
+    total = sum(range(1, count + 1))
+    rows = {2: float(total)}
+    for index in range(count):
+        rows[index] = rows.get(index, 0.0) + index + 1
+    expected = {
+        "matrix": [[total] * 3] * 2,
+        "scalar": total,
+        "indices": sorted(rows),
+        "values": [[rows[row]] * 2 for row in sorted(rows)],
+        "none": True,
+    }
+    assert [one["sums"] for one in found] == [expected] * count
+
+
+def test_every_process_has_the_values_of_the_chief(found):
+    assert [one["broadcast"] for one in found] == [[[1.5, 2.5], 7]] * len(found)
+
+
+def test_all_stop_after_the_same_step(found):
+    (*others, asking) = [one["stopping"] for one in found]
+    assert asking == [4, "enough"]
+    assert others == [[4, "another process was asked to stop"]] * len(others)
+
+
+def test_the_shards_of_all_processes_are_the_batches(found):
+    for batch, rows in enumerate([[0, 1, 2, 3, 4], [5, 6, 7, 8]]):
+        parts = [part for one in found for part in one["shards"][batch]]
+        assert len(parts) == NUM_TOWERS
+        assert list(itertools.chain(*parts)) == rows
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_several_processes_train_as_one_with_all_the_towers(found, case):
+    tower_fn, model, batches = make_case(case)
+    weights, results = helpers.train_on_towers(
+        tower_fn, model, keras.optimizers.Adam(0.01), batches, NUM_TOWERS, **CASES[case]
+    )
+    for one in found:
+        own = one["training"][case]
+        for actual, expected in zip(own["weights"], weights, strict=True):
+            np.testing.assert_allclose(np.float32(actual), expected, rtol=1e-5, atol=1e-6)
+        for name, key in (("losses", "loss"), ("norms", "gradient_norm")):
+            expected = [float(getattr(result, key)) for result in results]
+            np.testing.assert_allclose(own[name], expected, rtol=1e-5)
+
+
+def test_all_processes_end_with_the_same_weights(found):
+    for one in found[1:]:
+        assert one["training"] == found[0]["training"]
+
+
+def test_a_process_alone_passes_everything_through():
+    alone = Processes()
+    nest = [object(), None]
+    assert alone.sum(nest) is nest and alone.is_chief and alone.first_tower(3) == 0
+    actions = [print]
+    assert alone.together(actions) == actions
+
+
+def test_without_a_cluster_a_process_is_alone(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert join_processes().count == 1
+    one = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(one))
+    assert join_processes().count == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "{}",
+        '{"cluster": {"worker": ["a:1"]}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+    ],
+)
+def test_a_wrong_cluster_is_refused(text):
+    with pytest.raises(ValueError, match="TF_CONFIG must be"):
+        read_cluster(text)

@@ -1,0 +1,274 @@
+"""One curve per tower under one tag, and each step once, however often a run was killed."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tensorboard.util.tensor_util import make_ndarray
+
+from towers.run.summaries import SummaryWriters, event_files, forget_after, read_scalars
+
+RUNS = ["average", "evaluation", "tower_0", "tower_1"]
+
+
+def write_steps(folder, steps, *, offset=0.0, runs=("tower_0",)):
+    """Writes the step's number plus the offset as the loss of each step."""
+    with SummaryWriters(folder) as writers:
+        for step in steps:
+            for run in runs:
+                writers.write(run, step, {"loss": step + offset, "accuracy": 0.5})
+
+
+def tensorboard_curve(folder, tag="loss"):
+    """The points (step, value) that TensorBoard itself finds in a run's folder."""
+    accumulator = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    accumulator.Reload()
+    return [
+        (event.step, make_ndarray(event.tensor_proto).item()) for event in accumulator.Tensors(tag)
+    ]
+
+
+def only_file(folder):
+    [path] = event_files(folder)
+    return path
+
+
+def test_one_chart_has_a_curve_for_each_tower(tmp_path):
+    with SummaryWriters(tmp_path) as writers:
+        for step in (1, 2):
+            for index, run in enumerate(RUNS):
+                writers.write(run, step, {"loss": step + index / 4, "accuracy": 1 / step})
+
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
+    multiplexer.Reload()
+    assert sorted(multiplexer.Runs()) == RUNS
+    for index, run in enumerate(RUNS):
+        assert sorted(multiplexer.Runs()[run]["tensors"]) == ["accuracy", "loss"]
+        curve = [(1, 1 + index / 4), (2, 2 + index / 4)]
+        assert tensorboard_curve(tmp_path / run) == curve
+        assert read_scalars(tmp_path, run) == {"loss": curve, "accuracy": [(1, 1.0), (2, 0.5)]}
+        plugin = multiplexer.SummaryMetadata(run, "loss").plugin_data.plugin_name
+        assert plugin == "scalars"
+
+
+def test_a_run_without_a_point_has_no_folder(tmp_path):
+    write_steps(tmp_path, [1], runs=["average"])
+    assert os.listdir(tmp_path) == ["average"]
+
+
+def test_values_that_are_not_finite_are_written(tmp_path):
+    with SummaryWriters(tmp_path) as writers:
+        writers.write("average", 1, {"nan": np.nan, "infinite": -np.inf, "large": 1e300})
+    values = {tag: points[0][1] for tag, points in read_scalars(tmp_path, "average").items()}
+    assert np.isnan(values["nan"])
+    assert (values["infinite"], values["large"]) == (-np.inf, np.inf)
+
+
+def test_texts_and_the_graph_are_shown(tmp_path):
+    graph = some_graph()
+    with SummaryWriters(tmp_path) as writers:
+        writers.write_graph(graph)
+        writers.write_text("average", 0, "recipe", "*one* line")
+    accumulator = EventAccumulator(str(tmp_path / "average"))
+    accumulator.Reload()
+    names = [node.name for node in accumulator.Graph().node]
+    assert names == [operation.name for operation in graph.get_operations()]
+    assert any(name.startswith("tower_0/") for name in names)
+    [text] = accumulator.Tensors("recipe")
+    assert make_ndarray(text.tensor_proto).item() == b"*one* line"
+    assert accumulator.SummaryMetadata("recipe").plugin_data.plugin_name == "text"
+
+
+def some_graph():
+    @tf.function
+    def double(value):
+        with tf.name_scope("tower_0"):
+            return value * 2
+
+    return double.get_concrete_function(tf.TensorSpec([])).graph
+
+
+def test_flushed_points_can_be_read_while_the_writer_is_open(tmp_path):
+    with SummaryWriters(tmp_path) as writers:
+        for run in RUNS:
+            writers.write(run, 1, {"loss": 2.0})
+        writers.flush()
+        for run in RUNS:
+            assert tensorboard_curve(tmp_path / run) == [(1, 2.0)]
+
+
+def test_forgetting_keeps_everything_up_to_the_step(tmp_path):
+    with SummaryWriters(tmp_path) as writers:
+        writers.write_graph(some_graph())
+        for step in range(11):
+            writers.write_text("average", step, "note", f"step {step}")
+            writers.write("evaluation", step, {"loss": step})
+    forget_after(tmp_path, 6)
+    assert read_scalars(tmp_path, "evaluation") == {"loss": [(step, step) for step in range(7)]}
+    accumulator = EventAccumulator(str(tmp_path / "average"))
+    accumulator.Reload()
+    assert accumulator.Graph().node
+    assert accumulator.file_version == 2.0
+    assert [event.step for event in accumulator.Tensors("note")] == list(range(7))
+
+
+def test_files_without_later_events_are_left_alone(tmp_path):
+    write_steps(tmp_path, range(1, 5), runs=RUNS)
+    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in event_files(tmp_path)]
+    forget_after(tmp_path, 4)
+    after = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in event_files(tmp_path)]
+    assert before == after
+    assert len(before) == len(RUNS)
+
+
+def test_a_folder_without_events_is_left_alone(tmp_path):
+    forget_after(tmp_path / "none", 3)
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "notes.txt").write_text("kept")
+    forget_after(tmp_path, 3)
+    assert os.listdir(tmp_path) == ["notes.txt"]
+    assert read_scalars(tmp_path, "tower_0") == {}
+
+
+def test_a_resumed_run_shows_each_step_once(tmp_path):
+    write_steps(tmp_path, range(1, 11))
+    path = only_file(tmp_path)
+    os.truncate(path, path.stat().st_size - 9)  # In the middle of step 10.
+    forget_after(tmp_path, 6)
+    write_steps(tmp_path, range(7, 11), offset=0.5)
+
+    assert len(event_files(tmp_path)) == 2
+    expected = [(step, step + 0.5 * (step > 6)) for step in range(1, 11)]
+    assert tensorboard_curve(tmp_path / "tower_0") == expected
+    assert read_scalars(tmp_path, "tower_0")["loss"] == expected
+
+
+def test_two_files_of_a_run_are_both_cut(tmp_path):
+    write_steps(tmp_path, range(1, 6))
+    write_steps(tmp_path, range(6, 11))
+    forget_after(tmp_path, 3)
+    write_steps(tmp_path, range(4, 6), offset=0.5)
+    expected = [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.5), (5, 5.5)]
+    assert tensorboard_curve(tmp_path / "tower_0") == expected
+
+
+def test_a_run_that_starts_over_forgets_everything(tmp_path):
+    write_steps(tmp_path, range(1, 6), runs=RUNS)
+    forget_after(tmp_path, 0)
+    for run in RUNS:
+        assert read_scalars(tmp_path, run) == {}
+
+
+def test_a_file_cut_anywhere_keeps_its_whole_points(tmp_path):
+    write_steps(tmp_path, range(1, 4))
+    path = only_file(tmp_path)
+    content = path.read_bytes()
+    counts = []
+    for length in [*range(0, len(content), 17), len(content)]:
+        path.write_bytes(content[:length])
+        forget_after(tmp_path, 3)
+        assert content.startswith(path.read_bytes())
+        points = tensorboard_points(tmp_path / "tower_0")
+        assert points == [(step, float(step)) for step in range(1, len(points) + 1)]
+        assert path.stat().st_size <= length
+        counts.append(len(points))
+    assert counts == sorted(counts)
+    assert set(counts) == {0, 1, 2, 3}
+
+
+def tensorboard_points(folder):
+    """As `tensorboard_curve`, with no points where TensorBoard knows no such tag."""
+    return tensorboard_curve(folder) if read_scalars(folder, ".") else []
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 40, b"nonsense " * 9], ids=["zeros", "text"])
+def test_a_damaged_tail_is_removed(tmp_path, tail):
+    write_steps(tmp_path, range(1, 4))
+    path = only_file(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content + tail)
+    forget_after(tmp_path, 3)
+    assert path.read_bytes() == content
+
+
+def test_a_record_that_is_no_event_is_removed(tmp_path):
+    path = tmp_path / "tower_0" / "events.out.tfevents.1"
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"\xff\xff no event")
+    forget_after(tmp_path, 3)
+    assert path.read_bytes() == b""
+
+
+def test_what_a_killed_rewriting_left_is_removed(tmp_path):
+    write_steps(tmp_path, range(1, 4))
+    (tmp_path / "tower_0" / "rewriting.partial").write_bytes(b"half")
+    assert tensorboard_curve(tmp_path / "tower_0") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    forget_after(tmp_path, 3)
+    assert os.listdir(tmp_path / "tower_0") == [only_file(tmp_path).name]
+
+
+def write_without_end(folder, step):
+    """Writes step after step until killed."""
+    with SummaryWriters(folder) as writers:
+        while True:
+            step += 1
+            for run in RUNS:
+                writers.write(run, step, {"loss": step, "accuracy": 0.5})
+            if step % 10 == 0:
+                writers.flush()
+
+
+def test_a_killed_writer_leaves_each_step_once(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["towers.summaries"])
+    random = np.random.default_rng()
+    step = 0
+    for _ in range(3):
+        process = context.Process(target=write_without_end, args=(tmp_path, step), daemon=True)
+        process.start()
+        while not (points := read_scalars(tmp_path, RUNS[-1])) or points["loss"][-1][0] <= step:
+            assert process.is_alive()
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.05))
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        step = points["loss"][-1][0] - 3  # As if a checkpoint had been saved there.
+        forget_after(tmp_path, step)
+        for run in RUNS:
+            expected = [(number, float(number)) for number in range(1, step + 1)]
+            assert tensorboard_curve(tmp_path / run) == expected
+
+
+def test_a_full_disk_is_named(small_disk):
+    writers = SummaryWriters(small_disk)
+    (small_disk / "filler").write_bytes(bytes(1000 * 1024))
+    with pytest.raises(OSError, match=r"Cannot write summaries in .*: No space left on device\."):
+        for step in range(2000):
+            writers.write("average", step, {"loss": 1.0})
+    (small_disk / "filler").unlink()
+    writers.close()
+
+
+def test_a_full_disk_keeps_the_file_that_was_to_be_cut(small_disk):
+    write_steps(small_disk, range(1, 200))
+    path = only_file(small_disk)
+    before = path.read_bytes()
+    free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize
+    (small_disk / "filler").write_bytes(bytes(free))
+    with pytest.raises(OSError, match="No space left on device"):
+        forget_after(small_disk, 100)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(NotADirectoryError, match="file/average"):
+        SummaryWriters(tmp_path / "file").write("average", 1, {"loss": 1.0})

@@ -1,0 +1,105 @@
+"""Sums between towers: right for every kind of gradient, in packs, and checked at the start."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import helpers
+from towers.optimize.optimizers import build_optimizer
+from towers.step.gradients import sum_gradients
+from towers.step.packs import plan_packs, send, sum_in_packs, working_placement, wrong_sums
+
+
+def gradients_of(tower):
+    """A dense, a sparse, a missing, a half-missing, a float64 and two more dense gradients."""
+    random = np.random.default_rng(tower)
+
+    def dense(*shape, dtype="float32"):
+        return tf.constant(random.normal(size=shape).astype(dtype))
+
+    sparse = tf.IndexedSlices(dense(3, 2), tf.constant([4, tower, 0]), tf.constant([5, 2]))
+    half = dense(2) if tower else None
+    return [dense(3, 4), sparse, None, half, dense(4, dtype="float64"), dense(7), dense()]
+
+
+@pytest.mark.parametrize("pack_bytes", [1, 48, 2**22])
+@pytest.mark.parametrize("num_towers", [1, 2, 3, 4])
+def test_every_tower_gets_the_sum_of_all(num_towers, pack_bytes):
+    rows = [gradients_of(tower) for tower in range(num_towers)]
+    devices = helpers.tower_devices(num_towers)
+    expected = sum_gradients(rows)
+    for device, sums in zip(
+        devices, sum_in_packs(rows, devices, pack_bytes=pack_bytes), strict=True
+    ):
+        for actual, wanted in zip(sums, expected, strict=True):
+            if wanted is None:
+                assert actual is None
+                continue
+            values = getattr(actual, "values", actual)
+            assert values.device.endswith(device[1:])
+            assert isinstance(actual, tf.IndexedSlices) == isinstance(wanted, tf.IndexedSlices)
+            np.testing.assert_array_equal(
+                tf.convert_to_tensor(actual).numpy(), tf.convert_to_tensor(wanted).numpy()
+            )
+
+
+def test_packs_begin_with_the_last_variable_and_hold_so_many_bytes():
+    row = [tf.zeros([10]), tf.zeros([3]), tf.zeros([4]), tf.zeros([5])]
+    assert list(plan_packs([row, row], 40)) == [[3, 2], [1], [0]]
+    assert list(plan_packs([row, row], 10_000)) == [[3, 2, 1, 0]]
+    assert list(plan_packs([row, row], 1)) == [[3], [2], [1], [0]]
+
+
+def test_packs_are_added_up_by_turns():
+    devices = helpers.tower_devices(2)
+    rows = [[tf.ones([4])] * 4, [tf.ones([4])] * 4]
+
+    @tf.function
+    def add():
+        return sum_in_packs(rows, devices, pack_bytes=1)
+
+    nodes = add.get_concrete_function().graph.as_graph_def().node
+    owners = [node.device[-5:] for node in nodes if node.op == "AddN"]
+    assert owners == ["CPU:1", "CPU:2", "CPU:1", "CPU:2"]
+
+
+def test_right_copies_keep_the_placement():
+    devices = helpers.tower_devices(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert working_placement("replicated", devices) == "replicated"
+        assert working_placement("auto", devices) == "auto"
+
+
+def broken(tensor, device):
+    """A way between devices that loses the last bit of a number on its way to the third one."""
+    if device == "/CPU:3" and tensor.shape.rank:
+        tensor = tensor - tf.one_hot(17, tensor.shape[0])
+    return send(tensor, device)
+
+
+def test_a_device_that_receives_wrong_values_is_named():
+    assert "/CPU:3" in wrong_sums(tuple(helpers.tower_devices(3)), broken)
+    assert wrong_sums(tuple(helpers.tower_devices(2)), broken) == []
+
+
+def test_wrong_copies_fall_back_to_the_cpu_with_a_warning(monkeypatch):
+    monkeypatch.setattr("towers.exchange.wrong_sums", lambda devices: wrong_sums(devices, broken))
+    devices = helpers.tower_devices(3)
+    with pytest.warns(RuntimeWarning, match=r"came out wrong on .*/CPU:3.*--parameters cpu"):
+        assert working_placement("replicated", devices) == "cpu"
+    model = helpers.dense_model()
+    with pytest.warns(RuntimeWarning, match="stay on the CPU"):
+        step, (shards,) = helpers.build_step(
+            helpers.classify(model),
+            model,
+            build_optimizer("sgd", 0.1),
+            helpers.dense_batches([6]),
+            3,
+            parameters="replicated",
+        )
+    step(shards, 1)
+    assert step.num_copies == 1
+    assert step.parameter_device == "/CPU:0"

@@ -1,0 +1,1 @@
+"""The training loop: input, updates, actions."""

@@ -1,0 +1,270 @@
+"""Everything periodic: plain callables that a trainer hands each step's report."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import tqdm
+
+from towers.loop.rates import Rates, Window
+from towers.loop.trainer import Action, StepReport, StopTraining
+from towers.run.summaries import SummaryWriters
+
+
+def every(
+    action: Action,
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    epochs: bool = False,
+) -> Action:
+    """Returns the action, run only every n steps, every n seconds or at the end of each epoch.
+
+    Several conditions may be given: one that holds is enough.
+    """
+    if steps is None and seconds is None and not epochs:
+        raise ValueError("every() needs steps, seconds or epochs=True. Received none of them.")
+    if steps is not None and steps < 1:
+        raise ValueError(f"every() needs steps of at least 1. Received {steps}.")
+    last_time = time.monotonic()
+
+    def periodic(report: StepReport) -> None:
+        nonlocal last_time
+        due = steps is not None and report.step % steps == 0
+        due = due or (epochs and report.epoch_end)
+        due = due or (seconds is not None and time.monotonic() - last_time >= seconds)
+        if due:
+            last_time = time.monotonic()
+            action(report)
+
+    return periodic
+
+
+def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Action:
+    """Returns an action that is given the rates since its last run, every n steps."""
+    window = Window()
+
+    def periodic(report: StepReport) -> None:
+        window.add(report)
+        if report.step % steps == 0:
+            action(report, window.read())
+
+    return periodic
+
+
+def print_report(
+    report: StepReport,
+    rates: Rates,
+    *,
+    unit: str = "examples",
+    first_tower: int | None = None,
+    write: Callable = print,
+) -> None:
+    """Writes one line: loss (of each tower), metrics, gradient norm and speed.
+
+    Args:
+        report, rates: as `with_rates` gives them.
+        unit: what the tower function's weight counts.
+        first_tower: of several processes, the number of this one's first tower among all.
+        write: what writes it.
+    """
+    write(format_report(report, rates, unit, first_tower))
+
+
+def format_report(
+    report: StepReport, rates: Rates, unit: str = "examples", first_tower: int | None = None
+) -> str:
+    """Returns the line of a report; arguments as in `print_report`."""
+    results = report.results
+    parts = [
+        "train",
+        f"step {report.step}",
+        f"loss {float(results.loss):.4f}{format_tower_losses(report, first_tower)}",
+        *(f"{name} {float(value):.4f}" for name, value in results.metrics.items()),
+        f"norm {float(results.gradient_norm):.3g}",
+        f"{rates.steps_per_second:.1f} steps/s",
+        f"{rates.examples_per_second:.0f} {unit}/s",
+    ]
+    if rates.tower_staleness:
+        stale = sorted(rates.tower_staleness.items())
+        parts.append("stale " + " ".join(f"t{tower} {mean:.1f}" for tower, mean in stale))
+    if rates.input_wait >= 0.1:
+        parts.append(f"input wait {rates.input_wait:.0%}")
+    return " | ".join(parts)
+
+
+def format_tower_losses(report: StepReport, first_tower: int | None = None) -> str:
+    """Returns ` (t0 3.19 t1 3.23)`, nothing for one tower that is alone.
+
+    Asynchronous towers are left out as long as they have made no update.
+    """
+    losses = [float(loss) for loss in report.results.towers.loss]
+    if len(losses) == 1 and first_tower is None:
+        return ""
+    shown = [
+        f"t{(first_tower or 0) + tower} {loss:.4g}"
+        for tower, loss in enumerate(losses)
+        if report.tower in (None, tower) or not math.isnan(loss)
+    ]
+    return f" ({' '.join(shown)})"
+
+
+def write_summaries(
+    writers: SummaryWriters, *, first_tower: int = 0, average: bool = True
+) -> Callable[[StepReport, Rates], None]:
+    """Returns what writes the curves: one tag, one curve per tower and one for the average.
+
+    Args:
+        writers: where to.
+        first_tower: of several processes that write into the same folder, the number of this
+            one's first tower among all.
+        average: whether this process writes the average's curve.
+    """
+
+    def write(report: StepReport, rates: Rates) -> None:
+        results, towers = report.results, report.results.towers
+        means = {
+            "loss": results.loss,
+            **results.metrics,
+            "gradient_norm": results.gradient_norm,
+            "examples_per_second": rates.examples_per_second,
+            "input_wait": rates.input_wait,
+            "learning_rate": results.learning_rate,
+        }
+        if average:
+            writers.write("average", report.step, to_floats(means))
+        for tower in range(len(rates.tower_input_wait)):
+            own = {
+                "loss": towers.loss[tower],
+                **{name: values[tower] for name, values in towers.metrics.items()},
+                "gradient_norm": towers.gradient_norm[tower],
+                "examples_per_second": rates.tower_examples_per_second[tower],
+                "input_wait": rates.tower_input_wait[tower],
+            }
+            if report.tower is not None:
+                if tower not in rates.tower_staleness:  # It has made no update since.
+                    continue
+                own["staleness"] = rates.tower_staleness[tower]
+            writers.write(f"tower_{first_tower + tower}", report.step, to_floats(own))
+
+    return write
+
+
+def to_floats(scalars: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the scalars as Python numbers."""
+    return {name: float(value) for name, value in scalars.items()}
+
+
+class ProgressBar:
+    """A progress bar over the steps of the run, on a terminal; a no-op elsewhere.
+
+    Args:
+        total_steps: steps of the whole run, or None if unknown.
+        initial_step: steps done before this process began.
+    """
+
+    def __init__(self, total_steps: int | None, initial_step: int = 0):
+        self._bar = tqdm.tqdm(
+            total=total_steps,
+            initial=initial_step,
+            unit="step",
+            disable=not sys.stderr.isatty(),
+            dynamic_ncols=True,
+        )
+
+    def __call__(self, report: StepReport) -> None:
+        """Moves the bar one step."""
+        self._bar.update(1)
+
+    def write(self, line: str) -> None:
+        """Prints a line above the bar."""
+        if self._bar.disable:
+            print(line, flush=True)
+        else:
+            self._bar.write(line)
+
+    def close(self) -> None:
+        """Leaves the bar as it is."""
+        self._bar.close()
+
+
+@dataclasses.dataclass
+class Best:
+    """The best evaluation so far, which a checkpoint keeps.
+
+    Args:
+        metric: the name of the metric that decides.
+        maximize: whether more is better.
+        value: the best value, None before the first evaluation.
+        step: the step at which it was reached.
+        stale: evaluations since then.
+    """
+
+    metric: str
+    maximize: bool
+    value: float | None = None
+    step: int = 0
+    stale: int = 0
+
+    def improves(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Takes an evaluation in and returns whether it is the best one so far."""
+        value = metrics[self.metric]
+        sign = 1 if self.maximize else -1
+        better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
+        if better:
+            self.value, self.step, self.stale = value, step, 0
+        else:
+            self.stale += 1
+        return better
+
+
+def stop_early(best: Best, *, patience: int) -> Action:
+    """Returns an action that stops the training after `patience` evaluations without a best."""
+
+    def check(report: StepReport) -> None:
+        if best.stale >= patience:
+            reached = "none" if best.value is None else f"{best.value:.4f} at step {best.step}"
+            raise StopTraining(
+                f"{best.metric} has not improved for {best.stale} evaluations (best: {reached})"
+            )
+
+    return check
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[Action]:
+    """The scope in which Ctrl-C and SIGTERM end the training after the step that runs.
+
+    Yields the action that does it. A second signal ends the process at once.
+    """
+    received: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            restore()
+            signal.raise_signal(number)
+
+    def check(report: StepReport) -> None:
+        if received:
+            raise StopTraining(signal.Signals(received[0]).name)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, remember) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    try:
+        yield check
+    finally:
+        restore()

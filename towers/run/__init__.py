@@ -1,0 +1,1 @@
+"""What a run needs around its steps: devices, processes, checkpoints, curves."""

@@ -1,0 +1,251 @@
+"""Several processes that train one model together: who they are, and one sum across them.
+
+Every process has towers of its own. They meet on the host, so that each step sends one message per
+dtype, however many towers a process has. It runs on TensorFlow's own distributed runtime, whose
+`MultiWorkerMirroredStrategy` is told of no GPU: it reduces what lies in the hosts' memory, and the
+towers keep the GPUs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers.loop.inputs import split
+from towers.loop.trainer import Action, StepReport, StopTraining
+from towers.step.gradients import sum_repeated_rows
+from towers.step.parameters import CPU
+
+ASKED_ELSEWHERE = "another process was asked to stop"
+NO_SIGNAL = 0  # The place of all other reasons to stop, beside the signals' numbers.
+
+
+class Processes:
+    """The processes that train together, of which this is one; it may be alone.
+
+    Args:
+        strategy: what reduces across them, None for a process that is alone.
+        count: how many there are.
+        index: the number of this one, from 0.
+
+    Attributes:
+        count, index: as given.
+    """
+
+    def __init__(self, strategy: Any = None, count: int = 1, index: int = 0):
+        self.count = count
+        self.index = index
+        self._strategy = strategy
+        if strategy is not None:
+            with tf.device(CPU):
+                # How many were asked, by each signal.
+                nobody = tf.zeros([signal.NSIG], tf.int32)
+                self._asked = tf.Variable(nobody, trainable=False, name="asked_to_stop")
+                self._all_asked = tf.Variable(nobody, trainable=False, name="all_asked_to_stop")
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this is the process that writes checkpoints and averages."""
+        return self.index == 0
+
+    @property
+    def description(self) -> str:
+        """What to put behind a line about this process, nothing if it is alone."""
+        return f", process {self.index} of {self.count}" if self.count > 1 else ""
+
+    def first_tower(self, num_towers: int) -> int:
+        """Returns the number, among all, of this process's first tower, if each has so many."""
+        return self.index * num_towers
+
+    def split(self, dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
+        """Returns this process's shards of global batches that all processes read alike."""
+        first = self.first_tower(num_towers)
+        shards = split(dataset, self.count * num_towers)
+        if self.count == 1:
+            return shards
+        return shards.map(lambda *every: every[first : first + num_towers])
+
+    def sum(self, nest: Any) -> Any:
+        """Returns a nest summed over the processes; for the graph of a step, once in each.
+
+        Every process has to call it the same number of times, in the same order.
+
+        Args:
+            nest: dense tensors and `tf.IndexedSlices`, of the same structure in every process;
+                None stays None. Of sparse ones each row comes back once.
+        """
+        if self.count == 1:
+            return nest
+        parts = tf.nest.flatten(nest)
+        present = [part for part in parts if part is not None]
+        with tf.device(CPU), tf.name_scope("across_processes"):
+            *summed, asked = self._sum_all([*present, tf.identity(self._asked)])
+            self._all_asked.assign(asked)
+        values = iter(summed)
+        return tf.nest.pack_sequence_as(
+            nest, [None if part is None else next(values) for part in parts]
+        )
+
+    def _sum_all(self, parts: Sequence[Any]) -> list[Any]:
+        dense = [index for index, part in enumerate(parts) if isinstance(part, tf.Tensor)]
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for index in dense:
+            by_dtype.setdefault(parts[index].dtype, []).append(index)
+        packs = [tf.concat([flat(parts[i]) for i in chosen], 0) for chosen in by_dtype.values()]
+        sparse = [index for index in range(len(parts)) if index not in dense]
+        slices = [parts[index] for index in sparse]
+        packs, sums = self._strategy.run(all_reduce, args=(packs, slices))
+        results: list[Any] = list(parts)
+        for chosen, pack in zip(by_dtype.values(), packs, strict=True):
+            sizes = [tf.size(parts[index]) for index in chosen]
+            for index, part in zip(chosen, tf.split(pack, sizes), strict=True):
+                results[index] = tf.reshape(part, tf.shape(parts[index]))
+                results[index].set_shape(parts[index].shape)
+        for index, value in zip(sparse, sums, strict=True):
+            results[index] = sum_repeated_rows(value)
+        return results
+
+    def broadcast(self, variables: Sequence[Any]) -> None:
+        """Gives the variables the chief's values in every process."""
+        if self.count == 1:
+            return
+
+        @tf.function(autograph=False)
+        def from_chief() -> list[tf.Tensor]:
+            values = [tf.convert_to_tensor(variable) for variable in variables]
+            return self.sum(values if self.is_chief else list(map(tf.zeros_like, values)))
+
+        for variable, value in zip(variables, from_chief(), strict=True):
+            variable.assign(value)
+
+    def wait(self) -> None:
+        """Returns once every process has come here."""
+        if self.count > 1:
+            tf.function(self.sum, autograph=False)([tf.zeros([])])
+
+    @contextlib.contextmanager
+    def chief_first(self) -> Iterator[None]:
+        """The scope that the chief leaves before the others enter it."""
+        if not self.is_chief:
+            self.wait()
+        yield
+        if self.is_chief:
+            self.wait()
+
+    def together(self, actions: Sequence[Action]) -> list[Action]:
+        """Returns the actions so that all processes stop after the same step.
+
+        A request to stop, from whichever process, goes to the others with the next step's sum. If
+        its reason is the name of a signal, it is the reason in all of them.
+        """
+        if self.count == 1:
+            return list(actions)
+        reasons: list[str] = []
+
+        def remember(action: Action) -> Action:
+            def act(report: StepReport) -> None:
+                try:
+                    action(report)
+                except StopTraining as request:
+                    reasons.append(str(request))
+                    self._asked.assign(
+                        tf.one_hot(signal_number(reasons[0]), signal.NSIG, dtype=tf.int32)
+                    )
+
+            return act
+
+        def stop(report: StepReport) -> None:
+            asked = np.flatnonzero(self._all_asked.numpy())
+            if not asked.size:
+                return
+            if asked[-1] != NO_SIGNAL:
+                raise StopTraining(signal.Signals(asked[-1]).name)
+            raise StopTraining(reasons[0] if reasons else ASKED_ELSEWHERE)
+
+        return [stop, *map(remember, actions)]
+
+
+def signal_number(reason: str) -> int:
+    """Returns the number of the signal that a reason to stop names, or `NO_SIGNAL`."""
+    return signal.Signals.__members__.get(reason, NO_SIGNAL)
+
+
+def all_reduce(packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]) -> tuple[list, list]:
+    """Returns both summed over the replicas, of which every process has one."""
+    context: Any = tf.distribute.get_replica_context()
+
+    def total(value: Any) -> Any:
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+    # Copied here, where the replica is: its device has a longer name than the host has elsewhere.
+    packs, sparse = list(map(tf.identity, packs)), list(map(copy_slices, sparse))
+    return list(map(total, packs)), list(map(total, sparse))
+
+
+def flat(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor as a vector on the current device."""
+    return tf.reshape(tensor, [-1])
+
+
+def copy_slices(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Returns the rows on the current device."""
+    return tf.IndexedSlices(
+        tf.identity(slices.values), tf.identity(slices.indices), slices.dense_shape
+    )
+
+
+def join_processes() -> Processes:
+    """Returns the processes that the environment variable TF_CONFIG names, or this one alone.
+
+    Call it after `select_devices` and before anything else touches TensorFlow. It waits until all
+    have come.
+
+    Raises:
+        ValueError: TF_CONFIG is not what `towers launch` and TensorFlow's guide write.
+    """
+    if not os.environ.get("TF_CONFIG"):
+        return Processes()
+    count, index = read_cluster(os.environ["TF_CONFIG"])
+    if count == 1:
+        return Processes()
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=HostsOnly())
+    return Processes(strategy, count, index)
+
+
+def read_cluster(text: str) -> tuple[int, int]:
+    """Returns how many workers there are, and which this is."""
+    try:
+        config = json.loads(text)
+        workers, task = config["cluster"]["worker"], config["task"]
+        index = int(task["index"])
+        if set(config["cluster"]) != {"worker"} or task["type"] != "worker":
+            raise ValueError("there are other jobs than worker")
+        if not 0 <= index < len(workers):
+            raise ValueError(f"there is no worker {index} among {len(workers)}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
+            f'"worker", "index": 0}}}}, the index another for each process. Received {text!r}: '
+            f"{error!r}."
+        ) from error
+    return len(workers), index
+
+
+class HostsOnly(tf.distribute.cluster_resolver.TFConfigClusterResolver):
+    """The cluster of TF_CONFIG, as if no machine had a GPU."""
+
+    def num_accelerators(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        config_proto: Any = None,
+    ) -> dict[str, int]:
+        """Returns that there is none."""
+        return {}

@@ -1,0 +1,1 @@
+"""One training step: placement, towers, exchange, update; read `builder` first."""

@@ -1,0 +1,238 @@
+"""One call of a function spread over devices: split the rows, run each part, merge what returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.loop.inputs import check_batch_spec, split_batch
+from towers.run.devices import check_devices
+from towers.step.gradients import add_in_pairs
+from towers.step.parameters import CPU, is_seed, new_variable_error, no_new_variables
+from towers.step.states import add_states, mean_state, weigh_state
+from towers.step.tower import fold_in
+
+MERGES = ("auto", "sum", "mean", "concatenate")
+
+
+def parallel(
+    function: Callable[..., Any],
+    devices: Sequence[str],
+    *,
+    merge: Any = "auto",
+    variables: keras.Model | Sequence[keras.Variable] = (),
+    **tensors: Any,
+) -> Any:
+    """Returns what `function(**tensors)` returns, computed by a tower on each device.
+
+    Each tower gets its rows of every tensor, as `towers.split_batch` cuts them. It works eagerly
+    and in a `tf.function`, for inference and under a `tf.GradientTape`: gradients of a tower are
+    computed on its device. What the function assigns to non-trainable Keras variables, such as
+    BatchNorm's averages, is averaged by rows and assigned once.
+
+    Args:
+        function: takes the tensors by name and uses Keras layers made outside of it.
+        devices: one device per tower, in the order of the rows.
+        merge: how the towers' outputs become one: `sum`; `mean`, weighted by the towers' rows;
+            `concatenate`, in order; `auto`, which sums scalars and concatenates all others; or
+            a nest of these, one for each output.
+        variables: the model, or the Keras variables, that each tower reads once, however often
+            the function uses them; that is worth while for layers that loop, such as an LSTM.
+        tensors: by name, tensors or nests of them, all with the same number of rows. A tower
+            without rows, if there are more devices, counts for nothing.
+
+    >>> kernel = tf.constant([[2.0]])
+    >>> features = tf.constant([[1.0], [2.0], [4.0]])
+    >>> def predict(features):
+    ...     return {"outputs": features @ kernel, "cost": tf.reduce_sum(features)}
+    >>> merged = parallel(predict, ["/CPU:0", "/CPU:0"], features=features)
+    >>> merged["outputs"].numpy().ravel().tolist(), float(merged["cost"])
+    ([2.0, 4.0, 8.0], 7.0)
+    """
+    check_devices(devices)
+    check_merge(merge)
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
+    check_tensors(tensors)
+    with tf.device(CPU), tf.name_scope("split"):
+        shards = split_batch(tensors, len(devices))
+    scopes, outputs = [], []
+    for tower, (device, shard) in enumerate(zip(devices, shards, strict=True)):
+        with tf.device(device), tf.name_scope(f"tower_{tower}"):
+            scopes.append(CallScope(tower, list(getattr(variables, "variables", variables))))
+            outputs.append(run_in(scopes[-1], function, device, shard.batch))
+    sizes = [shard.size for shard in shards]
+    with tf.device(CPU), tf.name_scope("merge"):
+        assign_once(scopes, sizes)
+        return merge_outputs(outputs, sizes, merge)
+
+
+class CallScope(keras.StatelessScope):
+    """What one tower's call sees in place of Keras variables, and what it assigns to them.
+
+    Args:
+        tower: the tower's number.
+        variables: what `read` reads ahead; all others are used where they are.
+
+    Attributes:
+        name: the tower's name in messages.
+        assigned: the variables that were assigned.
+    """
+
+    def __init__(self, tower: int, variables: Sequence[keras.Variable]):
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self.name = f"Tower {tower}"
+        self.assigned: list[keras.Variable] = []
+        self._tower = tower
+        self._variables = [variable for variable in variables if not is_seed(variable)]
+
+    def read(self) -> None:
+        """Reads each variable once, on the current device."""
+        for variable in self._variables:
+            self.state_mapping[id(variable)] = tf.convert_to_tensor(variable.value)
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        """Returns the variable's value in this call, or None for the variable itself."""
+        value = super().get_current_value(variable)
+        if value is None and variable._value is None:  # Keras would take the initial value.
+            raise new_variable_error(self.name, variable.path)
+        if value is None and is_seed(variable) and self._tower:  # Tower 0 draws as one device.
+            value = fold_in(tf.cast(variable._value, tf.int64), self._tower)
+            value = tf.cast(value, variable.dtype)
+        return value
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """Keeps a value instead of assigning it."""
+        variable, _ = update
+        if variable.trainable:
+            raise RuntimeError(
+                f"{self.name} assigns the trainable variable '{variable.path}'. A tower changes "
+                "trainable variables through gradients only; make it `trainable=False`."
+            )
+        if not any(variable is other for other in self.assigned):
+            self.assigned.append(variable)
+        super().add_update(update)
+
+
+def run_in(scope: CallScope, function: Callable, device: str, batch: dict[str, Any]) -> Any:
+    """Returns what the function returns for one shard, whose gradients are taken on the device.
+
+    Without a gradient of its own, the call's backward ops would have no device in a graph.
+    """
+
+    @tf.custom_gradient
+    def run(*inputs: tf.Tensor) -> tuple[Any, Callable]:
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(list(filter(is_floating, inputs)))
+            with scope, no_new_variables(scope.name):
+                scope.read()
+                outputs = function(**tf.nest.pack_sequence_as(batch, inputs))
+        outputs = tf.nest.map_structure(tf.convert_to_tensor, outputs)
+
+        def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            sources = [*inputs, *variables]
+            pairs = zip(tf.nest.flatten(outputs), upstream, strict=True)
+            targets = [pair for pair in pairs if is_floating(pair[0])]
+            with tf.device(device):
+                found = tape.gradient(
+                    [target for target, _ in targets],
+                    list(filter(is_floating, sources)),
+                    output_gradients=[gradient for _, gradient in targets],
+                )
+            rest = iter(found)
+            gradients = [next(rest) if is_floating(source) else None for source in sources]
+            of_inputs, of_variables = gradients[: len(inputs)], gradients[len(inputs) :]
+            return (of_inputs, of_variables) if variables else of_inputs
+
+        return outputs, backward
+
+    return run(*tf.nest.flatten(batch))
+
+
+def is_floating(tensor: tf.Tensor | tf.Variable) -> bool:
+    """Returns whether a tensor can have a gradient."""
+    return tensor.dtype.is_floating
+
+
+def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None:
+    """Assigns what the towers assigned: means weighted by rows, of whole numbers the first."""
+    weights = [tf.cast(size, tf.float64) for size in sizes]
+    for variable in scopes[0].assigned:
+        values = [scope.state_mapping[id(variable)] for scope in scopes]
+        weighted = [weigh_state(*pair) for pair in zip(values, weights, strict=True)]
+        with tf.device(variable.value.device):
+            total = add_in_pairs(add_states, weighted)
+            variable.assign(mean_state(total, tf.add_n(weights), variable.value))
+
+
+def merge_outputs(outputs: Sequence[Any], sizes: Sequence[tf.Tensor], merge: Any) -> Any:
+    """Returns one nest of outputs from the towers'."""
+    return tf.nest.map_structure(
+        lambda choice, *parts: merge_parts(choice, parts, sizes),
+        choices_for(outputs[0], merge),
+        *outputs,
+    )
+
+
+def choices_for(outputs: Any, merge: Any) -> Any:
+    """Returns the nest of outputs with how to merge each in its place."""
+
+    def choose(choice: str, output: tf.Tensor) -> str:
+        automatic = "sum" if output.shape.rank == 0 else "concatenate"
+        return automatic if choice == "auto" else choice
+
+    def choose_all(choice: str, part: Any) -> Any:
+        return tf.nest.map_structure(lambda output: choose(choice, output), part)
+
+    try:
+        return keras.tree.map_structure_up_to(merge, choose_all, merge, outputs)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"merge must be one of {', '.join(MERGES)}, or a nest of them like what the function "
+            f"returns. Received {merge!r} for {outputs!r}."
+        ) from error
+
+
+def merge_parts(choice: str, parts: Sequence[tf.Tensor], sizes: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns one output from the towers'; those of empty shards count for nothing."""
+    check_part(choice, parts[0])
+    pairs = list(zip(parts, sizes, strict=True))
+    if choice == "concatenate":
+        counts = [tf.where(size > 0, tf.shape(part)[0], 0) for part, size in pairs]
+        return tf.concat([part[:count] for part, count in zip(parts, counts, strict=True)], axis=0)
+    dtype = parts[0].dtype
+    if choice == "sum":
+        return tf.add_n([part * tf.cast(size > 0, dtype) for part, size in pairs])
+    wide = dtype if dtype.is_complex else tf.float64  # In float16 rows times a mean overflow.
+    total = tf.add_n([tf.cast(part, wide) * tf.cast(size, wide) for part, size in pairs])
+    mean = total / tf.cast(tf.add_n(sizes), wide)
+    return tf.cast(mean, dtype) if dtype.is_floating else mean
+
+
+def check_part(choice: str, part: tf.Tensor) -> None:
+    """Raises ValueError for an output that cannot be merged in the chosen way."""
+    if choice == "concatenate" and part.shape.rank == 0:
+        raise ValueError("merge='concatenate' takes outputs with rows. Received a scalar.")
+    if choice != "concatenate" and part.dtype in (tf.bool, tf.string):
+        raise ValueError(
+            f"Only numbers have a {choice}. Received an output of type {part.dtype.name}; cast it, "
+            "or merge='concatenate' what has rows."
+        )
+
+
+def check_merge(merge: Any) -> None:
+    """Raises ValueError for a way to merge that there is not."""
+    for choice in keras.tree.flatten(merge):
+        if choice not in MERGES:
+            raise ValueError(
+                f"merge must be one of {', '.join(MERGES)}, or a nest of them. Received {choice!r}."
+            )
+
+
+def check_tensors(tensors: dict[str, Any]) -> None:
+    """Raises ValueError unless every tensor has rows, the same number in each."""
+    check_batch_spec(tf.nest.map_structure(tf.TensorSpec.from_tensor, tensors))
+    if tf.nest.flatten(tensors)[0].shape[0] == 0:
+        raise ValueError(f"There is nothing to run: the tensors {list(tensors)} have no rows.")

@@ -1,0 +1,78 @@
+"""Non-trainable variables, such as BatchNorm's moving averages: one value from many towers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.step.gradients import add_in_pairs
+
+BATCH_NORM_POLICIES = ("first", "mean")
+
+
+def sum_states(
+    tower_states: Sequence[Sequence[tf.Tensor | None]],
+    weights: Sequence[tf.Tensor],
+    policy: str,
+    *,
+    leads: bool = True,
+) -> tuple[list[tf.Tensor | None], tf.Tensor]:
+    """Returns the towers' weighted values summed for each variable, and the weight of the sums.
+
+    Args:
+        tower_states: for each tower, for each variable, its value times the tower's weight, or
+            None if it was not assigned.
+        weights: for each tower, how many examples (or tokens) it had.
+        policy: `first`, the first tower's values, or `mean`, their weighted mean.
+        leads: whether the very first tower is among these; of several processes that add up
+            their sums only the one that has it contributes what counts once.
+    """
+    if policy == "first":
+        tower_states, weights = tower_states[:1], weights[:1]
+    sums = [add_in_pairs(add_states, values) for values in zip(*tower_states, strict=True)]
+    weight = add_in_pairs(tf.add, weights)
+    if leads:
+        return sums, weight
+    counts = policy == "mean"
+    sums = [
+        value if value is None or (counts and value.dtype.is_floating) else tf.zeros_like(value)
+        for value in sums
+    ]
+    return sums, weight if counts else tf.zeros_like(weight)
+
+
+def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor | None:
+    """Returns the sum of two towers' weighted values of a state; of whole numbers the first's."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second if first.dtype.is_floating else first
+
+
+def mean_states(
+    sums: Sequence[tf.Tensor | None], weight: tf.Tensor, states: Sequence[keras.Variable]
+) -> list[tf.Tensor | None]:
+    """Returns the weighted mean of each state, from the sums over all towers."""
+    return [
+        mean_state(total, weight, state.value) for state, total in zip(states, sums, strict=True)
+    ]
+
+
+def mean_state(total: tf.Tensor | None, weight: tf.Tensor, before: Any) -> tf.Tensor | None:
+    """Returns a sum of weighted values divided by their weight, and whole numbers as they are.
+
+    Without any weight (all of it padding) the state stays as it was `before`.
+    """
+    if total is None or not total.dtype.is_floating:
+        return total
+    mean = total / tf.cast(weight, total.dtype)
+    return tf.where(weight > 0, mean, tf.convert_to_tensor(before))
+
+
+def weigh_state(value: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor | None:
+    """Returns an assigned state times the weight; whole numbers are taken as they are."""
+    if value is None or not value.dtype.is_floating:
+        return value
+    return value * tf.cast(weight, value.dtype)
