@@ -20,10 +20,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.data.batching.pairs import pair_batches
 from towers.data.corpus import (
     Preparation,
     PreparedPairs,
-    pair_batches,
     prepare_dialogues,
     prepare_files,
 )

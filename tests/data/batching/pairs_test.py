@@ -20,8 +20,8 @@ from tests.data.corpus.helpers import (
     rows_of,
     same_batches,
 )
-from towers.data.batching.pairs import balanced_order
-from towers.data.corpus import Preparation, pair_batches, prepare_dialogues
+from towers.data.batching.pairs import balanced_order, pair_batches
+from towers.data.corpus import Preparation, prepare_dialogues
 from towers.data.text import END, SEPARATOR
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
