@@ -200,3 +200,71 @@ def test_help_does_not_import_tensorflow():
         [sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
     assert output.splitlines()[-1] == "False"
+
+
+def functions_of_the_engine():
+    """Yields (module name, function) of every function and method of the engine."""
+    for name, tree in MODULES.items():
+        if room_of(name) == "towers":
+            for node in ast.walk(tree):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    yield name, node
+
+
+def num_parameters(function):
+    """Returns how many parameters a function takes besides `self`."""
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    return len([name for name in names if name not in ("self", "cls")]) + len(
+        function.args.kwonlyargs
+    )
+
+
+def test_no_function_of_the_engine_has_a_body_over_30_lines():
+    def num_lines(function):
+        body = function.body[1:] if ast.get_docstring(function) else function.body
+        return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+    long = [(name, one.name) for name, one in functions_of_the_engine() if num_lines(one) > 30]
+    assert not long
+
+
+def test_no_function_of_the_engine_takes_more_than_8_parameters():
+    many = [(name, one.name) for name, one in functions_of_the_engine() if num_parameters(one) > 8]
+    assert not many
+
+
+def test_a_step_is_made_of_at_most_5_parts():
+    made = {
+        node.name: child
+        for name in ("builder", "asynchronous", "evaluation")
+        for node in ast.walk(MODULES[f"towers.step.{name}"])
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Step")
+        for child in node.body
+        if isinstance(child, ast.FunctionDef) and child.name == "__init__"
+    }
+    assert set(made) == {"TrainStep", "AsyncStep", "EvaluationStep"}
+    assert all(num_parameters(function) <= 5 for function in made.values())
+
+
+def test_the_engine_casts_no_type():
+    assert not offenders(
+        lambda name: room_of(name) == "towers" and "typing.cast" in imports_of(name)
+    )
+
+
+def test_scripts_use_of_the_engine_only_what_it_exports():
+    exported = {
+        alias.name
+        for node in ast.walk(ast.parse((ROOT / "towers" / "__init__.pyi").read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    def is_wrong(name):
+        if room_of(name) != "scripts":
+            return False
+        of_engine = {one for one in imports_of(name) if room_of(one) == "towers"}
+        names = {one.removeprefix("towers.") for one in of_engine if one.startswith("towers.")}
+        return not names <= exported | set(ROOMS)
+
+    assert not offenders(is_wrong)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -29,3 +30,26 @@ def fresh_keras():
     keras.utils.set_random_seed(7)
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A mounted folder with room for one megabyte; skips where mounting is not permitted."""
+    folder = tmp_path / "small_disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True, timeout=30)
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"a small file system cannot be mounted here: {error}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=30)
+
+
+@pytest.fixture
+def sums_as_written():
+    """What `towers.enable_determinism` does to sums, for one test."""
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": True, **before})

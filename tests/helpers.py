@@ -118,13 +118,51 @@ def train_on_towers(tower_fn, model, optimizer, batches, num_towers, **options):
     return weights_of(model), results
 
 
-def build_step(tower_fn, variables, optimizer, batches, num_towers, **options):
+def build_step(
+    tower_fn,
+    variables,
+    optimizer,
+    batches,
+    num_towers,
+    *,
+    parameters="auto",
+    processes=None,
+    **options,
+):
     """Returns a step on towers and the shards of every batch."""
     dataset = dataset_of(batches)
-    devices = tower_devices(num_towers)
-    specs = towers.shard_specs(dataset, num_towers)
-    step = towers.build_train_step(tower_fn, variables, optimizer, devices, specs, **options)
+    placement = tower_placement(num_towers, parameters)
+    options = towers.StepOptions(**options)
+    step = towers.build_train_step(
+        tower_fn, variables, optimizer, placement, dataset, options, processes
+    )
     return step, list(towers.split(dataset, num_towers))
+
+
+def tower_placement(num_towers: int, parameters: str = "auto") -> towers.Placement:
+    """Towers on virtual CPUs."""
+    return towers.Placement(tower_devices(num_towers), parameters)
+
+
+def make_trainer(step, batches, actions=(), **options) -> towers.Trainer:
+    """Returns the trainer of a synchronous step."""
+    return towers.Trainer(towers.SynchronousUpdates(step, batches, **options), actions)
+
+
+def make_async_trainer(step, batches, actions=(), **options) -> towers.Trainer:
+    """Returns the trainer of an asynchronous step."""
+    return towers.Trainer(towers.AsynchronousUpdates(step, batches, **options), actions)
+
+
+class OneOfTwo(towers.Processes):
+    """One of two processes; what the other one adds to a sum is up to the test."""
+
+    def __init__(self, add=lambda nest: nest, *, index: int = 0):
+        super().__init__(count=2, index=index)
+        self._add = add
+
+    def sum(self, nest):
+        return self._add(nest)
 
 
 def train_plainly(tower_fn, model, optimizer, batches, *, clip_norm=None):

@@ -21,8 +21,8 @@ def tower_fn(batch):
 
 for accumulate in (2, 32):
     step = towers.build_train_step(
-        tower_fn, [layer.kernel], keras.optimizers.SGD(1e-9), ["/CPU:0"],
-        towers.shard_specs(batches, 1), accumulate=accumulate,
+        tower_fn, [layer.kernel], keras.optimizers.SGD(1e-9), towers.Placement(["/CPU:0"]),
+        batches, towers.StepOptions(accumulate=accumulate),
     )
     for number in (1, 2):
         float(step(shards, number).loss)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.loop.trainer import NonFiniteGradientError
+from towers import NonFiniteGradientError
 from towers.step.precision import LossScale, set_precision
 from towers.step.tower import gradient_factor
 
@@ -25,8 +25,11 @@ def batches_with(bad, row, *, at=1, num_batches=2):
     return batches
 
 
-def everything(step):
-    return [variable.numpy() for variable in [*step.shared.all, *step.optimizer.variables]]
+def all_values(step):
+    return [
+        variable.numpy()
+        for variable in [*step.update.copies.shared.all, *step.update.copies.optimizer.variables]
+    ]
 
 
 def build(batches, optimizer=None, **options):
@@ -42,22 +45,22 @@ def test_one_bad_tower_stops_the_whole_update(bad, row, tower, clip_norm):
     """Also tower 1 alone: the decision is taken on the sum, not on tower 0's own gradient."""
     step, (good, not_finite) = build(batches_with(bad, row), clip_norm=clip_norm)
     assert bool(step(good, 1).finite)
-    before = everything(step)
+    before = all_values(step)
     results = step(not_finite, 2)
     assert not bool(results.finite)
     norms = np.isfinite(results.towers.gradient_norm)
     assert norms.tolist() == [index != tower for index in range(2)]
-    for old, new in zip(before, everything(step), strict=True):
+    for old, new in zip(before, all_values(step), strict=True):
         np.testing.assert_array_equal(old, new)
     assert bool(step(good, 3).finite)
-    assert any((old != new).any() for old, new in zip(before, everything(step), strict=True))
+    assert any((old != new).any() for old, new in zip(before, all_values(step), strict=True))
 
 
 @pytest.mark.parametrize("at, num_batches", [(1, 4), (3, 4)], ids=["within", "last"])
 def test_the_error_names_step_and_tower(at, num_batches):
     batches = batches_with(np.nan, 3, at=at, num_batches=num_batches)
     step, _ = build(batches)
-    trainer = towers.Trainer(step, towers.batches_from(helpers.dataset_of(batches)))
+    trainer = helpers.make_trainer(step, towers.batches_from(helpers.dataset_of(batches)))
     expected = rf"not finite at step {at + 1}: tower 1 \(loss nan\)\. That step changed no variable"
     with pytest.raises(NonFiniteGradientError, match=expected):
         trainer.train(epochs=1)
@@ -65,18 +68,20 @@ def test_the_error_names_step_and_tower(at, num_batches):
 
 def test_several_processes_name_the_tower_by_its_number_among_all():
     batches = batches_with(np.nan, 3)
-    step, _ = build(batches, first_tower=2)
+    step, _ = build(batches, processes=helpers.OneOfTwo(index=1))
     dataset = towers.batches_from(helpers.dataset_of(batches))
     with pytest.raises(NonFiniteGradientError, match=r"step 2: tower 3 \(loss nan\)\."):
-        towers.Trainer(step, dataset, first_tower=2).train(epochs=1)
+        helpers.make_trainer(step, dataset, split=towers.split).train(epochs=1)
 
     def add_one_that_is_not(total):
-        return total._replace(gradients=[gradient / 0 for gradient in total.gradients])
+        loss, weight, metrics, gradients, *states = total
+        return loss, weight, metrics, [gradient / 0 for gradient in gradients], *states
 
-    step, _ = build(helpers.dense_batches([4]), reduce_across=add_one_that_is_not)
+    processes = helpers.OneOfTwo(add_one_that_is_not)
+    step, _ = build(helpers.dense_batches([4]), processes=processes)
     dataset = towers.batches_from(helpers.dataset_of(helpers.dense_batches([4])))
     with pytest.raises(NonFiniteGradientError, match="in no tower of this process"):
-        towers.Trainer(step, dataset).train(epochs=1)
+        helpers.make_trainer(step, dataset, split=towers.split).train(epochs=1)
 
 
 def test_the_error_is_raised_also_when_an_action_stops_the_training():
@@ -86,7 +91,7 @@ def test_the_error_is_raised_also_when_an_action_stops_the_training():
     def stop(report):
         raise towers.StopTraining("enough")
 
-    trainer = towers.Trainer(step, towers.batches_from(helpers.dataset_of(batches)), [stop])
+    trainer = helpers.make_trainer(step, towers.batches_from(helpers.dataset_of(batches)), [stop])
     with pytest.raises(NonFiniteGradientError, match="step 1: tower 0"):
         trainer.train(epochs=1)
 
@@ -116,19 +121,19 @@ def test_a_step_that_overflows_is_skipped_and_the_run_goes_on():
     loss_scale = LossScale(initial=8.0, growth_steps=1)
     step, _ = build(batches, loss_scale=loss_scale)
     reports = []
-    trainer = towers.Trainer(
+    trainer = helpers.make_trainer(
         step, towers.batches_from(helpers.dataset_of(batches)), [reports.append]
     )
     trainer.train(epochs=1)
     assert [bool(report.results.finite) for report in reports] == [True, False, True]
     assert [float(report.results.loss_scale) for report in reports] == [8, 16, 8]
-    assert int(step.optimizer.iterations) == 2
+    assert int(step.update.copies.optimizer.iterations) == 2
 
 
 def test_overflow_at_scale_one_is_an_error():
     batches = batches_with(np.nan, 0)
     step, _ = build(batches, loss_scale=LossScale(initial=1.0))
-    trainer = towers.Trainer(step, towers.batches_from(helpers.dataset_of(batches)))
+    trainer = helpers.make_trainer(step, towers.batches_from(helpers.dataset_of(batches)))
     with pytest.raises(NonFiniteGradientError, match="step 2"):
         trainer.train(epochs=1)
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import towers
 from tests import helpers
 
 pytestmark = pytest.mark.xdist_group("parity")  # They share what takes long to make.
@@ -100,7 +99,7 @@ def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
 )
 def test_every_placement_matches_the_plain_loop(make_case, parameters):
     expected, losses = plain(make_case, adam)
-    with towers.shared_variables("/CPU:1"):
+    with helpers.tower_placement(3, parameters).scope():
         tower_fn, model, batches, options = fresh(make_case)
     actual, results = helpers.train_on_towers(
         tower_fn, model, adam(), batches, 3, parameters=parameters, **options
@@ -179,7 +178,7 @@ def test_mean_of_tower_means_would_differ():
     assert abs(float(results[0].loss) - np.mean(towers.loss)) > 5e-6
 
 
-def test_reduce_across_joins_processes_between_sum_and_division():
+def test_processes_are_joined_between_sum_and_division():
     """Two processes with half a batch each, the stand-in adds what the other one has."""
     tower_fn, model, batches, _ = fresh(dense_case)
     expected, losses = helpers.train_plainly(tower_fn, model, sgd(), batches[:1])
@@ -191,16 +190,15 @@ def test_reduce_across_joins_processes_between_sum_and_division():
     other = tape.gradient(loss, [v.value for v in model.trainable_variables])
     calls = []
 
-    def reduce_across(total):
-        calls.append(len(total.gradients))
-        gradients = [a + b for a, b in zip(total.gradients, other, strict=True)]
-        return total._replace(
-            gradients=gradients, weight=total.weight + weight, loss=total.loss + loss
-        )
+    def add_other(total):
+        own_loss, own_weight, metrics, own, *states = total
+        calls.append(len(own))
+        gradients = [a + b for a, b in zip(own, other, strict=True)]
+        return own_loss + loss, own_weight + weight, metrics, gradients, *states
 
     actual, results = helpers.train_on_towers(
         tower_fn, model, sgd(), [(inputs[:4], labels[:4])], 2,
-        reduce_across=reduce_across,
+        processes=helpers.OneOfTwo(add_other),
     )  # fmt: skip
     helpers.assert_same_weights(actual, expected)
     np.testing.assert_allclose(float(results[0].loss), losses[0], rtol=1e-6)

@@ -45,10 +45,10 @@ def masks_of(seed=0, accumulate=1, num_steps=2):
     step, shards = helpers.build_step(
         tower_fn, layer, optimizer, batches, 2, seed=seed, accumulate=accumulate
     )
-    before = [variable.numpy() for variable in step.shared.seeds]
+    before = [variable.numpy() for variable in step.update.copies.shared.seeds]
     for number, tuple_of_shards in enumerate(shards, 1):
         step(tuple_of_shards, number)
-    after = [variable.numpy() for variable in step.shared.seeds]
+    after = [variable.numpy() for variable in step.update.copies.shared.seeds]
     np.testing.assert_array_equal(before, after)
     assert len(drawn) == num_steps * 2 * accumulate
     return np.array(drawn).reshape(num_steps, 2 * accumulate, 3, UNITS), step

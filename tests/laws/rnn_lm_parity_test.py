@@ -38,7 +38,7 @@ def fresh(form):
     model = rnn_lm.rnn_language_model(len(text().vocabulary), hidden_size=8)
     if form == "sentences":
         return rnn_lm.sentences(model, training=True), model, {}
-    carried = {"carried": model.state_specs(), "carried_rows": ROWS}
+    carried = {"carried": towers.Carried(model.state_specs(), ROWS)}
     return rnn_lm.streams(model, training=True), model, carried
 
 
@@ -69,10 +69,9 @@ def plain(form, optimizer, policy, clip_norm=None):
 
 def train(tower_fn, model, optimizer, form, num_towers, **options):
     """Returns the step after all batches."""
-    dataset, devices = batches_of(form), helpers.tower_devices(num_towers)
-    specs = towers.shard_specs(dataset, num_towers)
-    step = towers.build_train_step(
-        tower_fn, model, optimizer_of(optimizer), devices, specs, **options
+    dataset = batches_of(form)
+    step = helpers.build_step_for(
+        tower_fn, model, optimizer_of(optimizer), dataset, num_towers, **options
     )
     for number, shards in enumerate(towers.split(dataset, num_towers), 1):
         step(shards, number)
@@ -87,7 +86,7 @@ def check_parity(form, num_towers, optimizer="adam", policy="float32", **options
     helpers.assert_same_weights(helpers.weights_of(model), expected, float64=policy == "float64")
     tolerance = 1e-12 if policy == "float64" else 1e-5
     if carried:
-        rows = {variable.name: variable.numpy() for variable in step.carried.variables}
+        rows = {variable.name: variable.numpy() for variable in step.update.carried.variables}
         assert set(rows) == {f"carried/{layer}/{part}" for layer in (0, 1) for part in "hc"}
         for name, actual in rows.items():
             _, layer, part = name.split("/")
@@ -135,16 +134,14 @@ def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_tow
     model = rnn_lm.rnn_language_model(len(text().vocabulary), hidden_size=8, initial_scale=0.5)
     tokens = text().part("train")[:137]
     batches = stream_batches(tokens, rows, STEPS, drop_tail=False)
-    devices = helpers.tower_devices(num_towers)
     step = towers.build_evaluation_step(
         rnn_lm.streams(model, training=False),
         model,
-        devices,
-        towers.shard_specs(batches, num_towers),
-        carried=model.state_specs(),
-        carried_rows=rows,
+        helpers.tower_placement(num_towers),
+        batches,
+        towers.Carried(model.state_specs(), rows),
     )
-    metrics = towers.evaluate(step, batches(0), devices)
+    metrics = towers.evaluate(step, batches(0))
     length = -(-len(tokens) // rows)
     before = np.concatenate([[1], tokens[:-1]]).astype("int32")
     total = 0.0

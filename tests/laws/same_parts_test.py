@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-import towers
 from tests import helpers
 
 PARTS = 4
@@ -44,7 +43,7 @@ def tokens_case():
 
 def train(make_case, num_towers, accumulate, parameters):
     keras.utils.set_random_seed(3)
-    with towers.shared_variables("/CPU:1" if parameters != "cpu" else "/CPU:0"):
+    with helpers.tower_placement(num_towers, parameters).scope():
         tower_fn, model, batches = make_case()
     return helpers.train_on_towers(
         tower_fn, model, keras.optimizers.Adam(0.01), batches, num_towers,

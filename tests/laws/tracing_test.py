@@ -36,15 +36,9 @@ def test_one_trace_takes_every_batch_of_a_pipeline():
     model = lookup_model()
     tower_fn, calls = counted(helpers.tag(model))
     dataset = tf.data.Dataset.from_tensor_slices(helpers.token_batches([19])[0]).batch(8)
-    step = towers.build_train_step(
-        tower_fn,
-        model,
-        keras.optimizers.SGD(0.1),
-        helpers.tower_devices(2),
-        towers.shard_specs(dataset, 2),
-    )
+    step = helpers.build_step_for(tower_fn, model, keras.optimizers.SGD(0.1), dataset, 2)
     report = []
-    trainer = towers.Trainer(step, towers.batches_from(dataset), [report.append])
+    trainer = helpers.make_trainer(step, towers.batches_from(dataset), [report.append])
     trainer.train(epochs=2)
     weights = [float(one.results.weight) for one in report]
     assert len(report) == 6 and len(set(weights[:3])) > 1
@@ -59,9 +53,7 @@ def test_tokens_of_any_length_share_a_trace():
     dataset = tf.data.Dataset.from_generator(
         lambda: iter([long, short]), output_signature=(tf.TensorSpec([None, None], tf.int32),) * 2
     )
-    step = towers.build_train_step(
-        tower_fn, model, keras.optimizers.SGD(0.1), ["/CPU:1"], towers.shard_specs(dataset, 1)
-    )
+    step = helpers.build_step_for(tower_fn, model, keras.optimizers.SGD(0.1), dataset, 1)
     for number, shards in enumerate(towers.split(dataset, 1), 1):
         step(shards, number)
     assert len(calls) == 2
@@ -293,7 +285,6 @@ def test_nothing_to_train_is_refused():
     [
         ({"devices": "/CPU:1"}, r"a sequence of device names.*'/CPU:1'"),
         ({"devices": []}, r"a sequence of device names"),
-        ({"devices": ["/CPU:1"]}, r"specs of 2 shards for 1 towers"),
         ({"clip_norm": 0.0}, r"clip_norm must be above 0.*0\.0"),
         ({"clip_norm": float("nan")}, r"clip_norm must be above 0.*nan"),
         ({"accumulate": 0}, r"accumulate must be at least 1.*0"),
@@ -302,10 +293,12 @@ def test_nothing_to_train_is_refused():
 def test_wrong_arguments_are_refused_before_anything_is_traced(change, message):
     model = helpers.dense_model()
     tower_fn, calls = counted(helpers.classify(model))
-    specs = towers.shard_specs(helpers.dataset_of(helpers.dense_batches([4])), 2)
+    dataset = helpers.dataset_of(helpers.dense_batches([4]))
     options = {"devices": helpers.tower_devices(2), **change}
     with pytest.raises(ValueError, match=message):
+        placement = towers.Placement(options.pop("devices"), options.pop("parameters", "auto"))
         towers.build_train_step(
-            tower_fn, model, keras.optimizers.SGD(0.1), shard_specs=specs, **options
-        )
+            tower_fn, model, keras.optimizers.SGD(0.1), placement, dataset,
+            towers.StepOptions(**options),
+        )  # fmt: skip
     assert calls == []

@@ -15,18 +15,13 @@ def train_by_trainer(make_tower_fn, make_model, batches, num_towers=2):
     """What a user writes: a model, a tower function, a step, a trainer."""
     keras.utils.set_random_seed(3)
     dataset = helpers.dataset_of(batches)
-    devices = helpers.tower_devices(num_towers)
-    with towers.shared_variables():
+    placement = helpers.tower_placement(num_towers)
+    with placement.scope():
         model = make_model()
-    step = towers.build_train_step(
-        make_tower_fn(model),
-        model,
-        keras.optimizers.SGD(0.1, momentum=0.9),
-        devices,
-        towers.shard_specs(dataset, num_towers),
-    )
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    step = towers.build_train_step(make_tower_fn(model), model, optimizer, placement, dataset)
     reports = []
-    towers.Trainer(step, towers.batches_from(dataset), [reports.append]).train(epochs=1)
+    helpers.make_trainer(step, towers.batches_from(dataset), [reports.append]).train(epochs=1)
     return helpers.weights_of(model), [float(report.results.loss) for report in reports]
 
 
@@ -106,10 +101,9 @@ def test_the_losses_of_a_model_enter_as_they_are():
     model = normalised_model()
     loss_sum, weight, _ = helpers.classify(model)(batch)
     assert len(model.losses) == 5
-    dataset, devices = helpers.dataset_of(batches), helpers.tower_devices(1)
-    specs = towers.shard_specs(dataset, 1)
-    step = towers.build_evaluation_step(helpers.classify(model), model, devices, specs)
-    means = towers.evaluate(step, dataset, devices)
+    dataset, placement = helpers.dataset_of(batches), helpers.tower_placement(1)
+    step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
+    means = towers.evaluate(step, dataset)
     np.testing.assert_allclose(means["loss"], loss_sum / weight, rtol=1e-6)
 
 

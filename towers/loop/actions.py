@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tqdm
 
 from towers.loop.rates import Rates, Window
-from towers.loop.trainer import Action, StepReport, StopTraining
+from towers.loop.updates import Action, StepReport
 from towers.run.summaries import SummaryWriters
 
 
@@ -224,47 +221,3 @@ class Best:
         else:
             self.stale += 1
         return better
-
-
-def stop_early(best: Best, *, patience: int) -> Action:
-    """Returns an action that stops the training after `patience` evaluations without a best."""
-
-    def check(report: StepReport) -> None:
-        if best.stale >= patience:
-            reached = "none" if best.value is None else f"{best.value:.4f} at step {best.step}"
-            raise StopTraining(
-                f"{best.metric} has not improved for {best.stale} evaluations (best: {reached})"
-            )
-
-    return check
-
-
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[Action]:
-    """The scope in which Ctrl-C and SIGTERM end the training after the step that runs.
-
-    Yields the action that does it. A second signal ends the process at once.
-    """
-    received: list[int] = []
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if len(received) > 1:
-            restore()
-            signal.raise_signal(number)
-
-    def check(report: StepReport) -> None:
-        if received:
-            raise StopTraining(signal.Signals(received[0]).name)
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, remember) for number in numbers}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    try:
-        yield check
-    finally:
-        restore()

@@ -8,19 +8,18 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from towers.loop.trainer import Action, StepReport
+from towers.loop.updates import Action, StepReport
+from towers.step.builder import TrainStep
 from towers.step.gradients import global_norm, sum_gradients
-from towers.step.protocol import Step
 
 TOO_MUCH = 0.3  # Of a step's time.
 FIRST_STEP, LAST_STEP = 5, 20  # The first ones trace and warm up.
 
 
-def advise_placement(step: Step, write: Callable[[str], None] = print) -> Action:
+def advise_placement(step: TrainStep, write: Callable[[str], None] = print) -> Action:
     """Returns an action that once compares what travels with a step, and may write a line.
 
-    With one tower, or with a copy on each, nothing is shared, and there is nothing to advise; nor
-    for asynchronous towers, which have no step in common.
+    With one tower, or with a copy on each, nothing is shared, and there is nothing to advise.
     """
     seconds: list[float] = []
     steps_seen = 0
@@ -28,7 +27,7 @@ def advise_placement(step: Step, write: Callable[[str], None] = print) -> Action
     def advise(report: StepReport) -> None:
         nonlocal steps_seen
         steps_seen += 1
-        is_shared = step.num_copies < len(step.devices) and report.tower is None
+        is_shared = len(step.update.copies) < len(step.devices)
         if not is_shared or not FIRST_STEP <= steps_seen <= LAST_STEP:
             return
         float(report.results.loss)  # Waits for the devices, so that the step's time is its own.
@@ -51,7 +50,7 @@ def advice(share: float) -> str | None:
     )
 
 
-def measure_travel(step: Step, repetitions: int = 5) -> float:
+def measure_travel(step: TrainStep, repetitions: int = 5) -> float:
     """Returns the seconds in which all parameters reach the towers and come back to be summed.
 
     What comes back has the size of the gradients. Tables that are only looked up stay where they
@@ -63,9 +62,9 @@ def measure_travel(step: Step, repetitions: int = 5) -> float:
         copies = []
         for device in step.devices:
             with tf.device(device):
-                values = step.shared.read()
+                values = step.update.copies.shared.read()
                 copies.append([tf.identity(value) for value in values.values()])
-        with tf.device(step.parameter_device):
+        with tf.device(step.exchange.device):
             return global_norm(sum_gradients(copies), tf.float32)
 
     float(travel())

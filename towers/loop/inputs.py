@@ -1,112 +1,16 @@
-"""How a global batch reaches the towers: cut into shards, each on its device a step ahead."""
+"""How shards reach the towers: each is on its device a step ahead."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
-Batch = Any  # Any nest of tensors whose first dimension counts the examples.
-Batches = Callable[[int, int], tf.data.Dataset]
-T = TypeVar("T", int, tf.Tensor)
-
-
-class Shard(NamedTuple):
-    """A tower's part of a batch.
-
-    Attributes:
-        batch: the same nest as the global batch, with the rows of this tower. An empty shard
-            holds the batch's first example instead of none, since layers fail on zero rows.
-        size: int32 scalar, how many rows count: 0 for an empty shard.
-    """
-
-    batch: Batch
-    size: tf.Tensor
-
-
-def split(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
-    """Returns a data set of `num_towers`-tuples of `Shard` from one of global batches."""
-    check_batch_spec(dataset.element_spec)
-    is_tuple = type(dataset.element_spec) is tuple  # Then each part is an argument of its own.
-
-    @tf.autograph.experimental.do_not_convert  # Which would take longer than the rest, each epoch.
-    def cut(*batch: Any) -> tuple[Shard, ...]:
-        return split_batch(batch if is_tuple else batch[0], num_towers)
-
-    return dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-
-def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
-    """Returns one shard per tower, in order, whose sizes differ by at most one.
-
-    >>> [shard.batch.numpy().tolist() for shard in split_batch(tf.range(5), 2)]
-    [[0, 1, 2], [3, 4]]
-    """
-    num_examples = tf.shape(tf.nest.flatten(batch)[0])[0]
-    if num_towers == 1:  # Nothing to cut, and so nothing to copy.
-        return (Shard(batch, num_examples),)
-    shards, start = [], tf.zeros([], tf.int32)
-    for size in part_sizes(num_examples, num_towers):
-        shards.append(Shard(take_rows(batch, start, size), size))
-        start += size
-    return tuple(shards)
-
-
-def part_sizes(size: T, num_parts: int) -> list[T]:
-    """Returns the sizes of parts that differ by at most one, of a number or an integer scalar.
-
-    Parts come in halves of halves as far as that goes, so that a part of a part is the same
-    whoever cuts: eight parts, or four parts of two parts each.
-
-    >>> part_sizes(10, 4), part_sizes(5, 3)
-    ([3, 2, 3, 2], [2, 2, 1])
-    """
-    if num_parts % 2 == 1:
-        return [(size + num_parts - 1 - index) // num_parts for index in range(num_parts)]
-    return [
-        part for both in part_sizes(size, num_parts // 2) for part in (both - both // 2, both // 2)
-    ]
-
-
-def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:
-    """Returns `size` rows of every tensor from row `start` on, or the first row if `size` is 0."""
-    start = tf.where(size > 0, start, 0)
-    stop = start + tf.maximum(size, 1)
-    return tf.nest.map_structure(lambda tensor: tensor[start:stop], batch)
-
-
-def check_batch_spec(spec: Any) -> None:
-    """Raises ValueError unless every tensor of a batch has rows, the same number in each."""
-    shapes = [part.shape for part in tf.nest.flatten(spec)]
-    if not shapes or any(shape.rank == 0 for shape in shapes):
-        raise ValueError(
-            "A batch must be made of tensors whose first dimension counts the examples. "
-            f"Received {spec}; call `dataset.batch(...)` before the data set is split."
-        )
-    rows = {shape[0] for shape in shapes if shape.rank is not None} - {None}
-    if len(rows) > 1:
-        raise ValueError(
-            "All tensors of a batch must have the same number of rows. "
-            f"Received first dimensions {sorted(rows)} in {spec}."
-        )
-
-
-def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Shard, ...]:
-    """Returns the specs of the shards into which `num_towers` towers split these batches."""
-    dataset = batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
-    specs = split(dataset, num_towers).element_spec
-    return tf.nest.map_structure(any_number_of_rows, specs)
-
-
-def any_number_of_rows(spec: tf.TypeSpec) -> tf.TypeSpec:
-    """Returns the spec with its first dimension unknown, so that one trace takes every batch."""
-    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (0, None):
-        return spec
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+from towers.step.shards import Batches, Shard
 
 
 def batches_from(dataset: tf.data.Dataset) -> Batches:
@@ -219,7 +123,7 @@ class HostFeed(Feed):
             return Arrival(next(self._iterator), [time.perf_counter()] * len(self._devices))
         except StopIteration:
             return Arrival()
-        except Exception as error:  # Whatever it is, it belongs to the `next` of this batch.
+        except Exception as error:  # Whatever it is, the `next` of this batch raises it.
             return Arrival(error=error)
 
 
@@ -259,7 +163,7 @@ class DeviceFeed(Feed):
                     return
                 self._queue.put(self._place(shards))
             self._queue.put(Arrival())
-        except BaseException as error:  # Whatever it is, it belongs to the thread that waits.
+        except BaseException as error:  # Whatever it is, the thread that waits raises it.
             self._queue.put(Arrival(error=error))
 
     def _place(self, shards: tuple[Shard, ...]) -> Arrival:

@@ -1,51 +1,13 @@
-"""Means over many batches, and rates over a stretch of steps."""
+"""Rates over a stretch of steps: steps, examples and waits per second."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from towers.loop.inputs import open_feed, split
-from towers.step.evaluation import EvaluationStep
-
-if TYPE_CHECKING:
-    from towers.loop.trainer import StepReport
-
-
-def evaluate(
-    evaluation_step: Callable, dataset: tf.data.Dataset, devices: Sequence[str]
-) -> dict[str, float]:
-    """Returns the means over a whole data set: `loss`, each metric, and `examples`.
-
-    Every example (or token) counts exactly once, whatever the sizes of the batches; sums are
-    kept in float64. A metric whose own weight is zero is 0, as in training.
-
-    Args:
-        evaluation_step: what `build_evaluation_step` returned; a carried state begins anew.
-        dataset: global batches.
-        devices: the towers' devices.
-    """
-    sums: dict[str, np.ndarray] = {}
-    if isinstance(evaluation_step, EvaluationStep):
-        evaluation_step.carried.reset()
-    with open_feed(split(dataset, len(devices)), devices) as feed:
-        for shards in feed:
-            add_batch(sums, evaluation_step(shards))
-    if not sums or not sums["loss"][1] > 0:
-        raise ValueError("There is nothing to evaluate: the data set has no examples.")
-    means = {key: float(total / weight) if weight else 0.0 for key, (total, weight) in sums.items()}
-    return {**means, "examples": float(sums["loss"][1])}
-
-
-def add_batch(sums: dict[str, np.ndarray], results: Any) -> None:
-    """Adds one batch's (sum, weight) pairs, float64 [2] each, to the running ones."""
-    pairs = {"loss": (results.loss, results.weight), **results.metrics}
-    for name, (total, weight) in pairs.items():
-        pair = np.array([float(total), float(weight)])
-        sums[name] = sums.get(name, np.zeros(2)) + pair
+from towers.loop.updates import StepReport
 
 
 class Window:

@@ -1,4 +1,4 @@
-"""The threads of asynchronous towers during one epoch: who takes which batch, and who waits."""
+"""The threads of asynchronous towers during one epoch: which takes which batch, which waits."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from towers.loop.trainer import Position, StopTraining
-from towers.step.asynchronous import AsyncStep, Update
+from towers.loop.updates import Position, StopTraining
+from towers.step.asynchronous import AsyncStep, TowerUpdate
 
 
 class Arrival(NamedTuple):
     """One update as a tower's thread hands it over.
 
     Attributes:
-        tower: whose it is.
+        tower: which tower made it.
         update: what the step returned, with NumPy numbers.
         wait: seconds that the tower waited for its batch, other towers' turns included, pauses
             excluded.
@@ -28,12 +28,12 @@ class Arrival(NamedTuple):
     """
 
     tower: int
-    update: Update
+    update: TowerUpdate
     wait: float
     seconds: float
 
 
-class TowersAtWork:
+class TowerThreads:
     """The towers' threads during one epoch, as an iterator of (`Arrival`, whether it is the last).
 
     Args:
@@ -123,7 +123,7 @@ class TowersAtWork:
                 number, shards, wait = taken
                 update = self._step(tower, shards, self._begin.step + number)
                 self._hand_over(number, tower, update, wait)
-        except BaseException as error:  # Whatever it is, it belongs to the thread that waits.
+        except BaseException as error:  # Whatever it is, the thread that waits raises it.
             self._fail(error)
         finally:
             self._arrivals.put(None)
@@ -164,7 +164,7 @@ class TowersAtWork:
     def _is_at_end(self) -> bool:
         """Returns whether no batch follows. That one has an error is not the last one's fault."""
         try:
-            return next(cast(Iterator, self._batches), None) is None
+            return self._batches is None or next(self._batches, None) is None
         except Exception:
             return False
 
@@ -175,7 +175,7 @@ class TowersAtWork:
             self._under_way -= {number}
             self._state.notify_all()
 
-    def _hand_over(self, number: int, tower: int, update: Update, wait: float) -> None:
+    def _hand_over(self, number: int, tower: int, update: TowerUpdate, wait: float) -> None:
         update = tf.nest.map_structure(np.asarray, update)  # Waits for the tower's device.
         with self._state:
             now = time.perf_counter()

@@ -1,138 +1,72 @@
-"""The loop: takes shards, runs the step, hands a report to every action."""
+"""The loop: makes updates, hands a report of each to every action, saves and resumes."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
-import tensorflow as tf
-
-from towers.loop.inputs import Batches, Feed, open_feed, split
-from towers.step.builder import TrainStep
-from towers.step.results import StepResults
-
-
-@dataclasses.dataclass(frozen=True)
-class Position:
-    """How far a training is: what a checkpoint keeps of the loop and of the data.
-
-    Attributes:
-        step: steps done since the beginning.
-        epoch: the epoch of the next step, from 0.
-        epoch_step: steps done in that epoch, which is where its data goes on.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    epoch_step: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class StepReport:
-    """What every action is given after every step.
-
-    Attributes:
-        step: number of the step, from 1.
-        epoch: number of its epoch, from 0.
-        epoch_end: whether it was the last step of its epoch.
-        position: where the training goes on after it. Of an asynchronous update it only counts
-            the updates, which need not be those of the batches before it: a checkpoint takes
-            `AsyncTrainer.position` within `still()`.
-        results: the step's results; reading one waits for the devices. Of an asynchronous update
-            they are its tower's; `results.towers` then holds the latest of each other tower, NaN
-            before its first, with the weight 0.
-        seconds: how long the step took, the longest of `waits` included, actions excluded. Of an
-            asynchronous update, the time since the one before it, whichever tower's that was:
-            pauses are excluded, but towers go on while actions run.
-        waits: how long each tower's shard was waited for, in seconds. Of an asynchronous update,
-            how long its tower waited for its batch, which may be longer than `seconds`, since
-            others made updates meanwhile; 0 for the other towers.
-        tower: of an asynchronous update, whose it was; None if all towers took part.
-        staleness: of an asynchronous update, how many others came between its tower's reading
-            of the variables and its writing.
-    """
-
-    step: int
-    epoch: int
-    epoch_end: bool
-    position: Position
-    results: StepResults
-    seconds: float
-    waits: Sequence[float]
-    tower: int | None = None
-    staleness: int = 0
-
-
-Action = Callable[[StepReport], Any]
-
-
-class StopTraining(Exception):  # noqa: N818 - it is a request, as StopIteration is.
-    """Raised by an action to end the training after this step; the message says why."""
-
-
-class NonFiniteGradientError(RuntimeError):
-    """A gradient is NaN or infinite. That step changed no variable."""
+from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
+from towers.run.checkpoints import CheckpointFolder, restore
 
 
 class Trainer:
     """The training loop.
 
     Args:
-        step: what `build_train_step` returned.
-        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches.
-        actions: callables, given a `StepReport` after each step, in order.
-        position: where to begin; that of a checkpoint continues its run.
-        split: `split(dataset, num_towers)` that cuts global batches into shards.
-        first_tower: the number, among the towers of all processes, of this one's first.
-
-    Attributes:
-        position: where the training goes on.
+        updates: what to train with, such as `SynchronousUpdates(step, batches)`.
+        actions: callables, given a `StepReport` after each update, in order.
+        run_dir: a folder to keep checkpoints in, or None for none. `train` goes on from the
+            newest one there, to the last bit as if it had never stopped (with
+            `towers.enable_determinism`), and saves at the end of every epoch and when it ends.
     """
 
     def __init__(
         self,
-        step: TrainStep,
-        batches: Batches,
+        updates: Updates,
         actions: Sequence[Action] = (),
         *,
-        position: Position = Position(),
-        split: Callable[[tf.data.Dataset, int], tf.data.Dataset] = split,
-        first_tower: int = 0,
+        run_dir: str | os.PathLike[str] | None = None,
     ):
-        self.position = position
-        self._train_step = step
-        self._batches = batches
+        self._updates = updates
         self._actions = list(actions)
-        self._split = split
-        self._first_tower = first_tower
-        self._unchecked: tuple[int, StepResults] | None = None
-        self._unchecked_tower: int | None = None  # Of an asynchronous update, whose it was.
+        self._checkpoints: CheckpointFolder | None = None
+        if run_dir is not None:
+            self._checkpoints = CheckpointFolder(Path(run_dir) / "checkpoints")
+        self._saved_step: int | None = None  # None also before a checkpoint was looked for.
+
+    @property
+    def position(self) -> Position:
+        """Where the training goes on; while updates are made, right within `paused()`."""
+        return self._updates.position
 
     def train(self, *, epochs: int | None = None, steps: int | None = None) -> str:
         """Trains until the run has done so many epochs or steps, and returns why it ended.
 
         Both count from the beginning of the run, not from where this process began.
+
+        Raises:
+            ValueError: neither is given, or an epoch has no batch.
+            NonFiniteGradientError: a gradient was NaN or infinite, and no loss scale could be
+                lowered.
         """
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
+        self._restore()
         try:
             while not (reason := self._reached(epochs, steps)):
-                self._train_epoch(steps)
+                self._updates.run_epoch(steps, self._act)
         except StopTraining as stop:
             reason = str(stop)
-        self._check_finite()
+        self._updates.finish()
+        self._save()
         return reason
 
-    def rehearse(self) -> None:
-        """Runs what the first update may leave out; every tower takes part in one, so nothing."""
-
-    @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
-        """The scope for what an action does with the variables at `position`, such as a save."""
-        yield
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which an action may look at the variables and at `position`."""
+        return self._updates.paused()
 
     def _reached(self, epochs: int | None, steps: int | None) -> str:
         """Returns why the training is done, or nothing if it is not."""
@@ -142,33 +76,6 @@ class Trainer:
             return f"{self.position.epoch} epochs done"
         return ""
 
-    def _train_epoch(self, steps: int | None) -> None:
-        position = self.position
-        dataset = self._batches(position.epoch, position.epoch_step)
-        devices = self._train_step.devices
-        with open_feed(self._split(dataset, len(devices)), devices) as feed:
-            if feed.exhausted():
-                self._end_empty_epoch()
-            for shards in feed:
-                report = self._run_step(shards, feed)
-                self._act(report)
-                if steps is not None and report.step >= steps:
-                    return
-
-    def _run_step(self, shards: tuple, feed: Feed) -> StepReport:
-        before, waits = self.position, list(feed.waits)
-        step = before.step + 1
-        started = time.perf_counter()
-        results = self._train_step(shards, step)
-        self._check_finite()  # The step before this one: it is done, so nothing is waited for.
-        self._unchecked = (step, results)
-        seconds = max(waits) + time.perf_counter() - started
-        epoch_end = feed.exhausted()
-        next_epoch = Position(step, before.epoch + 1, 0)
-        same_epoch = Position(step, before.epoch, before.epoch_step + 1)
-        self.position = next_epoch if epoch_end else same_epoch
-        return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
-
     def _act(self, report: StepReport) -> None:
         """Runs every action, also when one of them asks to stop."""
         stop: StopTraining | None = None
@@ -177,50 +84,30 @@ class Trainer:
                 action(report)
             except StopTraining as request:
                 stop = stop or request
+        if report.epoch_end and bool(report.results.finite):
+            self._save()
         if stop is not None:
             raise stop
 
-    def _end_empty_epoch(self) -> None:
-        position = self.position
-        if position.epoch_step == 0:
-            raise ValueError(
-                "No training step can run: the data set has no batch in epoch "
-                f"{position.epoch}. Is it empty, or smaller than one batch with the remainder "
-                "dropped?"
-            )
-        self.position = Position(position.step, position.epoch + 1, 0)
-
-    def _check_finite(self) -> None:
-        """Raises unless the last unchecked step had a finite gradient, or could rescale it."""
-        if self._unchecked is None:
+    def _restore(self) -> None:
+        """Goes back to the newest checkpoint, once, if there is one."""
+        if self._checkpoints is None or self._saved_step is not None:
             return
-        (step, results), self._unchecked = self._unchecked, None
-        if bool(results.finite) or float(results.loss_scale) > 1:
+        checkpoint = self._checkpoints.latest()
+        if checkpoint is not None:
+            restore(checkpoint, self._updates.groups())
+            self._updates.position = Position(**checkpoint.state["position"])
+        self._saved_step = self.position.step
+
+    def _save(self) -> None:
+        """Saves where the training is, unless that is saved already."""
+        if self._checkpoints is None:
             return
-        raise NonFiniteGradientError(
-            describe_non_finite(step, results, self._unchecked_tower, self._first_tower)
-        )
-
-
-def describe_non_finite(
-    step: int, results: StepResults, tower: int | None = None, first_tower: int = 0
-) -> str:
-    """Returns a message that names the step and the towers whose gradient is not finite.
-
-    Args:
-        step, results: of the step.
-        tower: the only one that took part, or None if all did.
-        first_tower: as in `Trainer`.
-    """
-    norms = results.towers.gradient_norm
-    culprits = [
-        f"tower {first_tower + index} (loss {float(results.towers.loss[index]):.4g})"
-        for index in (range(norms.shape[0]) if tower is None else [tower])
-        if not bool(tf.math.is_finite(norms[index]))
-    ]
-    where = ", ".join(culprits) or "in no tower of this process, only in the sum over all"
-    return (
-        f"The gradient is not finite at step {step}: {where}. That step changed no "
-        "variable. Try a lower learning rate, warm-up or clipping, and look for bad examples "
-        "in the data."
-    )
+        with self._updates.paused():
+            position = self.position
+            if position.step == self._saved_step:
+                return
+            self._updates.check_copies()
+            state = {"position": dataclasses.asdict(position)}
+            self._checkpoints.save(position.step, self._updates.groups(), state)
+            self._saved_step = position.step

@@ -28,10 +28,10 @@ def build_schedule(
     decay_steps: int | None = None,
     decay_rate: float = 0.1,
     boundaries: Sequence[int] = (),
-    values: Sequence[float] | None = None,
-    final_share: float = 0.0,
 ) -> LearningRateSchedule:
     """Returns a schedule by name; an option that a schedule does not have is not used.
+
+    `piecewise` takes values of its own, `cosine` a rate to end at.
 
     Steps count updates from 0, warm-up included: a warm-up delays nothing that comes after it.
 
@@ -43,22 +43,19 @@ def build_schedule(
         warmup_power: how: 1 linearly, 2 with the square of the updates, and so on.
         decay_steps: updates between two steps down of the exponential schedule.
         decay_rate: factor of each step down of the exponential and the piecewise schedule.
-        boundaries: after how many updates the piecewise schedule goes on to its next value.
-        values: its values, one more than boundaries; by default learning_rate * decay_rate^i.
-        final_share: share of the learning rate at which the cosine ends, in [0, 1].
+        boundaries: after how many updates the piecewise schedule steps down.
     """
     check_counts(1, total_steps=total_steps)
     check_counts(0, warmup_steps=warmup_steps)
     check_positive(learning_rate=learning_rate, decay_rate=decay_rate, warmup_power=warmup_power)
-    if values is None:
-        values = [learning_rate * decay_rate**index for index in range(len(boundaries) + 1)]
+    values = [learning_rate * decay_rate**index for index in range(len(boundaries) + 1)]
     builders: dict[str, Callable[[], LearningRateSchedule]] = {
         "constant": lambda: constant(learning_rate),
         "exponential": lambda: exponential(
             learning_rate, decay_steps=decay_steps, decay_rate=decay_rate
         ),
         "piecewise": lambda: piecewise(boundaries, values),
-        "cosine": lambda: cosine(learning_rate, total_steps=total_steps, final_share=final_share),
+        "cosine": lambda: cosine(learning_rate, total_steps=total_steps),
     }
     if name not in builders:
         close = difflib.get_close_matches(name, builders, n=1, cutoff=0)

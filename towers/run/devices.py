@@ -185,11 +185,3 @@ def to_megabytes(gpu_memory: float, number: int) -> int:
             f"The memory of GPU {number} is unknown, because nvidia-smi does not say it. "
             f"Received the fraction {gpu_memory}; give gigabytes (above 1) instead."
         ) from error
-
-
-def check_devices(devices: Sequence[str]) -> None:
-    """Raises ValueError unless there is a sequence of device names."""
-    if isinstance(devices, str) or not devices:
-        raise ValueError(
-            f"devices must be a sequence of device names, one per tower. Received {devices!r}."
-        )

@@ -12,26 +12,26 @@ from tensorflow.core.protobuf import config_pb2
 # The public API has no call that returns the partitioned graphs of a tf.function.
 from tensorflow.python.eager import context
 
-Placement = collections.Counter  # of (op type, short device name)
+OpDevices = collections.Counter  # of (op type, short device name)
 
 
 @contextlib.contextmanager
-def record_placement() -> Iterator[Placement]:
+def record_op_devices() -> Iterator[OpDevices]:
     """Yields a counter of (op type, device) that is filled when the scope ends.
 
     It sees the functions that are run for the first time within the scope, the bodies of their
     loops and branches included.
     """
-    placement: Placement = collections.Counter()
+    counts: OpDevices = collections.Counter()
     context.enable_run_metadata()
     context.export_run_metadata()  # Forgets what ran before.
     try:
-        yield placement
+        yield counts
         metadata = context.export_run_metadata()
     finally:
         context.disable_run_metadata()
     for node, device in placed_nodes(metadata):
-        placement[node.op, device] += 1
+        counts[node.op, device] += 1
 
 
 def placed_nodes(
@@ -49,12 +49,12 @@ def short_device(device: str) -> str:
     return device.rsplit("device:", 1)[-1].lstrip("/")
 
 
-def format_placement(placement: Placement) -> Iterable[str]:
+def format_op_devices(counts: OpDevices) -> Iterable[str]:
     """Returns a line per device: how many ops of each type ran there, most frequent first."""
-    devices = sorted({device for _, device in placement})
+    devices = sorted({device for _, device in counts})
     for device in devices:
         ops = sorted(
-            ((count, op) for (op, where), count in placement.items() if where == device),
+            ((count, op) for (op, where), count in counts.items() if where == device),
             reverse=True,
         )
         yield f"{device}: " + ", ".join(f"{op} {count}" for count, op in ops)

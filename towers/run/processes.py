@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.loop.inputs import split
-from towers.loop.trainer import Action, StepReport, StopTraining
 from towers.step.gradients import sum_repeated_rows
-from towers.step.parameters import CPU
+from towers.step.placement import CPU
+from towers.step.shards import split
 
-ASKED_ELSEWHERE = "another process was asked to stop"
 NO_SIGNAL = 0  # The place of all other reasons to stop, beside the signals' numbers.
 
 
@@ -139,42 +137,17 @@ class Processes:
         if self.is_chief:
             self.wait()
 
-    def together(self, actions: Sequence[Action]) -> list[Action]:
-        """Returns the actions so that all processes stop after the same step.
+    def ask_to_stop(self, number: int) -> None:
+        """Tells all processes, with the next step's sum, that they are asked to stop.
 
-        A request to stop, from whichever process, goes to the others with the next step's sum. If
-        its reason is the name of a signal, it is the reason in all of them.
+        Args:
+            number: of the signal that asked, or `NO_SIGNAL`.
         """
-        if self.count == 1:
-            return list(actions)
-        reasons: list[str] = []
+        self._asked.assign(tf.one_hot(number, signal.NSIG, dtype=tf.int32))
 
-        def remember(action: Action) -> Action:
-            def act(report: StepReport) -> None:
-                try:
-                    action(report)
-                except StopTraining as request:
-                    reasons.append(str(request))
-                    self._asked.assign(
-                        tf.one_hot(signal_number(reasons[0]), signal.NSIG, dtype=tf.int32)
-                    )
-
-            return act
-
-        def stop(report: StepReport) -> None:
-            asked = np.flatnonzero(self._all_asked.numpy())
-            if not asked.size:
-                return
-            if asked[-1] != NO_SIGNAL:
-                raise StopTraining(signal.Signals(asked[-1]).name)
-            raise StopTraining(reasons[0] if reasons else ASKED_ELSEWHERE)
-
-        return [stop, *map(remember, actions)]
-
-
-def signal_number(reason: str) -> int:
-    """Returns the number of the signal that a reason to stop names, or `NO_SIGNAL`."""
-    return signal.Signals.__members__.get(reason, NO_SIGNAL)
+    def asked_to_stop(self) -> list[int]:
+        """Returns the numbers, as in `ask_to_stop`, with which any process has been asked."""
+        return np.flatnonzero(self._all_asked.numpy()).tolist()
 
 
 def all_reduce(packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]) -> tuple[list, list]:

@@ -1,4 +1,4 @@
-"""What the engine asks of what it is given to train, and how it says no."""
+"""Checks of what a step is given to train."""
 
 from __future__ import annotations
 
@@ -7,35 +7,8 @@ from collections.abc import Sequence
 
 import keras
 
-from towers.loop.inputs import Shard
-from towers.run.devices import check_devices
 from towers.step.gradients import Gradient
 from towers.step.parameters import SharedVariables
-from towers.step.states import BATCH_NORM_POLICIES
-
-
-def check_arguments(
-    devices: Sequence[str],
-    shard_specs: Sequence[Shard],
-    clip_norm: float | None = None,
-    accumulate: int = 1,
-    batch_norm: str = "mean",
-) -> None:
-    """Raises ValueError for arguments that no step can be built from."""
-    check_devices(devices)
-    if len(shard_specs) != len(devices):
-        raise ValueError(
-            f"There must be one shard per tower. Received specs of {len(shard_specs)} shards "
-            f"for {len(devices)} towers; use towers.shard_specs(batches, {len(devices)})."
-        )
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(f"clip_norm must be above 0, or None. Received {clip_norm}.")
-    if accumulate < 1:
-        raise ValueError(f"accumulate must be at least 1. Received {accumulate}.")
-    if batch_norm not in BATCH_NORM_POLICIES:
-        raise ValueError(
-            f"batch_norm must be one of {', '.join(BATCH_NORM_POLICIES)}. Received {batch_norm!r}."
-        )
 
 
 def check_trainable(shared: SharedVariables) -> None:

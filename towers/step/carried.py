@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,39 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.loop.inputs import Batch, Shard, part_sizes
-from towers.step.parameters import CPU
-from towers.step.tower import ShardFn, State, TowerFn, check_results
+from towers.step.placement import CPU
+from towers.step.shards import Shard, part_sizes
+from towers.step.tower_function import State
+
+
+@dataclasses.dataclass(frozen=True)
+class Carried:
+    """What goes on from step to step, for each row of the batches.
+
+    Args:
+        specs: a nest of `tf.TensorSpec`, each the whole shape of one row.
+        num_rows: how many rows every batch has.
+
+    Raises:
+        ValueError: the specs or the number of rows cannot be.
+    """
+
+    specs: Any
+    num_rows: int
+
+    def __post_init__(self) -> None:
+        parts = tf.nest.flatten(self.specs)
+        known = all(isinstance(p, tf.TensorSpec) and p.shape.is_fully_defined() for p in parts)
+        if self.specs is None or not parts or not known:
+            raise ValueError(
+                "carried must be a nest of tf.TensorSpec, each the whole shape of one row. "
+                f"Received {self.specs!r}."
+            )
+        if not isinstance(self.num_rows, int) or self.num_rows < 1:
+            raise ValueError(
+                "num_rows must be the number of rows that every batch has, because each row "
+                f"has a state of its own. Received {self.num_rows}."
+            )
 
 
 class CarriedState:
@@ -22,8 +53,7 @@ class CarriedState:
     through it from one step into the one before.
 
     Args:
-        specs: a nest of `tf.TensorSpec`, each of one row, or None.
-        num_rows: how many rows every batch has, None without specs.
+        carried: what is carried, or None.
         devices: the towers' devices.
 
     Attributes:
@@ -31,10 +61,9 @@ class CarriedState:
         variables: one for each spec, for a checkpoint.
     """
 
-    def __init__(self, specs: Any, num_rows: int | None, devices: Sequence[str]):
-        check_specs(specs, num_rows)
-        specs = () if specs is None else specs
-        self._rows = part_sizes(num_rows or 0, len(devices))
+    def __init__(self, carried: Carried | None, devices: Sequence[str]):
+        specs = () if carried is None else carried.specs
+        self._rows = part_sizes(0 if carried is None else carried.num_rows, len(devices))
         self.shard_specs = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), specs
         )
@@ -70,7 +99,8 @@ class CarriedState:
             raise ValueError(
                 f"Every batch must have the {sum(self._rows)} rows whose state is carried. "
                 f"Received shards of {list(map(int, sizes))} rows for towers that carry "
-                f"{self._rows}; drop a smaller last batch, or give carried_rows."
+                f"{self._rows}; drop a smaller last batch, or give Carried the rows "
+                "that the batches have."
             )
 
 
@@ -121,63 +151,3 @@ class CarriedVariable:
         starts = np.cumsum([part.shape[0] for part in self._parts])[:-1]
         for tower, part in enumerate(np.split(rows, starts)):
             self.write(tower, tf.convert_to_tensor(part))
-
-
-def check_specs(specs: Any, num_rows: int | None) -> None:
-    """Raises ValueError unless there are specs of rows and their number, or neither."""
-    if specs is None and num_rows is None:
-        return
-    parts = tf.nest.flatten(specs)
-    known = all(isinstance(p, tf.TensorSpec) and p.shape.is_fully_defined() for p in parts)
-    if not parts or not known:
-        raise ValueError(
-            "carried must be a nest of tf.TensorSpec, each the whole shape of one row. "
-            f"Received {specs!r}."
-        )
-    if num_rows is None or num_rows < 1:
-        raise ValueError(
-            "carried_rows must be the number of rows that every batch has, because each row "
-            f"has a state of its own. Received {num_rows}."
-        )
-
-
-def with_state(tower_fn: TowerFn, specs: Any) -> ShardFn:
-    """Returns the tower function as a tower calls it: with the pair (batch, state).
-
-    Args:
-        tower_fn: `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`, or, where nothing
-            is carried, `tower_fn(batch) -> (loss_sum, weight, metrics)`.
-        specs: of a shard's state, () where nothing is carried.
-    """
-
-    def run(pair: tuple[Batch, State]) -> Any:
-        batch, nothing = pair
-        return check_results(tower_fn(batch)), nothing
-
-    def run_with_state(pair: tuple[Batch, State]) -> Any:
-        results = tower_fn(*pair)
-        if not isinstance(results, tuple) or len(results) != 4:
-            raise ValueError(
-                "A tower function that carries a state returns (loss_sum, weight, metrics, "
-                f"state). Received {results!r}."
-            )
-        return check_results(results[:3]), check_state(results[3], specs)
-
-    return run_with_state if specs else run
-
-
-def check_state(state: State, specs: Any) -> State:
-    """Returns a new state as tensors; raises ValueError unless it is like the one before."""
-    try:
-        tf.nest.assert_same_structure(specs, state, check_types=False)
-        values = [tf.convert_to_tensor(value) for value in tf.nest.flatten(state)]
-        pairs = zip(tf.nest.flatten(specs), values, strict=True)
-        same = all(spec.is_compatible_with(value) for spec, value in pairs)
-    except (TypeError, ValueError):
-        same = False
-    if not same:
-        raise ValueError(
-            "The new state must have the structure, the dtypes and the shapes of the old one. "
-            f"Expected {specs}. Received {state}."
-        )
-    return tf.nest.pack_sequence_as(specs, values)

@@ -1,75 +1,76 @@
-"""The evaluation step: the towers' forward passes, their sums added up."""
+"""The evaluation step: the towers' forward passes, their sums added up; means over a data set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from towers.loop.inputs import Shard
-from towers.step.arguments import check_arguments
-from towers.step.carried import CarriedState, with_state
-from towers.step.parameters import (
-    SharedVariables,
-    gather_variables,
-    parameter_device,
-    shared_variables,
-)
-from towers.step.results import EvaluationResults, total_results
-from towers.step.tower import ShardFn, TowerFn, TowerSums, forward, part_seed
+from towers.loop.inputs import open_feed
+from towers.step.carried import Carried, CarriedState
+from towers.step.options import StepOptions
+from towers.step.placement import Placement
+from towers.step.program import make_program
+from towers.step.results import EvaluationResults
+from towers.step.shards import Batches, Shard, shard_specs, split
+from towers.step.sums import sum_results
+from towers.step.tower import Tower
+from towers.step.tower_function import TowerFn
 
 
 def build_evaluation_step(
     tower_fn: TowerFn,
     variables: keras.Model | Sequence[keras.Variable],
-    devices: Sequence[str],
-    shard_specs: Sequence[Shard],
-    *,
-    parameters: str = "auto",
-    carried: Any = None,
-    carried_rows: int | None = None,
+    placement: Placement,
+    batches: Batches | tf.data.Dataset,
+    carried: Carried | None = None,
 ) -> EvaluationStep:
     """Returns `step(shards) -> EvaluationResults`: sums over one batch, no variable changed.
 
     Args:
         tower_fn: as in `build_train_step`, with the model in inference mode.
-        variables, devices, shard_specs, parameters: as in `build_train_step`.
-        carried, carried_rows: as in `build_train_step`, of which this state is independent:
-            `towers.evaluate` begins with zeros, and the number of rows may be another.
+        variables, placement, batches: as in `build_train_step`. The model's own variables are
+            read, also where the towers of the training have copies.
+        carried: a state that goes on from batch to batch, as in `StepOptions`, or None.
+            `towers.evaluate` begins with zeros, and the number of rows may be another one than
+            in training.
     """
-    check_arguments(devices, shard_specs)
-    device = parameter_device(parameters, devices)
-    state = CarriedState(carried, carried_rows, devices)
-    shard_fn = with_state(tower_fn, state.shard_specs)
-    with shared_variables(device):
-        pair = (shard_specs[0].batch, state.shard_specs)
-        shared = gather_variables(shard_fn, variables, pair)
-    return EvaluationStep(shard_fn, shared, device, tuple(devices), tuple(shard_specs), state)
+    specs = shard_specs(batches, len(placement.devices))
+    program = make_program(tower_fn, variables, placement, specs, StepOptions(carried=carried))
+    towers = [
+        Tower(program, program.shared.all, device, index)
+        for index, device in enumerate(placement.devices)
+    ]
+    return EvaluationStep(towers, program.carried, placement.device, specs)
 
 
 class EvaluationStep:
     """One step of an evaluation as a callable, made by `build_evaluation_step`.
 
+    Args:
+        towers: the towers.
+        carried: what they carry from batch to batch.
+        device: where their sums meet.
+        shard_specs: of each tower's shard.
+
     Attributes:
-        carried: what the towers carry from batch to batch.
+        carried: as given.
+        devices: the towers' devices.
     """
 
     def __init__(
         self,
-        shard_fn: ShardFn,
-        shared: SharedVariables,
-        parameter_device: str,
-        devices: tuple[str, ...],
-        shard_specs: tuple[Shard, ...],
+        towers: Sequence[Tower],
         carried: CarriedState,
+        device: str,
+        shard_specs: tuple[Shard, ...],
     ):
         self.carried = carried
-        self._shard_fn = shard_fn
-        self._shared = shared
-        self._parameter_device = parameter_device
-        self._devices = devices
+        self.devices = [tower.device for tower in towers]
+        self._towers = list(towers)
+        self._device = device
         self._function = tf.function(self._step, input_signature=[shard_specs], autograph=False)
 
     def __call__(self, shards: tuple[Shard, ...]) -> EvaluationResults:
@@ -78,16 +79,40 @@ class EvaluationStep:
         return self._function(shards)
 
     def _step(self, shards: tuple[Shard, ...]) -> EvaluationResults:
-        towers = [
-            self._tower(tower, device, shard)
-            for tower, (device, shard) in enumerate(zip(self._devices, shards, strict=True))
-        ]
-        self.carried.assign([tower.carried for tower in towers])
-        with tf.device(self._parameter_device), tf.name_scope("results"):
-            return EvaluationResults(*total_results(towers))
+        pairs = zip(self._towers, shards, strict=True)
+        sums = [tower.evaluate(shard) for tower, shard in pairs]
+        self.carried.assign([tower.carried for tower in sums])
+        with tf.device(self._device), tf.name_scope("results"):
+            return EvaluationResults(*sum_results(sums))
 
-    def _tower(self, tower: int, device: str, shard: Shard) -> TowerSums:
-        with tf.device(device), tf.name_scope(f"tower_{tower}"):
-            seed = part_seed(0, tf.zeros([], tf.int64), tower)
-            values, shard = self._shared.read(), self.carried.attach(tower, shard)
-            return forward(self._shard_fn, self._shared, values, shard, tower=tower, seed=seed)
+
+def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]:
+    """Returns the means over a whole data set: `loss`, each metric, and `examples`.
+
+    Every example (or token) counts exactly once, whatever the sizes of the batches; sums are
+    kept in float64. A metric whose own weight is zero is 0, as in training.
+
+    Args:
+        step: what `build_evaluation_step` returned; a carried state begins anew.
+        dataset: global batches.
+
+    Raises:
+        ValueError: the data set has no examples.
+    """
+    sums: dict[str, np.ndarray] = {}
+    step.carried.reset()
+    with open_feed(split(dataset, len(step.devices)), step.devices) as feed:
+        for shards in feed:
+            add_batch(sums, step(shards))
+    if not sums or not sums["loss"][1] > 0:
+        raise ValueError("There is nothing to evaluate: the data set has no examples.")
+    means = {key: float(total / weight) if weight else 0.0 for key, (total, weight) in sums.items()}
+    return {**means, "examples": float(sums["loss"][1])}
+
+
+def add_batch(sums: dict[str, np.ndarray], results: EvaluationResults) -> None:
+    """Adds one batch's (sum, weight) pairs, float64 [2] each, to the running ones."""
+    pairs = {"loss": (results.loss, results.weight), **results.metrics}
+    for name, (total, weight) in pairs.items():
+        pair = np.array([float(total), float(weight)])
+        sums[name] = sums.get(name, np.zeros(2)) + pair

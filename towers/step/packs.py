@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -135,24 +134,6 @@ def sum_together(
             pieces = tf.split(send(total, device), sizes)
             of_towers.append(list(map(tf.reshape, pieces, shapes)))
     return [list(of_one) for of_one in zip(*of_towers, strict=True)]
-
-
-def working_placement(policy: str, devices: Sequence[str]) -> str:
-    """Returns the policy; `cpu`, with a warning, where `replicated` would copy values wrongly."""
-    if policy != "replicated":
-        return policy
-    wrong = wrong_sums(tuple(devices))
-    if not wrong:
-        return policy
-    warnings.warn(
-        f"Known values that were summed between {', '.join(devices)} came out wrong on "
-        f"{', '.join(wrong)}: copies between these devices cannot be trusted (on many machines "
-        "the IOMMU or PCI access control has to be off for them). The parameters stay on the "
-        "CPU instead, as with --parameters cpu.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return "cpu"
 
 
 @functools.cache

@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.loop.inputs import check_batch_spec, split_batch
-from towers.run.devices import check_devices
 from towers.step.gradients import add_in_pairs
-from towers.step.parameters import CPU, is_seed, new_variable_error, no_new_variables
+from towers.step.parameters import is_seed, new_variable_error, no_new_variables
+from towers.step.placement import CPU, check_devices
+from towers.step.seeds import fold_in
+from towers.step.shards import check_batch_spec, split_batch
 from towers.step.states import add_states, mean_state, weigh_state
-from towers.step.tower import fold_in
 
 MERGES = ("auto", "sum", "mean", "concatenate")
 

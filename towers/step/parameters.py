@@ -1,4 +1,4 @@
-"""The shared variables: where they live, which role each plays, how a tower reads them."""
+"""The shared variables: which role each plays in a step, how a tower reads them."""
 
 from __future__ import annotations
 
@@ -9,31 +9,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-
-CPU = "/CPU:0"
-POLICIES = ("auto", "cpu", "tower0", "replicated")
-
-
-def parameter_device(policy: str, devices: Sequence[str]) -> str:
-    """Returns the device of the shared variables under a placement policy.
-
-    Args:
-        policy: `cpu`; `tower0`, the first tower's device; `replicated`, which is there as well,
-            with copies on the other towers; or `auto`: the CPU where several towers share the
-            variables, the tower's own device where there is only one.
-        devices: the towers' devices.
-    """
-    if policy not in POLICIES:
-        raise ValueError(f"parameters must be one of {', '.join(POLICIES)}. Received {policy!r}.")
-    on_tower = policy in ("tower0", "replicated") or (policy == "auto" and len(devices) == 1)
-    return devices[0] if on_tower else CPU
-
-
-@contextlib.contextmanager
-def shared_variables(device: str = CPU) -> Iterator[None]:
-    """The scope in which a model and an optimizer make the variables that the towers share."""
-    with tf.device(device):
-        yield
 
 
 class SharedVariables:
@@ -150,7 +125,7 @@ def new_variable_error(tower: str, name: str) -> RuntimeError:
     return RuntimeError(
         f"{tower} would create the variable '{name}'. Towers share variables and own none: make "
         "layers and variables once, outside of the tower function, under "
-        "`towers.shared_variables()`."
+        "`placement.scope()`."
     )
 
 

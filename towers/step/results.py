@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.step.gradients import Gradient, add_in_pairs, global_norm
-from towers.step.states import sum_states
-from towers.step.tower import TowerSums
+from towers.step.exchange import Total
+from towers.step.gradients import global_norm
+from towers.step.sums import TowerSums
+from towers.step.update import Change, Used
 
 
 class TowerResults(NamedTuple):
@@ -67,66 +67,48 @@ class EvaluationResults(NamedTuple):
     metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
 
 
-class Totals(NamedTuple):
-    """The sums over all towers, and across processes: what the update is made from.
-
-    Attributes:
-        loss, weight, metrics, gradients: as in `TowerSums`.
-        states: for each non-trainable variable that was assigned, the weighted values summed.
-        state_weight: the weight of these.
-    """
-
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
-    gradients: list[Gradient]
-    states: list[tf.Tensor | None]
-    state_weight: tf.Tensor
-
-
-def sum_towers(
-    towers: Sequence[TowerSums], gradients: list[Gradient], policy: str, *, leads: bool = True
-) -> Totals:
-    """Returns the sums over the towers.
+def step_results(
+    sums: Sequence[TowerSums],
+    total: Total,
+    change: Change,
+    used: Used,
+    devices: Sequence[str] | None,
+) -> StepResults:
+    """Returns the results of a step.
 
     Args:
-        towers: what each hands back.
-        gradients: theirs, summed.
-        policy: the BatchNorm policy.
-        leads: as in `sum_states`.
+        sums: what each tower handed back.
+        total: the sums over all towers.
+        change: what was made of them.
+        used: what the update used.
+        devices: the towers', where their gradients are; None if there is one tower anywhere,
+            whose norm is that of the averaged gradient.
     """
-    weights = [tower.weight for tower in towers]
-    states, state_weight = sum_states(
-        [tower.states for tower in towers], weights, policy, leads=leads
-    )
-    return Totals(*total_results(towers), gradients, states, state_weight)
+    with tf.name_scope("results"):
+        norm = change.gradient_norm
+        return StepResults(
+            **mean_results(total),
+            gradient_norm=norm,
+            learning_rate=used.learning_rate,
+            finite=change.finite,
+            loss_scale=used.loss_scale,
+            towers=tower_results(sums, devices, norm),
+        )
 
 
-def mean_results(towers: Sequence[TowerSums | Totals]) -> dict[str, Any]:
-    """Returns the mean loss and metrics of the batch, with its weight."""
-    loss, weight, metrics = total_results(towers)
-    means = {key: tf.math.divide_no_nan(*pair) for key, pair in metrics.items()}
-    return {"loss": tf.math.divide_no_nan(loss, weight), "weight": weight, "metrics": means}
-
-
-def total_results(towers: Sequence[TowerSums | Totals]) -> tuple[tf.Tensor, tf.Tensor, dict]:
-    """Returns loss, weight and metrics summed over the towers."""
-    parts = [(tower.loss, tower.weight, tower.metrics) for tower in towers]
-    return add_in_pairs(functools.partial(tf.nest.map_structure, tf.add), parts)
+def mean_results(sums: TowerSums | Total) -> dict[str, Any]:
+    """Returns the mean loss and metrics of a shard or a batch, with its weight."""
+    means = {key: tf.math.divide_no_nan(*pair) for key, pair in sums.metrics.items()}
+    loss = tf.math.divide_no_nan(sums.loss, sums.weight)
+    return {"loss": loss, "weight": sums.weight, "metrics": means}
 
 
 def tower_results(
-    towers: Sequence[TowerSums], devices: Sequence[str], norm: tf.Tensor | None
+    sums: Sequence[TowerSums], devices: Sequence[str] | None, norm: tf.Tensor
 ) -> TowerResults:
-    """Returns each tower's means.
-
-    Args:
-        towers: what each hands back.
-        devices: where their gradients are.
-        norm: that of the averaged gradient if there is no other tower anywhere, else None.
-    """
-    each = [mean_results([tower]) for tower in towers]
-    norms = list(map(own_norm, towers, devices)) if norm is None else [norm]
+    """Returns each tower's means; arguments as in `step_results`."""
+    each = list(map(mean_results, sums))
+    norms = [norm] if devices is None else list(map(own_norm, sums, devices))
     return TowerResults(
         loss=tf.stack([mean["loss"] for mean in each]),
         weight=tf.stack([mean["weight"] for mean in each]),

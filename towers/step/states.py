@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from towers.step.gradients import add_in_pairs
@@ -52,12 +51,10 @@ def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor |
 
 
 def mean_states(
-    sums: Sequence[tf.Tensor | None], weight: tf.Tensor, states: Sequence[keras.Variable]
+    sums: Sequence[tf.Tensor | None], weight: tf.Tensor, before: Sequence[Any]
 ) -> list[tf.Tensor | None]:
     """Returns the weighted mean of each state, from the sums over all towers."""
-    return [
-        mean_state(total, weight, state.value) for state, total in zip(states, sums, strict=True)
-    ]
+    return [mean_state(total, weight, value) for total, value in zip(sums, before, strict=True)]
 
 
 def mean_state(total: tf.Tensor | None, weight: tf.Tensor, before: Any) -> tf.Tensor | None:

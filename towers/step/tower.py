@@ -2,55 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
-from towers.loop.inputs import Batch, Shard, split_batch
 from towers.run.determinism import sums_stay_nested
-from towers.step.gradients import (
-    Gradient,
-    first_half,
-    scale_gradients,
-    sum_gradients,
-    sum_repeated_rows,
-)
+from towers.step.gradients import first_half, scale_gradients
+from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables, TowerScope, no_new_variables
-from towers.step.states import add_states, weigh_state
-
-RESERVED_METRICS = (
-    "loss", "examples", "gradient_norm", "examples_per_second", "input_wait", "learning_rate",
-    "staleness",
-)  # fmt: skip
-# A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
-Metrics = dict[str, Any]
-State = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
-TowerFn = Callable[..., tuple]  # (batch) -> (loss_sum, weight, metrics), as a user writes it.
-ShardFn = Callable[  # The same as `run_tower` calls it, see `towers.carried.with_state`.
-    [tuple[Batch, State]], tuple[tuple[tf.Tensor, tf.Tensor, Metrics], State]
-]
+from towers.step.program import TowerProgram
+from towers.step.seeds import part_seed, seed_states
+from towers.step.shards import Shard, split_batch
+from towers.step.states import weigh_state
+from towers.step.sums import TowerSums, add_sums, finish_part, metric_sums, tensors_of
+from towers.step.tower_function import ShardFn
 
 
-class TowerSums(NamedTuple):
-    """What a tower hands back: sums over its shard, nothing divided yet.
+class Tower:
+    """One tower as a callable, `(shard, step) -> TowerSums`, on its own device.
+
+    Args:
+        program: what every tower runs.
+        variables: the copy of the shared variables that it reads, in their order.
+        device: where it runs.
+        index: which of this process's towers it is, from 0.
+        options: of the step.
+        first_tower: the number, among the towers of all processes, of this process's first.
 
     Attributes:
-        loss: scalar, summed over the examples (or tokens).
-        weight: scalar of the loss's dtype, how many there were.
-        metrics: by name, a pair of scalars (sum, weight).
-        gradients: one per trainable variable, of the summed loss; None without connection.
-        states: for each non-trainable variable that was assigned, the value times the weight;
-            None for the others.
-        carried: the state to carry into the next step, a row for each of the shard.
+        device: as given.
+        number: the tower's number among the towers of all processes.
     """
 
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
-    gradients: list[Gradient]
-    states: list[tf.Tensor | None]
-    carried: State
+    def __init__(
+        self,
+        program: TowerProgram,
+        variables: Sequence[keras.Variable],
+        device: str,
+        index: int,
+        options: StepOptions = StepOptions(),
+        first_tower: int = 0,
+    ):
+        self.device = device
+        self.number = first_tower + index
+        self._program = program
+        self._variables = variables
+        self._index = index
+        self._options = options
+
+    def __call__(self, shard: Shard, step: tf.Tensor) -> TowerSums:
+        """Returns the sums over a shard in the step of this number, an int64 scalar."""
+        with self.scope():
+            return self.run(self.read(), shard, step)
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The tower's device and its name scope."""
+        with tf.device(self.device), tf.name_scope(f"tower_{self._index}"):
+            yield
+
+    def read(self) -> dict[int, Any]:
+        """Returns the values of all variables, by the variable's id, each read once."""
+        with tf.name_scope("parameters"):
+            return self._program.shared.read(self._variables)
+
+    def run(
+        self,
+        values: dict[int, Any],
+        shard: Shard,
+        step: tf.Tensor,
+        *,
+        first_part: int | None = None,
+    ) -> TowerSums:
+        """Returns the sums over a shard, with gradients.
+
+        Args:
+            values: of the variables, as `read` returns them.
+            shard: the shard.
+            step: the step's number, an int64 scalar.
+            first_part: the number of the shard's first micro-batch among those of the batch, of
+                which random numbers are a function; by default what follows from the tower's.
+        """
+        options, program = self._options, self._program
+        if first_part is None:
+            first_part = self.number * options.accumulate
+        parts = range(first_part, first_part + options.accumulate)
+        return run_tower(
+            program.shard_fn,
+            program.shared,
+            values,
+            program.carried.attach(self._index, shard),
+            tower=self.number,
+            seeds=[part_seed(options.seed, step, part) for part in parts],
+            loss_scale=None if options.loss_scale is None else options.loss_scale.read(),
+            compiled=options.compiled,
+        )
+
+    def evaluate(self, shard: Shard) -> TowerSums:
+        """Returns the sums over a shard without gradients."""
+        program = self._program
+        with self.scope():
+            seed = part_seed(0, tf.zeros([], tf.int64), self.number)
+            values, shard = self.read(), program.carried.attach(self._index, shard)
+            return forward(
+                program.shard_fn, program.shared, values, shard, tower=self.number, seed=seed
+            )
 
 
 def run_tower(
@@ -95,20 +154,6 @@ def run_tower(
             return add_sums(first, run_all(parts[begin:]))
 
     return run_all(list(zip(micro_batches(shard, len(seeds)), seeds, strict=True)))
-
-
-def finish_part(sums: TowerSums, size: tf.Tensor) -> TowerSums:
-    """Returns a micro-batch's sums with each row of a sparse gradient and of the state once."""
-    return sums._replace(
-        gradients=list(map(sum_repeated_rows, sums.gradients)),
-        carried=tf.nest.map_structure(lambda rows: rows[:size], sums.carried),
-    )
-
-
-def tensors_of(sums: TowerSums) -> list[tf.Tensor]:
-    """Returns every tensor in the sums."""
-    parts = tf.nest.flatten(sums, expand_composites=True)
-    return [part for part in parts if part is not None]
 
 
 def micro_batches(shard: Shard, count: int) -> tuple[Shard, ...]:
@@ -181,88 +226,4 @@ def forward(
         gradients=[],
         states=[weigh_state(scope.updated(state), weight) for state in shared.states],
         carried=carried,
-    )
-
-
-def seed_states(seed: tf.Tensor, num_generators: int) -> list[tf.Tensor]:
-    """Returns a state for each seed generator, int64 [2], all different.
-
-    A generator adds one to the second number at each draw, so that the first must differ: else
-    the second draw of one generator is the first of the next.
-    """
-    return [fold_in(fold_in(seed, generator), 0) for generator in range(num_generators)]
-
-
-def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
-    """Returns another seed, int64 [2], that is a function of a seed and a number."""
-    return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int64))
-
-
-def part_seed(seed: int, step: tf.Tensor, part: int) -> tf.Tensor:
-    """Returns the seed of one part of a batch, int64 [2]: of a micro-batch of a tower.
-
-    Parts count on over the towers, so that a part is the same whoever runs it.
-    """
-    return fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), part)
-
-
-def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
-    """Returns what a tower function returned, as tensors; raises ValueError if it is not right."""
-    if not isinstance(results, tuple) or len(results) != 3 or not isinstance(results[2], dict):
-        raise ValueError(
-            "A tower function returns (loss_sum, weight, metrics): two scalars and a dict of "
-            f"scalars. Received {results!r}."
-        )
-    loss, weight, metrics = results
-    loss, weight = tf.convert_to_tensor(loss), tf.convert_to_tensor(weight)
-    if loss.shape.rank != 0 or weight.shape.rank != 0 or not loss.dtype.is_floating:
-        raise ValueError(
-            "A tower function returns the loss summed over the shard, a floating-point scalar, "
-            f"and its weight, a scalar. Received a loss of shape {loss.shape} and "
-            f"{loss.dtype.name}, and a weight of shape {weight.shape}; "
-            "use tf.reduce_sum, not the mean."
-        )
-    for name, value in metrics.items():
-        check_metric(name, value)
-    if loss.dtype in (tf.float16, tf.bfloat16):
-        loss = tf.cast(loss, tf.float32)
-    return loss, weight, metrics
-
-
-def check_metric(name: str, value: Any) -> None:
-    """Raises ValueError unless a metric is a scalar or a pair (sum, weight), with a free name."""
-    if name in RESERVED_METRICS:
-        raise ValueError(
-            f"The engine reports {', '.join(RESERVED_METRICS)} by itself. Received a "
-            f"metric {name!r}; call it something else."
-        )
-    parts = value if isinstance(value, tuple) else (value,)
-    shapes = [tuple(tf.convert_to_tensor(part).shape) for part in parts]
-    is_pair = isinstance(value, tuple)
-    if len(parts) != 1 + is_pair or any(shape != () for shape in shapes):
-        raise ValueError(
-            "A metric is a sum over the shard, a scalar, or a pair of scalars (sum, weight). "
-            f"Received {name!r} with shapes {shapes}; use tf.reduce_sum, not the mean."
-        )
-
-
-def metric_sums(value: Any, weight: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a metric as (sum, weight) of the loss's dtype, zero for an empty shard."""
-    if not isinstance(value, tuple):
-        return tf.cast(value, weight.dtype) * counts, weight
-    total, own_weight = value
-    return tf.cast(total, weight.dtype) * counts, tf.cast(own_weight, weight.dtype) * counts
-
-
-def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
-    """Returns the sums over both micro-batches (or shards)."""
-    return TowerSums(
-        loss=first.loss + second.loss,
-        weight=first.weight + second.weight,
-        metrics=tf.nest.map_structure(tf.add, first.metrics, second.metrics),
-        gradients=sum_gradients([first.gradients, second.gradients]),
-        states=list(map(add_states, first.states, second.states)),
-        carried=tf.nest.map_structure(
-            lambda *rows: tf.concat(rows, axis=0), first.carried, second.carried
-        ),
     )

@@ -12,9 +12,9 @@ import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event
 
 from tests.paths import ROOT
+from towers import Position, StepReport, StopTraining
 from towers.loop import actions
 from towers.loop.rates import Rates
-from towers.loop.trainer import Position, StepReport, StopTraining
 from towers.run.summaries import SummaryWriters
 from towers.step.results import StepResults, TowerResults
 
@@ -183,22 +183,22 @@ TRAINING = """
     import keras
     import towers
     from tests import helpers
-    from towers import actions
 
     batches = helpers.dense_batches([4])
     dataset = helpers.dataset_of(batches).repeat()
     model = helpers.dense_model()
     step = towers.build_train_step(
-        helpers.classify(model), model, keras.optimizers.SGD(0.1), ["/CPU:0"],
-        towers.shard_specs(dataset, 1),
+        helpers.classify(model), model, keras.optimizers.SGD(0.1),
+        towers.Placement(["/CPU:0"]), dataset,
     )
 
     def announce(report):
         print("step", report.step, flush=True)
         time.sleep(float(sys.argv[1]))
 
-    with actions.stop_on_signals() as check_signals:
-        trainer = towers.Trainer(step, towers.batches_from(dataset), [announce, check_signals])
+    with towers.stop_on_signals() as check_signals:
+        batches, actions = towers.batches_from(dataset), [announce, check_signals]
+        trainer = helpers.make_trainer(step, batches, actions)
         reason = trainer.train(steps=10**9)
     print("stopped by", reason, "after", trainer.position.step, flush=True)
 """

@@ -20,7 +20,7 @@ def train(num_towers, num_batches):
     lines = []
     batches = towers.batches_from(helpers.dataset_of(helpers.dense_batches([4] * num_batches)))
     action = advice.advise_placement(step, lines.append)
-    towers.Trainer(step, batches, [action]).train(epochs=1)
+    helpers.make_trainer(step, batches, [action]).train(epochs=1)
     return step, lines
 
 

@@ -230,7 +230,7 @@ def test_the_share_of_input_wait_is_the_true_one(batch_seconds, step_seconds):
     step(shards, 1)  # Traced now, so that the trace is not taken for a slow step.
     for _ in range(3):  # A busy machine may disturb one of them.
         slow, window = SlowStep(step, step_seconds), Window()
-        trainer = towers.Trainer(slow, towers.batches_from(dataset), [window.add])
+        trainer = helpers.make_trainer(slow, towers.batches_from(dataset), [window.add])
         started = time.perf_counter()
         trainer.train(epochs=1)
         seconds = time.perf_counter() - started

@@ -12,11 +12,9 @@ from towers.step.results import EvaluationResults
 
 
 def evaluation(tower_fn, variables, dataset, num_towers):
-    devices = helpers.tower_devices(num_towers)
-    step = towers.build_evaluation_step(
-        tower_fn, variables, devices, towers.shard_specs(dataset, num_towers)
-    )
-    return towers.evaluate(step, dataset, devices)
+    placement = helpers.tower_placement(num_towers)
+    step = towers.build_evaluation_step(tower_fn, variables, placement, dataset)
+    return towers.evaluate(step, dataset)
 
 
 @pytest.mark.parametrize("num_towers", [1, 4])

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.loop.trainer import Position
+from towers import Position
 
 SIZES = [4, 4, 3]
 
@@ -38,7 +38,7 @@ def step():
 
 
 def variables_of(step):
-    return [*step.shared.all, *step.optimizer.variables]
+    return [*step.update.copies.shared.all, *step.update.copies.optimizer.variables]
 
 
 def snapshot(step):
@@ -57,7 +57,7 @@ def assert_bit_identical(step, expected):
 
 def test_positions_count_steps_and_epochs(step):
     reports = []
-    trainer = towers.Trainer(step, batches, [reports.append])
+    trainer = helpers.make_trainer(step, batches, [reports.append])
     assert trainer.train(epochs=2) == "2 epochs done"
     assert [report.step for report in reports] == [1, 2, 3, 4, 5, 6]
     assert [report.epoch for report in reports] == [0, 0, 0, 1, 1, 1]
@@ -82,14 +82,14 @@ def test_positions_count_steps_and_epochs(step):
     ],
 )
 def test_training_ends_at_what_comes_first(step, epochs, steps, reason, position):
-    trainer = towers.Trainer(step, batches)
+    trainer = helpers.make_trainer(step, batches)
     assert trainer.train(epochs=epochs, steps=steps) == reason
     assert trainer.position == position
 
 
 def test_epochs_and_steps_count_from_the_beginning_of_the_run(step):
     reports = []
-    trainer = towers.Trainer(step, batches, [reports.append], position=Position(4, 1, 1))
+    trainer = helpers.make_trainer(step, batches, [reports.append], position=Position(4, 1, 1))
     assert trainer.train(steps=6) == "6 steps done"
     assert trainer.train(epochs=2) == "2 epochs done"
     assert [report.step for report in reports] == [5, 6]
@@ -97,7 +97,7 @@ def test_epochs_and_steps_count_from_the_beginning_of_the_run(step):
 
 def test_neither_epochs_nor_steps_is_refused(step):
     with pytest.raises(ValueError, match="needs epochs or steps"):
-        towers.Trainer(step, batches).train()
+        helpers.make_trainer(step, batches).train()
 
 
 def test_every_action_runs_though_one_asks_to_stop(step):
@@ -116,7 +116,7 @@ def test_every_action_runs_though_one_asks_to_stop(step):
     def last(report):
         seen.append(report.position)
 
-    trainer = towers.Trainer(step, batches, [stop, stop_too, last])
+    trainer = helpers.make_trainer(step, batches, [stop, stop_too, last])
     assert trainer.train(epochs=3) == "enough of it"
     assert seen == ["stop", "too", Position(1, 0, 1), "stop", "too", Position(2, 0, 2)]
     assert trainer.position == Position(2, 0, 2)
@@ -127,32 +127,34 @@ def test_an_error_in_an_action_ends_the_training(step):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        towers.Trainer(step, batches, [fail]).train(epochs=1)
+        helpers.make_trainer(step, batches, [fail]).train(epochs=1)
 
 
 def test_any_position_continues_to_bit_identical_weights(step):
     begin, saved = snapshot(step), {}
-    trainer = towers.Trainer(step, batches, [lambda r: saved.update({r.position: snapshot(step)})])
+    trainer = helpers.make_trainer(
+        step, batches, [lambda r: saved.update({r.position: snapshot(step)})]
+    )
     trainer.train(epochs=2)
     final = snapshot(step)
     assert any((old != new).any() for old, new in zip(begin, final, strict=True))
     for position, values in {Position(): begin, **saved}.items():
         restore(step, values)
-        towers.Trainer(step, batches, position=position).train(epochs=2)
+        helpers.make_trainer(step, batches, position=position).train(epochs=2)
         assert_bit_identical(step, final)
 
     fresh = build()  # As another process would: nothing but position and variables goes over.
     restore(fresh, saved[Position(4, 1, 1)])
-    towers.Trainer(fresh, batches, position=Position(4, 1, 1)).train(epochs=2)
+    helpers.make_trainer(fresh, batches, position=Position(4, 1, 1)).train(epochs=2)
     assert_bit_identical(fresh, final)
 
 
 def test_stopping_in_between_changes_nothing(step):
     begin = snapshot(step)
-    towers.Trainer(step, batches).train(epochs=2)
+    helpers.make_trainer(step, batches).train(epochs=2)
     final = snapshot(step)
     restore(step, begin)
-    trainer = towers.Trainer(step, batches)
+    trainer = helpers.make_trainer(step, batches)
     for steps in (1, 3, 4, 6):
         trainer.train(steps=steps)
     assert_bit_identical(step, final)
@@ -163,20 +165,20 @@ def test_an_empty_data_set_is_an_error(step):
         return batches(epoch).take(0)
 
     with pytest.raises(ValueError, match=r"no batch in epoch 0\. Is it empty, or smaller than one"):
-        towers.Trainer(step, empty).train(epochs=1)
+        helpers.make_trainer(step, empty).train(epochs=1)
 
 
 def test_a_position_at_the_end_of_an_epoch_goes_on_with_the_next(step):
     """A checkpoint of a data set that has shrunk since."""
     reports = []
-    trainer = towers.Trainer(step, batches, [reports.append], position=Position(3, 0, 3))
+    trainer = helpers.make_trainer(step, batches, [reports.append], position=Position(3, 0, 3))
     trainer.train(steps=4)
     assert [(report.step, report.epoch) for report in reports] == [(4, 1)]
 
 
 def test_an_endless_data_set_is_trained_for_a_number_of_steps(step):
     dataset = helpers.dataset_of(helpers.dense_batches(SIZES)).repeat()
-    trainer = towers.Trainer(step, towers.batches_from(dataset))
+    trainer = helpers.make_trainer(step, towers.batches_from(dataset))
     assert trainer.train(steps=5) == "5 steps done"
     assert trainer.position == Position(5, 0, 5)
 
@@ -190,5 +192,37 @@ def test_an_own_split_is_used(step):
         )
 
     reports = []
-    towers.Trainer(step, batches, [reports.append], split=reverse_split).train(steps=1)
+    helpers.make_trainer(step, batches, [reports.append], split=reverse_split).train(steps=1)
     assert reports[0].results.towers.weight.numpy().tolist() == [2, 2]
+
+
+def test_a_run_directory_is_all_that_a_run_needs_to_go_on(tmp_path):
+    """Stopped in the middle of an epoch, begun anew by another process: bit-identical."""
+    whole = build()
+    helpers.make_trainer(whole, batches).train(epochs=2)
+    for steps in (2, 4):
+        step = build()
+        updates = towers.SynchronousUpdates(step, batches)
+        assert towers.Trainer(updates, run_dir=tmp_path).train(steps=steps) == f"{steps} steps done"
+    reports, step = [], build()
+    updates = towers.SynchronousUpdates(step, batches)
+    trainer = towers.Trainer(updates, [reports.append], run_dir=tmp_path)
+    assert trainer.train(epochs=2) == "2 epochs done"
+    assert [report.step for report in reports] == [5, 6]
+    assert_bit_identical(step, snapshot(whole))
+    saved = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert saved == [f"step-{number:08d}.ckpt.npz" for number in (3, 4, 6)]
+
+
+def test_a_run_directory_of_another_model_is_refused_and_kept(tmp_path, step):
+    towers.Trainer(towers.SynchronousUpdates(step, batches), run_dir=tmp_path).train(steps=1)
+    (saved,) = (tmp_path / "checkpoints").iterdir()
+    content = saved.read_bytes()
+    model = helpers.dense_model()
+    other = helpers.build_step_for(
+        helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2
+    )
+    trainer = towers.Trainer(towers.SynchronousUpdates(other, batches), run_dir=tmp_path)
+    with pytest.raises(ValueError, match="is not one of this model, and nothing was restored"):
+        trainer.train(steps=2)
+    assert saved.read_bytes() == content

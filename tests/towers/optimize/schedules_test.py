@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.optimize.schedules import WarmUp, build_schedule, constant, scale_learning_rate
+from towers.optimize.schedules import (
+    WarmUp,
+    build_schedule,
+    constant,
+    cosine,
+    piecewise,
+    scale_learning_rate,
+)
 
 SCHEDULES = {
     "constant": ({}, lambda step: 0.8),
@@ -18,8 +25,8 @@ SCHEDULES = {
         lambda step: [0.8, 0.08, 0.008][int(np.searchsorted([20, 60], step, side="right"))],
     ),
     "cosine": (
-        {"final_share": 0.25},
-        lambda step: 0.8 * (0.25 + 0.75 * (1 + np.cos(np.pi * min(step, 100) / 100)) / 2),
+        {},
+        lambda step: 0.8 * (1 + np.cos(np.pi * min(step, 100) / 100)) / 2,
     ),
 }
 STEPS = (0, 1, 3, 4, 5, 9, 10, 19, 20, 21, 59, 60, 61, 99, 100, 250)
@@ -52,9 +59,7 @@ def test_warm_up_rises_with_a_power_of_the_steps():
 
 
 def test_warm_up_keeps_the_place_of_the_boundaries():
-    schedule = build_schedule(
-        "piecewise", 1.0, total_steps=100, warmup_steps=2, boundaries=[10], values=[1.0, 0.5]
-    )
+    schedule = WarmUp(piecewise([10], [1.0, 0.5]), 2)
     assert [float(schedule(step)) for step in (0, 1, 9, 10)] == [0.5, 1.0, 1.0, 0.5]
 
 
@@ -103,21 +108,31 @@ def test_learning_rate_scales_with_the_batch_size():
         ("exponential", 0.1, {"decay_steps": 1.5}, r"decay_steps must be a whole number"),
         ("exponential", 0.1, {"decay_rate": -1.0}, r"decay_rate must be above 0"),
         ("piecewise", 0.1, {}, r"at least one boundary.*take the constant schedule"),
-        ("piecewise", 0.1, {"boundaries": [5], "values": [1.0]}, r"one value more"),
         ("piecewise", 0.1, {"boundaries": [5, 5]}, r"boundaries must rise.*\[5, 5\]"),
         ("piecewise", 0.1, {"boundaries": [0, 5]}, r"the first from at least 1"),
-        (
-            "piecewise",
-            0.1,
-            {"boundaries": [5], "values": [1.0, -1.0]},
-            r"values\[1\] must be above",
-        ),
-        ("cosine", 0.1, {"final_share": 2.0}, r"final_share must be in \[0, 1\]. Received 2.0"),
     ],
 )
 def test_wrong_arguments_are_refused(name, learning_rate, options, message):
     with pytest.raises(ValueError, match=message):
         build_schedule(name, learning_rate, **{"total_steps": 10, **options})
+
+
+def test_a_cosine_may_end_at_a_share_of_the_learning_rate():
+    schedule = cosine(0.8, total_steps=100, final_share=0.25)
+    np.testing.assert_allclose([schedule(0), schedule(50), schedule(100)], [0.8, 0.5, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: piecewise([5], [1.0]), r"one value more"),
+        (lambda: piecewise([5], [1.0, -1.0]), r"values\[1\] must be above"),
+        (lambda: cosine(0.1, total_steps=9, final_share=2.0), r"in \[0, 1\]. Received 2.0"),
+    ],
+)
+def test_wrong_values_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_wrong_batch_size_is_refused():

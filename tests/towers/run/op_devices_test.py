@@ -7,7 +7,7 @@ from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.run.op_devices import format_placement, placed_nodes, record_placement
+from towers.run.op_devices import format_placement, placed_nodes, record_op_devices
 
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
 
@@ -71,9 +71,9 @@ def test_variables_are_read_and_assigned_on_the_parameter_device(placed):
 
 
 def test_variables_and_slots_live_on_the_parameter_device(placed):
-    slots = placed.step.optimizer.variables
+    slots = placed.step.update.copies.optimizer.variables
     assert len(slots) == 2 + 2 * len(placed.model.trainable_variables)
-    for variable in [*placed.step.shared.all, *slots]:
+    for variable in [*placed.step.update.copies.shared.all, *slots]:
         assert variable.value.device.endswith("CPU:0"), variable.path
 
 
@@ -153,9 +153,10 @@ def test_parameters_live_where_the_policy_says(policy, num_towers, device):
         num_towers,
         parameters=policy,
     )
-    with record_placement() as placement:
+    with record_op_devices() as placement:
         step(shards, 1)
-    slots = step.optimizer.variables[2:]  # The first two are iterations and learning rate.
+    # The first two are iterations and learning rate.
+    slots = step.update.copies.optimizer.variables[2:]
     assert len(slots) == len(model.variables) == 2
     assert {v.value.device[-5:] for v in [*model.variables, *slots]} == {device}
     assigns = {where for op, where in placement if op.startswith(("Assign", "ResourceApply"))}
@@ -171,16 +172,16 @@ def test_parameters_live_where_the_policy_says(policy, num_towers, device):
         ("auto", ["/GPU:3"], "/GPU:3"),
         ("cpu", ["/GPU:0"], "/CPU:0"),
         ("tower0", ["/GPU:1", "/GPU:0"], "/GPU:1"),
-        ("replicated", ["/GPU:1", "/GPU:0"], "/GPU:1"),
+        ("replicated", ["/CPU:2", "/CPU:1"], "/CPU:2"),
     ],
 )
 def test_parameter_device_of_each_policy(policy, devices, expected):
-    assert towers.parameter_device(policy, devices) == expected
+    assert towers.Placement(devices, policy).device == expected
 
 
 def test_unknown_policy_is_refused():
     with pytest.raises(ValueError, match=r"one of auto, cpu, tower0, replicated\. Received 'gpu'"):
-        towers.parameter_device("gpu", ["/CPU:0"])
+        towers.Placement(["/CPU:0"], "gpu")
 
 
 def test_recorded_placement_counts_the_ops_of_each_device():
@@ -189,7 +190,7 @@ def test_recorded_placement_counts_the_ops_of_each_device():
         with tf.device("/CPU:3"):
             return values @ values
 
-    with record_placement() as placement:
+    with record_op_devices() as placement:
         add(tf.ones((2, 2)))
     (line,) = [line for line in format_placement(placement) if line.startswith("CPU:3: ")]
     assert "MatMul 1" in line

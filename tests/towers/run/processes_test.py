@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+import towers
 from tests import helpers
 from tests.paths import ROOT
 from tests.towers.run.processes_worker import CASES, NUM_TOWERS, make_case
@@ -120,7 +121,7 @@ def test_a_process_alone_passes_everything_through():
     nest = [object(), None]
     assert alone.sum(nest) is nest and alone.is_chief and alone.first_tower(3) == 0
     actions = [print]
-    assert alone.together(actions) == actions
+    assert towers.stop_together(alone, actions) == actions
 
 
 def test_without_a_cluster_a_process_is_alone(monkeypatch):

@@ -13,7 +13,7 @@ import tensorflow as tf  # noqa: E402
 
 import towers  # noqa: E402
 from tests import helpers  # noqa: E402
-from towers.loop.trainer import StepReport, StopTraining  # noqa: E402
+from towers import StepReport, StopTraining  # noqa: E402
 from towers.run.processes import join_processes  # noqa: E402
 
 NUM_TOWERS = 4  # Of all processes together.
@@ -71,7 +71,7 @@ def stopping(processes):
         if report.step == 3 and processes.index == processes.count - 1:
             raise StopTraining("enough")
 
-    actions = processes.together([ask])
+    actions = towers.stop_together(processes, [ask])
     total = tf.function(processes.sum, autograph=False)
     for step in range(1, 20):
         total([tf.zeros([])])
@@ -100,14 +100,13 @@ def training(processes):
     for name, options in CASES.items():
         tower_fn, model, batches = make_case(name)
         dataset = helpers.dataset_of(batches)
-        step = towers.build_train_step(
+        step = helpers.build_step_for(
             tower_fn,
             model,
             keras.optimizers.Adam(0.01),
-            devices,
-            towers.shard_specs(dataset, len(devices)),
-            reduce_across=processes.sum,
-            first_tower=processes.first_tower(len(devices)),
+            dataset,
+            len(devices),
+            processes=processes,
             **options,
         )
         results = [step(s, n) for n, s in enumerate(processes.split(dataset, len(devices)), 1)]

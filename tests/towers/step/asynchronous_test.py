@@ -11,9 +11,8 @@ import tensorflow as tf
 import towers
 import towers.loop.actions
 from tests import helpers
-from towers.loop.asynchronous_trainer import AsyncTrainer
-from towers.loop.trainer import NonFiniteGradientError, Position, StepReport
-from towers.run.op_devices import record_placement
+from towers import NonFiniteGradientError, Position, StepReport
+from towers.run.op_devices import record_op_devices
 from towers.run.summaries import SummaryWriters, read_scalars
 
 TIMEOUT = 60.0  # Seconds until a test that waits for another thread gives up.
@@ -49,9 +48,9 @@ def numbers(num_batches, size=2):
 
 
 def build(tower_fn, variables, optimizer, batches, num_towers, **options):
-    devices = helpers.tower_devices(num_towers)
-    specs = towers.shard_specs(batches, 1)
-    return towers.build_async_step(tower_fn, variables, optimizer, devices, specs, **options)
+    placement = helpers.tower_placement(num_towers, options.pop("parameters", "auto"))
+    options = towers.StepOptions(**options)
+    return towers.build_async_step(tower_fn, variables, optimizer, placement, batches, options)
 
 
 def counting_step(num_towers, num_batches=10):
@@ -112,11 +111,11 @@ def generated(generate):
 def test_six_hundred_concurrent_updates_are_all_applied():
     layer, step, batches = counting_step(4, num_batches=300)
     reports: list[StepReport] = []
-    trainer = AsyncTrainer(step, batches, [reports.append])
+    trainer = helpers.make_async_trainer(step, batches, [reports.append])
     assert trainer.train(epochs=2) == "2 epochs done"
     assert float(layer.weight.value) == -600
     assert float(layer.seen.value) == 1200
-    assert int(step.optimizer.iterations.value) == 600
+    assert int(step.update.copies.optimizer.iterations.value) == 600
     assert [report.step for report in reports] == list(range(1, 601))
     assert {report.tower for report in reports} == {0, 1, 2, 3}
     assert trainer.position == Position(600, 2, 0)
@@ -126,7 +125,7 @@ def test_six_hundred_concurrent_updates_are_all_applied():
 def test_a_limit_at_the_end_of_an_epoch_ends_the_epoch(steps, position):
     _, step, batches = counting_step(2, num_batches=20)
     reports: list[StepReport] = []
-    trainer = AsyncTrainer(step, batches, [reports.append])
+    trainer = helpers.make_async_trainer(step, batches, [reports.append])
     trainer.train(steps=steps)
     assert trainer.position == reports[-1].position == position
     assert reports[-1].epoch_end == (position.epoch == 1)
@@ -139,7 +138,7 @@ def test_what_follows_the_last_batch_may_be_broken():
         raise OSError("a bad sector")
 
     _, step, _ = counting_step(2, num_batches=3)
-    trainer = AsyncTrainer(step, generated(generate))
+    trainer = helpers.make_async_trainer(step, generated(generate))
     assert trainer.train(steps=3) == "3 steps done"
     assert trainer.position == Position(3, 0, 3)
 
@@ -147,7 +146,7 @@ def test_what_follows_the_last_batch_may_be_broken():
 def test_every_batch_is_taken_once_in_every_epoch():
     _, step, batches = counting_step(3, num_batches=20)
     reports: list[StepReport] = []
-    AsyncTrainer(step, batches, [reports.append]).train(epochs=3)
+    helpers.make_async_trainer(step, batches, [reports.append]).train(epochs=3)
     for epoch in range(3):
         taken = [float(r.results.metrics["first"]) for r in reports if r.epoch == epoch]
         assert sorted(taken) == list(range(20))
@@ -171,13 +170,11 @@ def test_one_asynchronous_tower_is_a_synchronous_one():
     model, tower_fn, optimizer = fresh()
     options = {"clip_norm": 0.5, "accumulate": 2, "seed": 5}
     step = build(tower_fn, model, optimizer, batches, 1, **options)
-    AsyncTrainer(step, batches).train(epochs=2)
+    helpers.make_async_trainer(step, batches).train(epochs=2)
 
     expected, tower_fn, optimizer = fresh()
-    devices = helpers.tower_devices(1)
-    specs = towers.shard_specs(batches, 1)
-    step = towers.build_train_step(tower_fn, expected, optimizer, devices, specs, **options)
-    towers.Trainer(step, batches).train(epochs=2)
+    step = helpers.build_step_for(tower_fn, expected, optimizer, batches, 1, **options)
+    helpers.make_trainer(step, batches).train(epochs=2)
     for one, other in zip(helpers.weights_of(model), helpers.weights_of(expected), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -186,7 +183,9 @@ def test_a_tower_that_stands_still_does_not_hold_the_others():
     _, step, batches = counting_step(2, num_batches=100)
     second, release = second_tower_after(50)
     reports: list[StepReport] = []
-    AsyncTrainer(Before(step, second), batches, [reports.append, release]).train(epochs=1)
+    helpers.make_async_trainer(Before(step, second), batches, [reports.append, release]).train(
+        epochs=1
+    )
     assert [report.tower for report in reports[:50]] == [0] * 50
     assert {report.tower for report in reports} == {0, 1}
 
@@ -214,7 +213,7 @@ def test_staleness_counts_the_updates_between_reading_and_writing():
         if report.step == 12:
             plenty_done.set()
 
-    AsyncTrainer(step, batches, [act]).train(epochs=1)
+    helpers.make_async_trainer(step, batches, [act]).train(epochs=1)
     first_of_slow = next(report for report in reports if report.tower == 1)
     assert first_of_slow.staleness >= 12
     before = [report for report in reports if report.step < first_of_slow.step]
@@ -229,13 +228,13 @@ def test_nothing_moves_while_an_action_keeps_the_towers_still():
     def act(report):
         if report.step % 10:
             return
-        with trainer.still():
+        with trainer.paused():
             before = float(layer.weight.value)
             time.sleep(0.02)
             seen.append((trainer.position, before, float(layer.weight.value)))
-            assert int(step.optimizer.iterations.value) == trainer.position.step
+            assert int(step.update.copies.optimizer.iterations.value) == trainer.position.step
 
-    trainer = AsyncTrainer(step, batches, [act])
+    trainer = helpers.make_async_trainer(step, batches, [act])
     trainer.train(epochs=1)
     assert len(seen) == 6
     for position, before, after in seen:
@@ -250,14 +249,14 @@ def test_an_action_may_keep_the_towers_still_twice():
     def act(report):
         if report.step != 10:
             return
-        with trainer.still():
+        with trainer.paused():
             before = float(layer.weight.value)
-            with trainer.still():
+            with trainer.paused():
                 pass
             time.sleep(0.1)
             seen.append((before, float(layer.weight.value)))
 
-    trainer = AsyncTrainer(step, batches, [act])
+    trainer = helpers.make_async_trainer(step, batches, [act])
     trainer.train(epochs=1)
     ((before, after),) = seen
     assert before == after
@@ -273,14 +272,14 @@ def test_a_stopped_run_continues_with_the_batches_that_are_left():
         if report.step == 17:
             raise towers.StopTraining("enough")
 
-    trainer = AsyncTrainer(step, batches, [act])
+    trainer = helpers.make_async_trainer(step, batches, [act])
     assert trainer.train(epochs=1) == "enough"
     position = trainer.position
     assert position.step >= 17
     assert position == Position(position.step, 0, position.step)
     assert float(layer.weight.value) == -position.step
     reports: list[StepReport] = []
-    trainer = AsyncTrainer(step, batches, [reports.append], position=position)
+    trainer = helpers.make_async_trainer(step, batches, [reports.append], position=position)
     trainer.train(epochs=1)
     rest = [float(report.results.metrics["first"]) for report in reports]
     assert sorted(rest) == list(range(position.step, 50))
@@ -290,7 +289,7 @@ def test_a_stopped_run_continues_with_the_batches_that_are_left():
 
 def test_training_ends_after_so_many_steps():
     layer, step, batches = counting_step(3)
-    trainer = AsyncTrainer(step, batches)
+    trainer = helpers.make_async_trainer(step, batches)
     assert trainer.train(steps=13) == "13 steps done"
     assert trainer.position == Position(13, 1, 3)
     assert float(layer.weight.value) == -13
@@ -300,13 +299,17 @@ def test_empty_data_is_an_error():
     _, step, _ = counting_step(2)
     nothing = towers.batches_from(tf.data.Dataset.from_tensor_slices((np.ones(2, "f"),)).batch(1))
     with pytest.raises(ValueError, match="has no batch in epoch 0"):
-        AsyncTrainer(step, lambda epoch, first: nothing(epoch, first).take(0)).train(epochs=1)
+        helpers.make_async_trainer(step, lambda epoch, first: nothing(epoch, first).take(0)).train(
+            epochs=1
+        )
 
 
 def test_a_batch_that_failed_is_not_done():
     layer, step, batches = counting_step(2, num_batches=20)
     step, fails = failing(step, 3)
-    trainer = AsyncTrainer(step, batches, [lambda report: report.step == 10 and fails.set()])
+    trainer = helpers.make_async_trainer(
+        step, batches, [lambda report: report.step == 10 and fails.set()]
+    )
     with pytest.raises(LostDeviceError):
         trainer.train(epochs=1)
     assert 11 <= trainer.position.step < 20
@@ -322,10 +325,10 @@ def test_nothing_stands_still_after_a_tower_has_failed():
     def act(report):
         if report.step == 5:
             fails.set()
-            with trainer.still():
+            with trainer.paused():
                 seen.append(trainer.position)
 
-    trainer = AsyncTrainer(step, batches, [act])
+    trainer = helpers.make_async_trainer(step, batches, [act])
     with pytest.raises(LostDeviceError):
         trainer.train(epochs=1)
     assert not seen
@@ -341,7 +344,7 @@ def test_a_training_that_failed_was_not_stopped():
             raise towers.StopTraining("enough")
 
     with pytest.raises(LostDeviceError):
-        AsyncTrainer(step, batches, [act]).train(epochs=1)
+        helpers.make_async_trainer(step, batches, [act]).train(epochs=1)
 
 
 def test_an_error_in_the_data_ends_the_training():
@@ -352,7 +355,7 @@ def test_an_error_in_the_data_ends_the_training():
         raise OSError("the disk is gone")
 
     with pytest.raises(tf.errors.UnknownError, match="the disk is gone"):
-        AsyncTrainer(step, generated(generate)).train(epochs=1)
+        helpers.make_async_trainer(step, generated(generate)).train(epochs=1)
 
 
 def test_nothing_stands_still_after_the_data_has_failed():
@@ -371,14 +374,14 @@ def test_nothing_stands_still_after_the_data_has_failed():
         deadline = time.monotonic() + TIMEOUT
         try:
             while time.monotonic() < deadline:  # Until a tower has asked for the fourth batch.
-                with trainer.still():
+                with trainer.paused():
                     assert trainer.position.epoch_step <= 3
                 time.sleep(0.01)
         except tf.errors.UnknownError as error:
             errors.append(error)
             raise
 
-    trainer = AsyncTrainer(step, generated(generate), [act])
+    trainer = helpers.make_async_trainer(step, generated(generate), [act])
     with pytest.raises(tf.errors.UnknownError, match="the disk is gone"):
         trainer.train(epochs=1)
     assert len(errors) == 1
@@ -398,7 +401,7 @@ def test_waiting_for_the_data_is_counted_for_each_tower():
     def act(report):
         waits.append(max(report.waits))
 
-    AsyncTrainer(step, generated(generate), [act]).train(epochs=1)
+    helpers.make_async_trainer(step, generated(generate), [act]).train(epochs=1)
     assert np.median(waits) > 0.15
 
 
@@ -409,10 +412,10 @@ def test_a_pause_is_no_wait_for_data():
     def act(report):
         reports.append(report)
         if report.step == 5:
-            with trainer.still():
+            with trainer.paused():
                 time.sleep(1.0)
 
-    trainer = AsyncTrainer(step, batches, [act])
+    trainer = helpers.make_async_trainer(step, batches, [act])
     trainer.train(epochs=1)
     assert max(max(report.waits) for report in reports) < 1.0
     assert max(report.seconds for report in reports[3:]) < 1.0  # The first include the tracing.
@@ -436,7 +439,9 @@ def test_an_update_is_handed_over_while_another_tower_waits_for_data():
     def act(report):
         reported.set()  # The first is reported when the second is handed over.
 
-    AsyncTrainer(Before(step, slow_second), generated(generate), [act]).train(epochs=1)
+    helpers.make_async_trainer(Before(step, slow_second), generated(generate), [act]).train(
+        epochs=1
+    )
     assert in_time == [True]
 
 
@@ -448,7 +453,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_names_its_tower():
     step = build(helpers.classify(model), model, keras.optimizers.SGD(0.1), data, 1)
     before = helpers.weights_of(model)
     with pytest.raises(NonFiniteGradientError, match=r"not finite at step 1: tower 0"):
-        AsyncTrainer(step, data).train(epochs=1)
+        helpers.make_async_trainer(step, data).train(epochs=1)
     for one, other in zip(before, helpers.weights_of(model), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -462,7 +467,7 @@ def test_a_tower_that_has_not_run_has_no_part_in_a_gradient_that_is_not_finite()
     step = build(helpers.classify(model), model, keras.optimizers.SGD(0.1), data, 2)
     second, release = second_tower_after(1)
     with pytest.raises(NonFiniteGradientError, match=r"step 1: tower 0 \(loss nan\)\. That"):
-        AsyncTrainer(Before(step, second), data, [release]).train(epochs=1)
+        helpers.make_async_trainer(Before(step, second), data, [release]).train(epochs=1)
 
 
 def test_a_report_leaves_out_who_has_made_no_update():
@@ -474,7 +479,7 @@ def test_a_report_leaves_out_who_has_made_no_update():
         lines.append(towers.actions.format_report(report, rates))
 
     actions = [towers.actions.with_rates(write, steps=1), release]
-    AsyncTrainer(Before(step, second), batches, actions).train(epochs=1)
+    helpers.make_async_trainer(Before(step, second), batches, actions).train(epochs=1)
     assert all("(t0 " in line for line in lines)
     assert not any(" t1 " in line for line in lines[:10])
     assert " t1 " in lines[-1] and not any("nan" in line for line in lines)
@@ -491,7 +496,7 @@ def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
                 steps=10,
             ),
         ]
-        AsyncTrainer(step, batches, actions).train(epochs=1)
+        helpers.make_async_trainer(step, batches, actions).train(epochs=1)
     assert len(lines) == 4
     assert all("| stale t" in line for line in lines)
     for run in ("tower_0", "tower_1"):
@@ -502,12 +507,12 @@ def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
 
 def test_a_rehearsal_runs_every_tower_and_changes_nothing():
     layer, step, batches = counting_step(2)
-    trainer = AsyncTrainer(step, batches)
-    with record_placement() as placement:
+    trainer = helpers.make_async_trainer(step, batches)
+    with record_op_devices() as placement:
         trainer.rehearse()
     assert {"CPU:1", "CPU:2"} <= {device for _, device in placement}
     assert float(layer.weight.value) == float(layer.seen.value) == 0
-    assert int(step.optimizer.iterations.value) == trainer.position.step == 0
+    assert int(step.update.copies.optimizer.iterations.value) == trainer.position.step == 0
     trainer.train(epochs=1)
     assert float(layer.weight.value) == -10
 

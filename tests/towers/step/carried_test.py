@@ -13,7 +13,7 @@ from tests import helpers
 from towers.run.checkpoint_files import read_checkpoint, write_checkpoint
 from towers.run.checkpoints import restore
 from towers.run.op_devices import placed_nodes
-from towers.step.carried import CarriedState
+from towers.step.carried import Carried, CarriedState
 from towers.step.precision import LossScale
 
 pytestmark = pytest.mark.xdist_group("carried")  # They share what takes long to make.
@@ -105,7 +105,7 @@ def build(num_towers, batches, **options):
     """A fresh model, its step on towers, and the shards of every batch."""
     keras.utils.set_random_seed(3)
     model = LanguageModel()
-    options = {"carried": specs(), "carried_rows": len(batches[0][0]), **options}
+    options = {"carried": Carried(specs(), len(batches[0][0])), **options}
     step, shards = helpers.build_step(
         predict_next(model), model, keras.optimizers.Adam(0.02), batches, num_towers, **options
     )
@@ -117,7 +117,7 @@ def run(step, shards, first=1):
 
 
 def state_of(step):
-    return {variable.name: variable.numpy() for variable in step.carried.variables}
+    return {variable.name: variable.numpy() for variable in step.update.carried.variables}
 
 
 def assert_same_state(step, expected, *, atol=1e-6):
@@ -188,10 +188,10 @@ def test_rows_where_a_stream_begins_have_forgotten_what_came_before():
     begin_anew = (*second[:2], np.arange(ROWS) % 2 == 0)
     _, step, (one, other) = build(3, [first, begin_anew])
     step(one, 1)
-    weights = [variable.numpy() for variable in step.shared.all]
+    weights = [variable.numpy() for variable in step.update.copies.shared.all]
     step(other, 2)
     _, fresh, (alone,) = build(3, [begin_anew])
-    for variable, value in zip(fresh.shared.all, weights, strict=True):
+    for variable, value in zip(fresh.update.copies.shared.all, weights, strict=True):
         variable.assign(value)
     fresh(alone, 2)
     differs = [
@@ -222,11 +222,7 @@ def test_a_step_without_a_finite_gradient_keeps_the_state(loss_scale):
 
 
 def groups_of(step):
-    return {
-        "variables": step.shared.all,
-        "optimizer": step.optimizer.variables,
-        "carried": step.carried.variables,
-    }
+    return step.groups()
 
 
 def arrays_of(step):
@@ -317,7 +313,7 @@ def test_the_state_stays_on_its_towers():
         if "carried" in node.name or node.op == "EnsureShape":
             devices.setdefault(node.op, set()).add(device)
     assert devices["ReadVariableOp"] == devices["EnsureShape"] == {"CPU:1", "CPU:2"}
-    for variable in step.carried.variables:
+    for variable in step.update.carried.variables:
         assert [part.device[-5:] for part in variable._parts] == ["CPU:1", "CPU:2"]
         assert [part.shape[0] for part in variable._parts] == [4, 3]
 
@@ -333,7 +329,7 @@ def test_no_gradient_flows_into_the_step_before():
 
     step, shards = helpers.build_step(
         tower_fn, [weight], keras.optimizers.SGD(0.0), [np.ones((2, 1), "float32")] * 3, 2,
-        carried=row, carried_rows=2,
+        carried=Carried(row, 2),
     )  # fmt: skip
     results = run(step, shards)
     assert [float(result.loss) for result in results] == [2, 4, 6]
@@ -344,16 +340,10 @@ def test_no_gradient_flows_into_the_step_before():
 
 
 def evaluation(num_towers, batches, model):
-    dataset, devices = helpers.dataset_of(batches), helpers.tower_devices(num_towers)
-    step = towers.build_evaluation_step(
-        predict_next(model),
-        model,
-        devices,
-        towers.shard_specs(dataset, num_towers),
-        carried=specs(),
-        carried_rows=len(batches[0][0]),
-    )
-    return step, dataset, devices
+    dataset, placement = helpers.dataset_of(batches), helpers.tower_placement(num_towers)
+    carried = Carried(specs(), len(batches[0][0]))
+    step = towers.build_evaluation_step(predict_next(model), model, placement, dataset, carried)
+    return step, dataset
 
 
 @pytest.mark.parametrize("num_towers", [1, 2, 4])
@@ -364,8 +354,8 @@ def test_every_evaluation_begins_with_zeros_and_carries_on(num_towers):
     for batch in batches:
         loss, weight, _, state = tower_fn(tuple(map(tf.constant, batch)), state)
         sums += float(loss), float(weight)
-    step, dataset, devices = evaluation(num_towers, batches, model)
-    first, second = (towers.evaluate(step, dataset, devices) for _ in range(2))
+    step, dataset = evaluation(num_towers, batches, model)
+    first, second = (towers.evaluate(step, dataset) for _ in range(2))
     np.testing.assert_allclose(first["loss"], sums[0] / sums[1], rtol=1e-6)
     assert first == second
 
@@ -395,7 +385,7 @@ def test_an_evaluation_leaves_the_training_state_alone():
 )
 def test_rows_and_their_number_go_together(carried, rows, message):
     with pytest.raises(ValueError, match=message):
-        build(2, stream_batches(), carried=carried, carried_rows=rows)
+        build(2, stream_batches(), carried=Carried(carried, rows))
 
 
 def test_a_batch_of_other_rows_is_refused():
@@ -405,9 +395,9 @@ def test_a_batch_of_other_rows_is_refused():
     message = r"the 7 rows whose state.*shards of \[3, 2\] rows.* \[4, 3\]; drop a smaller last"
     with pytest.raises(ValueError, match=message):
         step(other, 2)
-    step, dataset, devices = evaluation(2, batches, model)
+    step, dataset = evaluation(2, batches, model)
     with pytest.raises(ValueError, match=message):
-        towers.evaluate(step, dataset, devices)
+        towers.evaluate(step, dataset)
 
 
 @pytest.mark.parametrize(
@@ -443,6 +433,5 @@ def test_wrong_results_of_a_tower_function_that_carries_are_explained(change, me
             keras.optimizers.SGD(0.1),
             stream_batches(),
             2,
-            carried=specs(),
-            carried_rows=ROWS,
+            carried=Carried(specs(), ROWS),
         )

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import towers
 from tests import helpers
 from towers.optimize.optimizers import build_optimizer
 from towers.step.gradients import sum_gradients
-from towers.step.packs import plan_packs, send, sum_in_packs, working_placement, wrong_sums
+from towers.step.packs import plan_packs, send, sum_in_packs, wrong_sums
 
 
 def gradients_of(tower):
@@ -69,8 +70,8 @@ def test_right_copies_keep_the_placement():
     devices = helpers.tower_devices(4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert working_placement("replicated", devices) == "replicated"
-        assert working_placement("auto", devices) == "auto"
+        assert towers.Placement(devices, "replicated").parameters == "replicated"
+        assert towers.Placement(devices, "auto").parameters == "auto"
 
 
 def broken(tensor, device):
@@ -86,10 +87,12 @@ def test_a_device_that_receives_wrong_values_is_named():
 
 
 def test_wrong_copies_fall_back_to_the_cpu_with_a_warning(monkeypatch):
-    monkeypatch.setattr("towers.exchange.wrong_sums", lambda devices: wrong_sums(devices, broken))
+    monkeypatch.setattr(
+        "towers.step.placement.wrong_sums", lambda devices: wrong_sums(devices, broken)
+    )
     devices = helpers.tower_devices(3)
     with pytest.warns(RuntimeWarning, match=r"came out wrong on .*/CPU:3.*--parameters cpu"):
-        assert working_placement("replicated", devices) == "cpu"
+        assert towers.Placement(devices, "replicated").parameters == "cpu"
     model = helpers.dense_model()
     with pytest.warns(RuntimeWarning, match="stay on the CPU"):
         step, (shards,) = helpers.build_step(
@@ -101,5 +104,5 @@ def test_wrong_copies_fall_back_to_the_cpu_with_a_warning(monkeypatch):
             parameters="replicated",
         )
     step(shards, 1)
-    assert step.num_copies == 1
-    assert step.parameter_device == "/CPU:0"
+    assert len(step.update.copies) == 1
+    assert step.exchange.device == "/CPU:0"

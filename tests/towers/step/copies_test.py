@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import towers
 from tests import helpers
 from towers.optimize.optimizers import build_optimizer
-from towers.run.op_devices import record_placement
+from towers.run.op_devices import record_op_devices
 
 
 def batch_norm_model():
@@ -19,7 +18,7 @@ def batch_norm_model():
 
 
 def replicated_step(model, tower_fn, batches, num_towers=3, make_optimizer=None, **options):
-    with towers.shared_variables("/CPU:1"):
+    with helpers.tower_placement(3, "replicated").scope():
         optimizer = make_optimizer() if make_optimizer else build_optimizer("adam", 0.01)
     return helpers.build_step(
         tower_fn, model, optimizer, batches, num_towers, parameters="replicated", **options
@@ -27,7 +26,7 @@ def replicated_step(model, tower_fn, batches, num_towers=3, make_optimizer=None,
 
 
 def dense_step(num_towers=3, **options):
-    with towers.shared_variables("/CPU:1"):
+    with helpers.tower_placement(3, "replicated").scope():
         model = batch_norm_model()
     tower_fn = helpers.classify(model, training=True)
     step, shards = replicated_step(
@@ -43,15 +42,15 @@ def run(step, shards):
 
 def copies_of(step):
     return [
-        [variable.value for variable in [*replica.variables, *replica.optimizer.variables]]
-        for replica in step._replicas._replicas
+        [variable.value for variable in [*copy.variables, *copy.optimizer.variables]]
+        for copy in step.update.copies._copies
     ]
 
 
 def test_every_tower_has_a_copy_of_variables_and_slots_on_its_device():
     _, step, shards = dense_step()
     run(step, shards)
-    assert step.num_copies == 3
+    assert len(step.update.copies) == 3
     for tower, copy in enumerate(copies_of(step)):
         assert {variable.device[-5:] for variable in copy} == {f"CPU:{tower + 1}"}
         assert len(copy) == 8 + 2 + 2 * 6
@@ -64,12 +63,12 @@ def test_copies_stay_the_same_to_the_last_bit():
     for other in others:
         for one, copy in zip(first, other, strict=True):
             np.testing.assert_array_equal(one.numpy(), copy.numpy())
-    step.check_parameters()
+    step.check_copies()
 
 
 def test_updates_run_on_every_tower_and_nothing_on_the_cpu_zero():
     _, step, shards = dense_step()
-    with record_placement() as placement:
+    with record_op_devices() as placement:
         run(step, shards[:1])
     updates = {where for op, where in placement if op == "ResourceApplyAdam"}
     assert updates == {"CPU:1", "CPU:2", "CPU:3"}
@@ -94,27 +93,27 @@ def test_batch_norm_averages_are_those_of_a_shared_copy():
 
 
 def test_rows_are_gathered_from_the_towers_own_table():
-    with towers.shared_variables("/CPU:1"):
+    with helpers.tower_placement(3, "replicated").scope():
         model = helpers.recurrent_model(helpers.LookupTable(name="table"))
     step, shards = replicated_step(model, helpers.tag(model), helpers.token_batches([7, 8]))
-    with record_placement() as placement:
+    with record_op_devices() as placement:
         run(step, shards)
     gathers = {where for op, where in placement if op == "ResourceGather"}
     assert gathers == {"CPU:1", "CPU:2", "CPU:3"}
-    step.check_parameters()
+    step.check_copies()
 
 
 def test_values_given_before_the_first_step_reach_every_copy():
     model, step, shards = dense_step()
     model.layers[1].kernel.assign(tf.ones((5, 8)))
     run(step, shards[:1])
-    step.check_parameters()
+    step.check_copies()
     np.testing.assert_allclose(model.layers[1].kernel.value.numpy(), 1, atol=0.011)
 
 
 def test_copies_are_compared_before_the_first_step(monkeypatch):
     _, step, shards = dense_step()
-    monkeypatch.setattr(step._replicas, "copy_first", lambda: None)  # A copy that does not arrive.
+    monkeypatch.setattr(tf, "convert_to_tensor", lambda value: tf.zeros_like(value))
     with pytest.raises(RuntimeError, match="differs from that on"):
         run(step, shards[:1])
 
@@ -124,9 +123,9 @@ def test_a_copy_that_differs_is_named_and_mended_on_demand():
     run(step, shards)
     model.layers[1].kernel.assign_add(tf.fill((5, 8), 1e-6))
     with pytest.raises(RuntimeError, match=r"'hidden/kernel' on /CPU:2 differs .*/CPU:1.*copy_par"):
-        step.check_parameters()
+        step.check_copies()
     step.copy_parameters()
-    step.check_parameters()
+    step.check_copies()
 
 
 def test_schedule_and_settings_of_the_optimizer_are_copied():
@@ -135,22 +134,22 @@ def test_schedule_and_settings_of_the_optimizer_are_copied():
         make_optimizer=lambda: keras.optimizers.SGD(schedule, momentum=0.7, nesterov=True)
     )
     run(step, shards)
-    for replica in step._replicas._replicas:
-        assert replica.optimizer.momentum == 0.7
-        assert replica.optimizer.nesterov
-        assert float(replica.optimizer.learning_rate) == 0.5 * 0.5**3
-    step.check_parameters()
+    for copy in step.update.copies._copies:
+        assert copy.optimizer.momentum == 0.7
+        assert copy.optimizer.nesterov
+        assert float(copy.optimizer.learning_rate) == 0.5 * 0.5**3
+    step.check_copies()
 
 
 def test_constraints_hold_on_every_copy():
-    with towers.shared_variables("/CPU:1"):
+    with helpers.tower_placement(3, "replicated").scope():
         inputs = keras.Input((5,))
         logits = keras.layers.Dense(3, kernel_constraint="non_neg", name="logits")(inputs)
         model = keras.Model(inputs, logits)
     step, shards = replicated_step(model, helpers.classify(model), helpers.dense_batches([8, 8]))
     run(step, shards)
     assert model.layers[1].kernel.value.numpy().min() >= 0
-    step.check_parameters()
+    step.check_copies()
 
 
 def test_non_finite_gradient_changes_no_copy():

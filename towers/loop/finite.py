@@ -1,0 +1,65 @@
+"""Gradients that are not finite: noticed one update late, so that nothing is waited for."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from towers.step.results import StepResults
+
+
+class NonFiniteGradientError(RuntimeError):
+    """A gradient is NaN or infinite. That step changed no variable."""
+
+
+class FiniteCheck:
+    """Raises for an update whose gradient was not finite and whose loss could not be rescaled.
+
+    Args:
+        first_tower: the number, among the towers of all processes, of this process's first.
+    """
+
+    def __init__(self, first_tower: int = 0):
+        self._first_tower = first_tower
+        self._unchecked: tuple[int, StepResults, int | None] | None = None
+
+    def add(self, step: int, results: StepResults, tower: int | None = None) -> None:
+        """Checks the update before this one, which is done, and keeps this one to be checked.
+
+        Args:
+            step, results: of the update.
+            tower: of an asynchronous update, else None.
+
+        Raises:
+            NonFiniteGradientError: as `check`.
+        """
+        self.check()
+        self._unchecked = (step, results, tower)
+
+    def check(self) -> None:
+        """Checks the last update that was added.
+
+        Raises:
+            NonFiniteGradientError: its gradient was not finite, and no loss scale can be lowered.
+        """
+        if self._unchecked is None:
+            return
+        (step, results, tower), self._unchecked = self._unchecked, None
+        if bool(results.finite) or float(results.loss_scale) > 1:
+            return
+        raise NonFiniteGradientError(describe(step, results, tower, self._first_tower))
+
+
+def describe(step: int, results: StepResults, tower: int | None, first_tower: int) -> str:
+    """Returns a message that names the step and the towers whose gradient is not finite."""
+    norms = results.towers.gradient_norm
+    not_finite = [
+        f"tower {first_tower + index} (loss {float(results.towers.loss[index]):.4g})"
+        for index in (range(norms.shape[0]) if tower is None else [tower])
+        if not bool(tf.math.is_finite(norms[index]))
+    ]
+    where = ", ".join(not_finite) or "in no tower of this process, only in the sum over all"
+    return (
+        f"The gradient is not finite at step {step}: {where}. That step changed no "
+        "variable. Try a lower learning rate, warm-up or clipping, and look for bad examples "
+        "in the data."
+    )

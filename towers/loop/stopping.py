@@ -1,0 +1,94 @@
+"""What ends a training: signals, no progress, and another process that was asked to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+from towers.loop.actions import Best
+from towers.loop.updates import Action, StepReport, StopTraining
+from towers.run.processes import NO_SIGNAL, Processes
+
+ASKED_ELSEWHERE = "another process was asked to stop"
+
+
+def stop_early(best: Best, *, patience: int) -> Action:
+    """Returns an action that stops the training after `patience` evaluations without a best."""
+
+    def check(report: StepReport) -> None:
+        if best.stale >= patience:
+            reached = "none" if best.value is None else f"{best.value:.4f} at step {best.step}"
+            raise StopTraining(
+                f"{best.metric} has not improved for {best.stale} evaluations (best: {reached})"
+            )
+
+    return check
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[Action]:
+    """The scope in which Ctrl-C and SIGTERM end the training after the step that runs.
+
+    Yields the action that does it. A second signal ends the process at once.
+    """
+    received: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            restore()
+            signal.raise_signal(number)
+
+    def check(report: StepReport) -> None:
+        if received:
+            raise StopTraining(signal.Signals(received[0]).name)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, remember) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    try:
+        yield check
+    finally:
+        restore()
+
+
+def stop_together(processes: Processes, actions: Sequence[Action]) -> list[Action]:
+    """Returns the actions so that all processes stop after the same step.
+
+    A request to stop, from whichever process, goes to the others with the next step's sum. If
+    its reason is the name of a signal, it is the reason in all of them.
+    """
+    if processes.count == 1:
+        return list(actions)
+    reasons: list[str] = []
+
+    def remember(action: Action) -> Action:
+        def act(report: StepReport) -> None:
+            try:
+                action(report)
+            except StopTraining as request:
+                reasons.append(str(request))
+                processes.ask_to_stop(signal_number(reasons[0]))
+
+        return act
+
+    def stop(report: StepReport) -> None:
+        asked = processes.asked_to_stop()
+        if not asked:
+            return
+        if asked[-1] != NO_SIGNAL:
+            raise StopTraining(signal.Signals(asked[-1]).name)
+        raise StopTraining(reasons[0] if reasons else ASKED_ELSEWHERE)
+
+    return [stop, *map(remember, actions)]
+
+
+def signal_number(reason: str) -> int:
+    """Returns the number of the signal that a reason to stop names, or `NO_SIGNAL`."""
+    return signal.Signals.__members__.get(reason, NO_SIGNAL)

@@ -1,0 +1,122 @@
+"""Synchronous updates: every tower takes its shard of each batch, and all update together."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import tensorflow as tf
+
+from towers.loop.finite import FiniteCheck
+from towers.loop.inputs import Feed, open_feed
+from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
+from towers.run.checkpoint_files import Groups
+from towers.run.processes import Processes
+from towers.step.results import StepResults
+from towers.step.shards import Batches, Shard
+
+Split = Callable[[tf.data.Dataset, int], tf.data.Dataset]
+
+
+class SynchronousStep(Protocol):
+    """What `SynchronousUpdates` needs of a step; a `TrainStep` is one.
+
+    Attributes:
+        devices: the towers' devices.
+        processes: those that train together.
+    """
+
+    devices: Sequence[str]
+    processes: Processes
+
+    def __call__(self, shards: tuple[Shard, ...], step: int) -> StepResults:
+        """Runs the step of this number (the first is 1) and returns its results."""
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint keeps, by the name of their group."""
+
+    def check_copies(self) -> None:
+        """Raises RuntimeError unless all copies of the variables are the same to the last bit."""
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph that runs."""
+
+
+class SynchronousUpdates:
+    """The updates of a step that all towers make together, for `Trainer`.
+
+    Args:
+        step: what `build_train_step` returned.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches.
+        position: where to begin.
+        split: `split(dataset, num_towers)` that cuts global batches into shards; by default into
+            those of the step's process.
+
+    Attributes:
+        position: where the training goes on.
+    """
+
+    def __init__(
+        self,
+        step: SynchronousStep,
+        batches: Batches,
+        *,
+        position: Position = Position(),
+        split: Split | None = None,
+    ):
+        self.position = position
+        self._train_step = step
+        self._batches = batches
+        self._split = split or step.processes.split
+        self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
+
+    def run_epoch(self, steps: int | None, report: Report) -> None:
+        """Makes the updates from `position` to the end of its epoch, and reports each."""
+        devices = self._train_step.devices
+        dataset = self._batches(self.position.epoch, self.position.epoch_step)
+        with open_feed(self._split(dataset, len(devices)), devices) as feed:
+            if feed.exhausted():
+                self.position = end_empty_epoch(self.position)
+            for shards in feed:
+                report(self._run_step(shards, feed))
+                if steps is not None and self.position.step >= steps:
+                    return
+
+    def _run_step(self, shards: tuple[Shard, ...], feed: Feed) -> StepReport:
+        before, waits = self.position, list(feed.waits)
+        step = before.step + 1
+        started = time.perf_counter()
+        results = self._train_step(shards, step)
+        self._finite.add(step, results)  # Looks at the step before: nothing is waited for.
+        seconds = max(waits) + time.perf_counter() - started
+        epoch_end = feed.exhausted()
+        self.position = before.after_step(epoch_end=epoch_end)
+        return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
+
+    def finish(self) -> None:
+        """Raises NonFiniteGradientError if the last gradient was not finite."""
+        self._finite.check()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The scope of what looks at the variables; between updates none changes anyway."""
+        yield
+
+    def dry_run(self) -> None:
+        """Does nothing: every tower takes part in the first update."""
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint keeps, by the name of their group."""
+        return self._train_step.groups()
+
+    def check_copies(self) -> None:
+        """Raises RuntimeError unless all copies of the variables are the same to the last bit."""
+        self._train_step.check_copies()
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph that runs."""
+        return self._train_step.graph

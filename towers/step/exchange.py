@@ -1,0 +1,93 @@
+"""The exchange: the towers' sums added up over towers, copies of the variables and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.run.processes import Processes
+from towers.step.gradients import Gradient, sum_gradients
+from towers.step.packs import sum_in_packs
+from towers.step.placement import Placement
+from towers.step.states import sum_states
+from towers.step.sums import TowerSums, sum_results
+from towers.step.tower_function import State
+
+
+class Total(NamedTuple):
+    """The sums over all towers of all processes: what an update is made from.
+
+    Attributes:
+        loss: scalar, summed over the examples (or tokens).
+        weight: scalar of the loss's dtype, how many there were.
+        metrics: by name, a pair of scalars (sum, weight).
+        gradients: for each copy of the variables, one for each trainable variable, summed.
+        states: for each non-trainable variable that was assigned, the weighted values summed.
+        state_weight: the weight of these.
+        carried: for each tower, the state to carry into the next step.
+    """
+
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+    gradients: list[list[Gradient]]
+    states: list[tf.Tensor | None]
+    state_weight: tf.Tensor
+    carried: list[State]
+
+
+class Exchange:
+    """Adds up what the towers hand back.
+
+    Args:
+        placement: where the towers and the copies of the variables are.
+        processes: those that train together, of which this is one.
+        batch_norm: how the towers' moving averages become one: `first` or `mean`.
+
+    Attributes:
+        processes: as given.
+        device: where the sums meet.
+    """
+
+    def __init__(self, placement: Placement, processes: Processes, batch_norm: str):
+        self.processes = processes
+        self.device = placement.device
+        self._copy_devices = placement.copy_devices
+        self._batch_norm = batch_norm
+
+    def sum(self, sums: Sequence[TowerSums]) -> Total:
+        """Returns the sums over the towers of all processes; for the graph of a step, once."""
+        with tf.device(self.device), tf.name_scope("exchange"):
+            gradients = self._sum_gradients([tower.gradients for tower in sums])
+            states, state_weight = sum_states(
+                [tower.states for tower in sums],
+                [tower.weight for tower in sums],
+                self._batch_norm,
+                leads=self.processes.is_chief,
+            )
+            local = (*sum_results(sums), gradients[0], states, state_weight)
+            loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
+            gradients = gradients if self.processes.count == 1 else [first] * len(gradients)
+            carried = [tower.carried for tower in sums]
+            return Total(loss, weight, metrics, gradients, states, state_weight, carried)
+
+    def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
+        """Returns, for each copy of the variables, the gradients summed over the towers."""
+        if len(self._copy_devices) == 1:
+            return [sum_gradients(tower_gradients)]
+        return sum_in_packs(tower_gradients, self._copy_devices)
+
+
+def total_of(sums: TowerSums) -> Total:
+    """Returns what one tower hands back as the total of a step that it makes alone."""
+    return Total(
+        sums.loss,
+        sums.weight,
+        sums.metrics,
+        [sums.gradients],
+        sums.states,
+        sums.weight,
+        [sums.carried],
+    )

@@ -1,0 +1,50 @@
+"""What every tower runs: the tower function, its variables, the state that it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+
+from towers.step.carried import CarriedState
+from towers.step.options import StepOptions
+from towers.step.parameters import SharedVariables, gather_variables
+from towers.step.placement import Placement
+from towers.step.shards import Shard
+from towers.step.tower_function import ShardFn, TowerFn, with_state
+
+
+class TowerProgram(NamedTuple):
+    """What every tower runs.
+
+    Attributes:
+        shard_fn: the tower function, of the pair (batch, state).
+        shared: the variables that it uses.
+        carried: the state that goes on from step to step.
+    """
+
+    shard_fn: ShardFn
+    shared: SharedVariables
+    carried: CarriedState
+
+
+def make_program(
+    tower_fn: TowerFn,
+    variables: keras.Model | Sequence[keras.Variable],
+    placement: Placement,
+    specs: Sequence[Shard],
+    options: StepOptions = StepOptions(),
+) -> TowerProgram:
+    """Returns the program of a tower function; an unbuilt model is built on the parameter device.
+
+    Args:
+        tower_fn, variables, placement, options: as in `build_train_step`.
+        specs: of each tower's shard.
+    """
+    carried = CarriedState(options.carried, placement.devices)
+    shard_fn = with_state(tower_fn, carried.shard_specs)
+    with placement.scope():
+        pair = (specs[0].batch, carried.shard_specs)
+        shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
+    return TowerProgram(shard_fn, shared, carried)

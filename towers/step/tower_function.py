@@ -1,0 +1,106 @@
+"""The tower function: what a user writes for one shard, checked, with or without a state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from towers.step.shards import Batch
+
+RESERVED_METRICS = (
+    "loss", "examples", "gradient_norm", "examples_per_second", "input_wait", "learning_rate",
+    "staleness",
+)  # fmt: skip
+# A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
+Metrics = dict[str, Any]
+State = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
+TowerFn = Callable[
+    ..., tuple[Any, ...]
+]  # (batch) -> (loss_sum, weight, metrics), as users write it.
+ShardFn = Callable[  # The same as a tower calls it, with the pair (batch, state).
+    [tuple[Batch, State]], tuple[tuple[tf.Tensor, tf.Tensor, Metrics], State]
+]
+
+
+def with_state(tower_fn: TowerFn, specs: Any) -> ShardFn:
+    """Returns the tower function as a tower calls it: with the pair (batch, state).
+
+    Args:
+        tower_fn: `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`, or, where nothing
+            is carried, `tower_fn(batch) -> (loss_sum, weight, metrics)`.
+        specs: of a shard's state, () where nothing is carried.
+    """
+
+    def run(pair: tuple[Batch, State]) -> Any:
+        batch, nothing = pair
+        return check_results(tower_fn(batch)), nothing
+
+    def run_with_state(pair: tuple[Batch, State]) -> Any:
+        results = tower_fn(*pair)
+        if not isinstance(results, tuple) or len(results) != 4:
+            raise ValueError(
+                "A tower function that carries a state returns (loss_sum, weight, metrics, "
+                f"state). Received {results!r}."
+            )
+        return check_results(results[:3]), check_state(results[3], specs)
+
+    return run_with_state if specs else run
+
+
+def check_state(state: State, specs: Any) -> State:
+    """Returns a new state as tensors; raises ValueError unless it is like the one before."""
+    try:
+        tf.nest.assert_same_structure(specs, state, check_types=False)
+        values = [tf.convert_to_tensor(value) for value in tf.nest.flatten(state)]
+        pairs = zip(tf.nest.flatten(specs), values, strict=True)
+        same = all(spec.is_compatible_with(value) for spec, value in pairs)
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise ValueError(
+            "The new state must have the structure, the dtypes and the shapes of the old one. "
+            f"Expected {specs}. Received {state}."
+        )
+    return tf.nest.pack_sequence_as(specs, values)
+
+
+def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
+    """Returns what a tower function returned, as tensors; raises ValueError if it is not right."""
+    if not isinstance(results, tuple) or len(results) != 3 or not isinstance(results[2], dict):
+        raise ValueError(
+            "A tower function returns (loss_sum, weight, metrics): two scalars and a dict of "
+            f"scalars. Received {results!r}."
+        )
+    loss, weight, metrics = results
+    loss, weight = tf.convert_to_tensor(loss), tf.convert_to_tensor(weight)
+    if loss.shape.rank != 0 or weight.shape.rank != 0 or not loss.dtype.is_floating:
+        raise ValueError(
+            "A tower function returns the loss summed over the shard, a floating-point scalar, "
+            f"and its weight, a scalar. Received a loss of shape {loss.shape} and "
+            f"{loss.dtype.name}, and a weight of shape {weight.shape}; "
+            "use tf.reduce_sum, not the mean."
+        )
+    for name, value in metrics.items():
+        check_metric(name, value)
+    if loss.dtype in (tf.float16, tf.bfloat16):
+        loss = tf.cast(loss, tf.float32)
+    return loss, weight, metrics
+
+
+def check_metric(name: str, value: Any) -> None:
+    """Raises ValueError unless a metric is a scalar or a pair (sum, weight), with a free name."""
+    if name in RESERVED_METRICS:
+        raise ValueError(
+            f"The engine reports {', '.join(RESERVED_METRICS)} by itself. Received a "
+            f"metric {name!r}; call it something else."
+        )
+    parts = value if isinstance(value, tuple) else (value,)
+    shapes = [tuple(tf.convert_to_tensor(part).shape) for part in parts]
+    is_pair = isinstance(value, tuple)
+    if len(parts) != 1 + is_pair or any(shape != () for shape in shapes):
+        raise ValueError(
+            "A metric is a sum over the shard, a scalar, or a pair of scalars (sum, weight). "
+            f"Received {name!r} with shapes {shapes}; use tf.reduce_sum, not the mean."
+        )
