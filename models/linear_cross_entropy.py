@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 CHUNK_SIZE = 1024
 
@@ -144,26 +145,74 @@ def logits_of(chunk: Chunk, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 def chunk_sums(
     chunk: Chunk, logits: tf.Tensor, label_smoothing: float
 ) -> tuple[TokenSums, tf.Tensor]:
-    """Returns a chunk's sums, and the loss's gradient with respect to its logits.
-
-    The smoothed target is `(1 - s) * one_hot(label) + s / vocabulary` (Szegedy et al. 2016).
-    """
-    losses, of_logits = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
-        features=logits, labels=chunk.labels
-    )  # The second is softmax - one_hot(label).
-    if label_smoothing:
-        size = tf.cast(tf.shape(logits)[1], logits.dtype)
-        places = tf.stack([tf.range(tf.shape(chunk.labels)[0]), chunk.labels], 1)
-        at_label = tf.gather_nd(logits, places)
-        losses += label_smoothing * (at_label - tf.reduce_mean(logits, 1))
-        shares = tf.fill(tf.shape(chunk.labels), tf.constant(label_smoothing, logits.dtype))
-        of_logits = tf.tensor_scatter_nd_add(of_logits, places, shares) - label_smoothing / size
+    """Returns a chunk's sums, and the loss's gradient with respect to its logits."""
+    losses, of_logits = token_losses(logits, chunk.labels, label_smoothing)
     correct = tf.equal(tf.argmax(logits, -1, chunk.labels.dtype), chunk.labels)
     sums = TokenSums(
         tf.reduce_sum(losses * chunk.weights),
         tf.reduce_sum(tf.cast(correct, chunk.weights.dtype) * chunk.weights),
     )
     return sums, of_logits * chunk.weights[:, None]
+
+
+def token_losses(
+    logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the cross-entropy of each token, [n], and its gradient, [n, vocabulary].
+
+    The smoothed target is `(1 - s) * one_hot(label) + s / vocabulary` (Szegedy et al. 2016). One
+    fused kernel computes both results. On CPUs it is deterministic. On GPUs it is not, and
+    TensorFlow refuses to run it there once ops have to be; only then other ops take its place.
+    """
+    if is_op_determinism_enabled() and may_run_on_gpu(logits):
+        return deterministic_losses(logits, labels, label_smoothing)
+    return fused_losses(logits, labels, label_smoothing)
+
+
+def may_run_on_gpu(tensor: tf.Tensor) -> bool:
+    """Returns whether the tensor's device is a GPU, or is left to a TensorFlow that has GPUs."""
+    device_type = tf.DeviceSpec.from_string(tensor.device).device_type
+    if device_type is None:
+        return bool(tf.config.list_logical_devices("GPU"))
+    return device_type == "GPU"
+
+
+def fused_losses(
+    logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the losses and the gradient from the fused kernel."""
+    losses, of_logits = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
+        features=logits, labels=labels
+    )  # The second is softmax - one_hot(label).
+    if label_smoothing:
+        size = tf.cast(tf.shape(logits)[1], logits.dtype)
+        places = tf.stack([tf.range(tf.shape(labels)[0]), labels], 1)
+        at_label = tf.gather_nd(logits, places)
+        losses += label_smoothing * (at_label - tf.reduce_mean(logits, 1))
+        shares = tf.fill(tf.shape(labels), tf.constant(label_smoothing, logits.dtype))
+        of_logits = tf.tensor_scatter_nd_add(of_logits, places, shares) - label_smoothing / size
+    return losses, of_logits
+
+
+def deterministic_losses(
+    logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the losses and the gradient from ops that are deterministic on GPUs.
+
+    As from the fused kernel on a GPU, both are NaN for a label outside of the vocabulary.
+    """
+    size = tf.shape(logits)[1]
+    is_token = (labels >= 0) & (labels < size)
+    nan = tf.constant(float("nan"), logits.dtype)
+    log_softmax = tf.where(is_token[:, None], tf.nn.log_softmax(logits), nan)
+    losses = -tf.gather(log_softmax, tf.where(is_token, labels, 0), batch_dims=1)
+    targets = tf.one_hot(labels, size, dtype=logits.dtype)
+    if label_smoothing:
+        to_even = -tf.reduce_mean(log_softmax, 1)
+        losses = (1 - label_smoothing) * losses + label_smoothing * to_even
+        share = label_smoothing / tf.cast(size, logits.dtype)
+        targets = (1 - label_smoothing) * targets + share
+    return losses, tf.exp(log_softmax) - targets
 
 
 def zeros(tokens: Chunk) -> tf.Tensor:

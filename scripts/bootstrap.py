@@ -34,9 +34,11 @@ QUESTIONS = [
     "What does it say?",
 ]
 TOWERS = ["-m", "towers.scripts.main"]
+# A tower for each GPU; where there is none two, so that there is something to see.
+TRAIN = ["train", "chatbot", "--language", "en", "--cpu-towers", "2", "--run-dir", RUN_DIR]
 JOBS = {
     "train": [
-        [*TOWERS, "train", "chatbot", "--language", "en", "--towers", "2", "--run-dir", RUN_DIR],
+        [*TOWERS, *TRAIN],
         [*TOWERS, "chat", RUN_DIR, "--ask", *QUESTIONS],
     ],
     # For two cores, since some tests wait.

@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 from towers.data import text
@@ -20,6 +21,7 @@ ANSWER_PROGRAM = Path(__file__).parents[1] / "chatbot" / "exported" / "answer.py
 def run(options: argparse.Namespace) -> int:
     """Writes the export and says how to use it."""
     opened = open_model(options.run_dir, options.checkpoint, options)
+    leave_out_cudnn(opened.model)
     folder = Path(options.output or opened.directory.path / "export")
     if folder.exists():
         raise ValueError(f"{folder} exists already. Remove it, or choose another with --output.")
@@ -47,6 +49,16 @@ def write_export(opened: OpenModel, options: argparse.Namespace, folder: Path) -
     shutil.copy(ANSWER_PROGRAM, folder / ANSWER_PROGRAM.name)
     settings = {"max_question_length": fields.max_question_length, "context": fields.context}
     (folder / "settings.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def leave_out_cudnn(model: keras.Model) -> None:
+    """Makes the recurrent layers use ops that every device has.
+
+    Where there is a GPU, Keras builds their graph of cuDNN's kernels, which no CPU can run.
+    """
+    for layer in model.layers:
+        if hasattr(layer, "use_cudnn"):
+            layer.use_cudnn = False
 
 
 def copy_code(source: Path, target: Path) -> None:

@@ -84,6 +84,7 @@ def choose_devices(options: argparse.Namespace) -> towers.Devices:
         gpus=options.gpus,
         virtual=options.virtual,
         gpu_memory=options.gpu_memory,
+        cpu_towers=options.cpu_towers,
     )
 
 

@@ -5,7 +5,11 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
-from towers.models.linear_cross_entropy import linear_cross_entropy
+from towers.models.linear_cross_entropy import (
+    deterministic_losses,
+    fused_losses,
+    linear_cross_entropy,
+)
 
 TOKENS, UNITS, VOCABULARY = 11, 3, 7
 
@@ -174,3 +178,22 @@ def test_no_logits_leave_the_loop_over_chunks():
     assert bodies
     kept = {node.op for body in bodies for node in body.node_def if "TensorList" in node.op}
     assert kept == {"TensorListSetItem"}  # The gradients of hidden; no activations are stacked.
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_deterministic_ops_give_what_the_fused_kernel_gives(smoothing):
+    logits = tf.constant(np.random.default_rng(3).normal(size=(TOKENS, VOCABULARY)) * 9)
+    labels = tf.range(TOKENS) % VOCABULARY
+    expected = fused_losses(logits, labels, smoothing)
+    actual = deterministic_losses(logits, labels, smoothing)
+    assert_all_close(actual, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("label", [-1, VOCABULARY])
+def test_deterministic_ops_make_a_wrong_label_seen(label):
+    losses, of_logits = deterministic_losses(
+        tf.zeros([2, VOCABULARY]), tf.constant([1, label]), 0.1
+    )
+    np.testing.assert_array_equal(np.isnan(losses), [False, True])
+    np.testing.assert_array_equal(np.isnan(of_logits).all(1), [False, True])
+    np.testing.assert_array_equal(np.isnan(of_logits).any(1), [False, True])

@@ -30,25 +30,28 @@ def select_devices(
     gpus: Sequence[int] | None = None,
     virtual: bool = False,
     gpu_memory: float | None = None,
+    cpu_towers: int = 1,
 ) -> Devices:
     """Returns the devices to build towers on; call it before anything else touches TensorFlow.
 
     Only the chosen GPUs are touched, and their memory grows as it is needed.
 
     Args:
-        num_towers: how many towers; None: one per GPU, or one on the CPU.
+        num_towers: how many towers; None: one per GPU, or `cpu_towers` where there is no GPU.
         gpus: numbers of the GPUs to use, in tower order; None: the first `num_towers`.
         virtual: whether a single GPU is split into `num_towers` virtual ones.
         gpu_memory: memory limit of each GPU: gigabytes above 1, else the fraction of the GPU.
+        cpu_towers: how many towers without a GPU, if `num_towers` is None.
 
     Raises:
         ValueError: for a GPU that is not there or numbers that contradict each other.
     """
     check_request(num_towers, gpus, virtual, gpu_memory)
+    check_at_least_one(cpu_towers)
     check_virtual(num_towers, gpus, virtual)
     found = tf.config.list_physical_devices("GPU")
     if gpus is None and not found and not virtual:
-        return virtual_cpus(num_towers or 1)
+        return virtual_cpus(num_towers or cpu_towers)
     chosen = choose_gpus(found, num_towers, gpus, virtual)
     tf.config.set_visible_devices([found[number] for number in chosen], "GPU")
     if virtual and (num_towers or 1) > 1:
@@ -66,8 +69,8 @@ def check_request(
     num_towers: int | None, gpus: Sequence[int] | None, virtual: bool, gpu_memory: float | None
 ) -> None:
     """Raises ValueError for a request that no machine could fulfil."""
-    if num_towers is not None and num_towers < 1:
-        raise ValueError(f"The number of towers must be at least 1. Received {num_towers}.")
+    if num_towers is not None:
+        check_at_least_one(num_towers)
     if gpu_memory is not None and not gpu_memory > 0:
         raise ValueError(
             "gpu_memory must be above 0: gigabytes if above 1, else a fraction. "
@@ -84,6 +87,12 @@ def check_request(
             f"There is one tower per GPU. Received {num_towers} towers and the GPUs "
             f"{list(gpus)}; leave the number of towers out."
         )
+
+
+def check_at_least_one(num_towers: int) -> None:
+    """Raises ValueError for a number of towers below 1."""
+    if num_towers < 1:
+        raise ValueError(f"The number of towers must be at least 1. Received {num_towers}.")
 
 
 def check_virtual(num_towers: int | None, gpus: Sequence[int] | None, virtual: bool) -> None:

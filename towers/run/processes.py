@@ -188,7 +188,7 @@ def join_processes() -> Processes:
     count, index = read_cluster(os.environ["TF_CONFIG"])
     if count == 1:
         return Processes()
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=HostsOnly())
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only())
     return Processes(strategy, count, index)
 
 
@@ -211,14 +211,17 @@ def read_cluster(text: str) -> tuple[int, int]:
     return len(workers), index
 
 
-class HostsOnly(tf.distribute.cluster_resolver.TFConfigClusterResolver):
-    """The cluster of TF_CONFIG, as if no machine had a GPU."""
+def hosts_only() -> tf.distribute.cluster_resolver.ClusterResolver:
+    """Returns the cluster of TF_CONFIG, as if no machine had a GPU.
 
-    def num_accelerators(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        config_proto: Any = None,
-    ) -> dict[str, int]:
-        """Returns that there is none."""
-        return {}
+    It is no `TFConfigClusterResolver`: TensorFlow does not ask one, nor a class derived from it,
+    for the number of accelerators, and reduces on all GPUs that it finds.
+    """
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster.cluster_spec(),
+        task_type=cluster.task_type,
+        task_id=cluster.task_id,
+        num_accelerators={},
+        rpc_layer=cluster.rpc_layer,
+    )

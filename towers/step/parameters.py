@@ -52,7 +52,9 @@ class SharedVariables:
         values: dict[int, Any] = {}
         for variable, copy in zip(self.all, copies or self.all, strict=True):
             if not self.is_table(variable):
-                values[id(variable)] = tf.convert_to_tensor(copy.value)
+                # Without the identity a loop takes what was read from another device: a read is
+                # placed where the variable is, a loop's inputs where TensorFlow likes them.
+                values[id(variable)] = tf.identity(copy.value)
             elif copy is not variable:
                 values[id(variable)] = copy.value
         return values

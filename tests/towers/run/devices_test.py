@@ -26,6 +26,11 @@ def test_without_gpu_several_towers_are_virtual_cpus_beside_the_parameters():
     assert len(tf.config.list_logical_devices("CPU")) > 3
 
 
+def test_the_number_for_a_machine_without_gpu_gives_way_to_the_number_of_towers():
+    assert towers.select_devices(cpu_towers=2).towers == ("/CPU:1", "/CPU:2")
+    assert towers.select_devices(3, cpu_towers=2).towers == ("/CPU:1", "/CPU:2", "/CPU:3")
+
+
 @pytest.mark.parametrize(
     "options", [{"gpus": [0]}, {"virtual": True, "num_towers": 2}], ids=["by number", "virtual"]
 )
@@ -39,6 +44,7 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_an_error(options):
     [
         ({"num_towers": 0}, r"at least 1\. Received 0"),
         ({"num_towers": -2}, r"at least 1\. Received -2"),
+        ({"cpu_towers": 0}, r"at least 1\. Received 0"),
         ({"gpus": []}, r"different numbers from 0 on.*\[\]"),
         ({"gpus": [1, 1]}, r"different numbers from 0 on.*\[1, 1\]"),
         ({"gpus": [-1]}, r"different numbers from 0 on.*\[-1\]"),
