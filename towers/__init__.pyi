@@ -22,3 +22,4 @@ from .step.packs import working_placement as working_placement
 from .step.parallel import parallel as parallel
 from .step.parameters import parameter_device as parameter_device
 from .step.parameters import shared_variables as shared_variables
+from .step.precision import LossScale as LossScale

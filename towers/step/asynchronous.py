@@ -18,7 +18,12 @@ import tensorflow as tf
 
 from towers.loop.inputs import Shard
 from towers.run.devices import check_devices
-from towers.step.arguments import check_arguments, check_trainable, report_unconnected
+from towers.step.arguments import (
+    check_arguments,
+    check_optimizer,
+    check_trainable,
+    report_unconnected,
+)
 from towers.step.carried import CarriedState, with_state
 from towers.step.gradients import Gradient, clip_factor, global_norm, scale_gradients
 from towers.step.parameters import (
@@ -96,6 +101,7 @@ def build_async_step(
     """
     check_devices(devices)
     check_arguments(devices[:1], shard_specs, clip_norm, accumulate)
+    check_optimizer(optimizer)
     if parameters == "replicated":
         raise ValueError(
             "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "

@@ -13,7 +13,12 @@ import keras
 import tensorflow as tf
 
 from towers.loop.inputs import Shard
-from towers.step.arguments import check_arguments, check_trainable, report_unconnected
+from towers.step.arguments import (
+    check_arguments,
+    check_optimizer,
+    check_trainable,
+    report_unconnected,
+)
 from towers.step.carried import CarriedState, with_state
 from towers.step.gradients import Gradient, clip_factor, global_norm
 from towers.step.packs import working_placement
@@ -90,6 +95,7 @@ def build_train_step(
         ValueError: for an argument that cannot work, before anything is traced.
     """
     check_arguments(devices, shard_specs, clip_norm, accumulate, batch_norm)
+    check_optimizer(optimizer)
     parameters = working_placement(parameters, devices)
     device = parameter_device(parameters, devices)
     state = CarriedState(carried, carried_rows, devices)
