@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from towers.data.text import END, UNKNOWN, TextCodec
+from towers.data.text.durable import make_folder, publish
 
 VERSION = 1
 PARTS = ("train", "held_out")
@@ -152,7 +153,7 @@ def unfinished_cache(folder: Path) -> Iterator[Path]:
     """
     _remove_abandoned(folder.parent)
     unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
-    unfinished.mkdir(parents=True)
+    make_folder(unfinished)
     try:
         yield unfinished
         _put_in_place(unfinished, folder)
@@ -171,7 +172,7 @@ def _remove_abandoned(caches: Path) -> None:
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
     try:
-        unfinished.rename(folder)
+        publish(unfinished, folder)
     except OSError:
         if not folder.exists():
             raise
@@ -180,7 +181,7 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
         except ValueError:  # Damaged: out of the way, still whole for who reads it.
             damaged = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
             folder.rename(damaged)
-            unfinished.rename(folder)
+            publish(unfinished, folder)
             shutil.rmtree(damaged, ignore_errors=True)
 
 

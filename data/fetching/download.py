@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import tarfile
 import tempfile
 import urllib.error
@@ -16,6 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from towers.data.fetching.sources import RemoteFile, find_source
+from towers.data.text.durable import make_folder, publish
 
 BLOCK_SIZE = 1 << 18  # Bytes between two movements of the progress bar.
 TIMEOUT = 30.0  # Seconds without a byte after which a server counts as gone.
@@ -40,7 +40,7 @@ def download(
     """
     source = find_source(name)
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     for file in source.files:
         url = (base_url or source.base_url).rstrip("/") + "/" + file.name
         if file.unpacks_to is None:
@@ -65,7 +65,7 @@ def fetch(url: str, path: Path, file: RemoteFile, *, progress: bool) -> Path:
     except ValueError:
         part.unlink()
         raise
-    os.replace(part, path)
+    publish(part, path)
     return path
 
 
@@ -154,7 +154,7 @@ def unpack(archive: Path, folder: Path, *, wanted: str) -> None:
         safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as unpacked:
             tar.extractall(unpacked, members, **safe)
-            os.replace(Path(unpacked, wanted), folder / wanted)
+            publish(Path(unpacked, wanted), folder / wanted)
 
 
 def check_members(archive: Path, members: Sequence[tarfile.TarInfo], *, wanted: str) -> None:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from towers.data.text.files import read_text, write_whole
+from towers.data.text.durable import write_file
+from towers.data.text.files import read_text
 
 PAD, END, UNKNOWN = range(3)
 SPECIALS = ("<pad>", "<eos>", "<unk>")
@@ -71,7 +72,7 @@ class WordVocabulary:
     def save(self, folder: str | Path) -> None:
         """Writes the words into a folder, one a line, whole or not at all."""
         content = "".join(f"{word}\n" for word in self._words)
-        write_whole(Path(folder) / FILE_NAME, content.encode("utf-8"))
+        write_file(Path(folder) / FILE_NAME, content.encode("utf-8"))
 
     @classmethod
     def load(cls, folder: str | Path) -> WordVocabulary:

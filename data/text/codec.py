@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from .files import read_text, write_whole
+from .durable import write_file
+from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
 from .tokenizers import make_tokenizer
@@ -75,12 +76,15 @@ class TextCodec:
         return len(self.settings.normalise(text).replace(" ", ""))
 
     def save(self, folder: str | Path) -> None:
-        """Writes the settings, the vocabulary and copies of the files that the settings name."""
+        """Writes the settings, the vocabulary and copies of the files that the settings name.
+
+        Each file is durable. What a killed `save` left out is completed by the next one.
+        """
         folder = Path(folder)
         copied = _copy_files(self.settings, folder)
         self.vocabulary.save(folder / _VOCABULARY_FILE)
         content = json.dumps(copied.as_dict(), ensure_ascii=False, indent=2) + "\n"
-        write_whole(folder / _SETTINGS_FILE, content.encode("utf-8"))
+        write_file(folder / _SETTINGS_FILE, content.encode("utf-8"))
 
     @classmethod
     def load(cls, folder: str | Path) -> TextCodec:
@@ -100,7 +104,7 @@ def _copy_files(settings: TextSettings, folder: Path) -> TextSettings:
     named = {name: path for name, path in settings.as_dict().items() if name in _COPIES and path}
     contents = {name: Path(path).read_bytes() for name, path in named.items()}
     for name, content in contents.items():
-        write_whole(folder / _COPIES[name], content)
+        write_file(folder / _COPIES[name], content)
     return TextSettings(**settings.as_dict() | {name: _COPIES[name] for name in named})
 
 

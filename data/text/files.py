@@ -1,21 +1,8 @@
-"""Files of the codec: written whole or not at all, read as UTF-8 or refused by name."""
+"""Text files: read as UTF-8, or refused by name."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-
-def write_whole(path: str | Path, content: bytes) -> None:
-    """Writes a file so that its old content stays until the new one is complete."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_bytes(content)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def read_text(path: str | Path) -> str:

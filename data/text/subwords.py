@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .files import write_whole
+from .durable import write_file
 from .vocabulary import SPECIALS
 
 SUBWORD_FILE = "subwords.model"  # The name of a model beside the text settings that name it.
@@ -45,7 +45,7 @@ def train_subwords(texts: Iterable[str], size: int, path: str | Path) -> None:
         )
     except (RuntimeError, OSError) as error:
         raise ValueError(_what_is_needed(size, str(error))) from error
-    write_whole(path, model.getvalue())
+    write_file(path, model.getvalue())
 
 
 def _what_is_needed(size: int, error: str) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .files import read_text, write_whole
+from .durable import write_file
+from .files import read_text
 from .normalisation import is_wide
 
 PAD, START, END, UNKNOWN, SEPARATOR = range(5)
@@ -145,7 +146,7 @@ class Vocabulary:
     def save(self, path: str | Path) -> None:
         """Writes the specials and units as UTF-8 text, one a line, whole or not at all."""
         lines = [*SPECIALS, *map(_to_line, self._units)]
-        write_whole(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
+        write_file(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:

@@ -46,9 +46,9 @@ def check_text(saved: pathlib.Path, text: Any) -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         text.save(folder)
-        names = sorted(path.name for path in saved.iterdir())
+        names = [path.name for path in pathlib.Path(folder).iterdir()]
         same, *_ = filecmp.cmpfiles(saved, folder, names, shallow=False)
-    if sorted(same) != names:
+    if len(same) < len(names):
         raise ValueError(
             "The data has another vocabulary than that of the run: a model knows only the ids "
             "that it was trained with. Keep the training part as it was and exchange only what "

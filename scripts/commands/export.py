@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from towers.data import text
+from towers.data.text.durable import publish
 from towers.scripts.chatbot.answerer import decode_questions, decoding_from
 from towers.scripts.training.trained import OpenModel, open_model
 
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         write_export(opened, options, unfinished)
-        unfinished.rename(folder)
+        publish(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     print(f"exported to {folder}; ask it with: python {folder / ANSWER_PROGRAM.name}")

@@ -8,12 +8,17 @@ import json
 import os
 import pathlib
 import platform
+import re
 import sys
 from typing import Any
+
+from towers.data.text.durable import make_folder, write_file
 
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
 BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
+# What a process left that was killed while it wrote run.json, with the names of older versions.
+LEFTOVER = re.compile(r"\.run\.json\.(\d+\.tmp|partial)")
 
 
 class RunDirectory:
@@ -49,6 +54,7 @@ class RunDirectory:
             OSError: if the directory cannot be written.
         """
         self._make()
+        self._remove_leftovers()
         starts = self.read()["starts"] if self.exists else []
         write_json(self._record, {**record, "starts": [*starts, describe_start(record)]})
 
@@ -80,19 +86,26 @@ class RunDirectory:
 
     def _make(self) -> None:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         except OSError as error:
             raise OSError(
                 f"The run directory {self.path} cannot be made: {error.strerror}. "
                 "Choose another with --run-dir."
             ) from error
 
+    def _remove_leftovers(self) -> None:
+        for entry in list(self.path.iterdir()):
+            if LEFTOVER.fullmatch(entry.name):
+                entry.unlink(missing_ok=True)
+
     def _check_free(self) -> None:
         if not self.path.is_dir():
             raise ValueError(
                 f"The run directory {self.path} is a file. Choose another with --run-dir."
             )
-        found = sorted(entry.name for entry in self.path.iterdir())
+        found = sorted(
+            entry.name for entry in self.path.iterdir() if not LEFTOVER.fullmatch(entry.name)
+        )
         if found:
             raise ValueError(
                 f"{self.path} is not empty and holds no run (found {', '.join(found[:3])}). "
@@ -142,11 +155,8 @@ def describe_start(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Writes JSON to a temporary name and renames it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Writes JSON, whole or not at all."""
     try:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        write_file(path, (json.dumps(content, indent=2) + "\n").encode("utf-8"))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise OSError(f"{path} cannot be written: {error.strerror}.") from error

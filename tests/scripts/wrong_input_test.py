@@ -341,7 +341,7 @@ def test_full_disk_is_a_clear_error(small_disk, capsys):
     big = ["train", "shapes", "--steps", "3", "--batch-size", "100", "--checkpoint-every", "1"]
     error = refuse([*big, "--run-dir", small_disk / "run"], capsys, "checkpoints")
     assert "space" in error
-    assert not list(small_disk.rglob("*.tmp*"))
+    assert not list(small_disk.rglob("*.partial"))
 
 
 def test_full_disk_loses_no_checkpoint(small_disk, finished_run, capsys):

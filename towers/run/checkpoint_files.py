@@ -22,6 +22,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.run.durable import durable_file
+
 FORMAT = "towers checkpoint"
 VERSION = 1
 MANIFEST = "manifest"
@@ -85,19 +87,8 @@ def write_checkpoint(
         for name, variables in groups.items()
     }
     manifest = describe(step, saved, state)
-    partial = path.with_name(path.name + PARTIAL)
-    try:
-        with named_failure(path):
-            with open(partial, "wb") as file:
-                write_archive(file, manifest, saved)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
-    sync_folder(path.parent)
+    with named_failure(path), durable_file(path, path.with_name(path.name + PARTIAL)) as file:
+        write_archive(file, manifest, saved)
 
 
 def path_of(variable: keras.Variable | tf.Variable) -> str:
@@ -167,16 +158,6 @@ def storable(array: np.ndarray) -> np.ndarray:
     if array.dtype.isbuiltin == 1:
         return array
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a new name in the folder outlast a power failure, where its file system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:

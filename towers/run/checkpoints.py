@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -26,9 +25,13 @@ from towers.run.checkpoint_files import (
     tensorflow_variable,
     write_checkpoint,
 )
+from towers.run.durable import make_folder
 
 SUFFIX = ".ckpt.npz"
 LONGEST_LIST = 12
+
+Variable: TypeAlias = keras.Variable | tf.Variable
+Pair: TypeAlias = tuple[SavedArray, Variable]
 
 
 class CheckpointFolder:
@@ -96,7 +99,7 @@ class CheckpointFolder:
         with named_failure(path):
             if self.path.exists() and not self.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, f"{self.path} is not a folder")
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             for leftover in self.path.glob(f"*{SUFFIX}{PARTIAL}"):
                 leftover.unlink(missing_ok=True)
         write_checkpoint(path, step, groups, state)
@@ -118,8 +121,9 @@ class CheckpointFolder:
 def restore(checkpoint: Checkpoint, groups: Groups) -> None:
     """Assigns a checkpoint's values to the variables, all of them or none.
 
-    A variable is known by its place in its group, with its shape, its dtype and its path, of
-    which the numbers that Keras appends (`dense_1`) do not count. It stays on its device.
+    A variable is known in its group by its path, without the numbers that Keras adds to names
+    that it makes up itself (`dense_1`): in another process these are others. Variables whose
+    paths are then the same are known by their order. A variable stays on its device.
 
     Args:
         checkpoint: what `read_checkpoint` returned.
@@ -128,34 +132,33 @@ def restore(checkpoint: Checkpoint, groups: Groups) -> None:
     Raises:
         ValueError: groups and checkpoint differ; the message lists where.
     """
-    differences = compare(checkpoint.groups, groups)
+    pairs, differences = match_groups(checkpoint.groups, groups)
     if differences:
         raise ValueError(
             f"The checkpoint {checkpoint.path} is not one of this model, and nothing was "
             f"restored. {' '.join(differences)} Build the model with the options it was "
             "trained with."
         )
-    for name, variables in groups.items():
-        for saved, variable in zip(checkpoint.groups[name], variables, strict=True):
-            target = tensorflow_variable(variable)
-            with tf.device(target.device):  # Else a table would pass through the GPU's memory.
-                target.assign(saved.array)
+    for saved, variable in pairs:
+        target = tensorflow_variable(variable)
+        with tf.device(target.device):  # Else a table would pass through the GPU's memory.
+            target.assign(saved.array)
 
 
-def compare(saved: Mapping[str, list[SavedArray]], groups: Groups) -> list[str]:
-    """Returns a sentence for each kind of difference between a checkpoint and variables."""
-    lacking = [f"group '{name}'" for name in groups if name not in saved]
-    unused = [f"group '{name}'" for name in saved if name not in groups]
-    pairs: list[tuple[SavedArray, keras.Variable | tf.Variable]] = []
-    for name in groups:
-        if name in saved:
-            only_saved, only_given, both = align(saved[name], groups[name])
-            unused += only_saved
-            lacking += only_given
-            pairs += both
+def match_groups(
+    saved: Mapping[str, list[SavedArray]], groups: Groups
+) -> tuple[list[Pair], list[str]]:
+    """Returns what belongs together, and a sentence for each kind of difference."""
+    matches = [match_variables(saved[name], groups[name]) for name in groups if name in saved]
+    pairs = [pair for match in matches for pair in match.pairs]
     kinds = {
-        "Checkpoint lacks": lacking,
-        "Unused in checkpoint": unused,
+        "Checkpoint lacks": [f"group '{name}'" for name in groups if name not in saved]
+        + [path for match in matches for path in match.only_given],
+        "Unused in checkpoint": [f"group '{name}'" for name in saved if name not in groups]
+        + [path for match in matches for path in match.only_saved],
+        "Keras numbered these layers in another order, so give them names of your own": [
+            difference for match in matches for difference in match.reordered
+        ],
         "Shape differs": [
             f"{path_of(variable)}, checkpoint {list(array.shape)}, model {list(variable.shape)}"
             for (_, array), variable in pairs
@@ -167,36 +170,122 @@ def compare(saved: Mapping[str, list[SavedArray]], groups: Groups) -> list[str]:
             if array.dtype.name != dtype_of(variable)
         ],
     }
-    return [f"{kind}: {shorten(items)}." for kind, items in kinds.items() if items]
+    return pairs, [f"{kind}: {shorten(items)}." for kind, items in kinds.items() if items]
 
 
-def align(
-    saved: list[SavedArray], variables: Sequence[keras.Variable | tf.Variable]
-) -> tuple[list[str], list[str], list[tuple[SavedArray, keras.Variable | tf.Variable]]]:
-    """Returns paths only in the first, paths only in the second, and the pairs of equal paths."""
-    before = [without_numbers(path) for path, _ in saved]
-    after = [without_numbers(path_of(variable)) for variable in variables]
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    only_saved, only_given, pairs = [], [], []
-    for kind, start, stop, first, last in matcher.get_opcodes():
-        if kind == "equal":
-            pairs += list(zip(saved[start:stop], variables[first:last], strict=True))
-        else:
-            only_saved += [path for path, _ in saved[start:stop]]
-            only_given += [path_of(variable) for variable in variables[first:last]]
-    return only_saved, only_given, pairs
+class Match(NamedTuple):
+    """How the variables of a group and those of a checkpoint belong together.
 
-
-def without_numbers(path: str) -> str:
-    """Returns a path without the numbers that Keras appends to names.
-
-    >>> without_numbers("adam_2/dense_1_kernel_momentum")
-    'adam/dense_kernel_momentum'
+    Attributes:
+        pairs: a saved value and its variable each.
+        only_saved, only_given: paths that have no counterpart.
+        reordered: descriptions of variables that only their order tells apart, where it changed.
     """
-    return re.sub(r"_\d+(?=[_/]|$)", "", path)
+
+    pairs: list[Pair]
+    only_saved: list[str]
+    only_given: list[str]
+    reordered: list[str]
 
 
-def dtype_of(variable: keras.Variable | tf.Variable) -> str:
+def match_variables(saved: list[SavedArray], variables: Sequence[Variable]) -> Match:
+    """Returns which saved value belongs to which variable."""
+    automatic = automatic_names()
+    before = by_name([array.path for array in saved], automatic)
+    after = by_name([path_of(variable) for variable in variables], automatic)
+    match = Match([], [], [], [])
+    for name in {**after, **before}:
+        old, new = before.get(name, []), after.get(name, [])
+        if len(old) != len(new):
+            match.only_saved.extend(without_counterpart(old, new))
+            match.only_given.extend(without_counterpart(new, old))
+        elif ranks(old) != ranks(new):
+            paths = [" and ".join(found.path for found in group) for group in (old, new)]
+            match.reordered.append(f"{paths[0]} in the checkpoint, {paths[1]} in the model")
+        else:
+            places = zip(old, new, strict=True)
+            match.pairs.extend((saved[one.place], variables[other.place]) for one, other in places)
+    return match
+
+
+class Numbered(NamedTuple):
+    """A variable's path with the numbers in it that Keras added.
+
+    Attributes:
+        numbers: one for each automatic name in the path, 0 if it has none.
+        path: the whole path.
+        place: the variable's place in its group.
+    """
+
+    numbers: tuple[int, ...]
+    path: str
+    place: int
+
+
+def by_name(paths: Sequence[str], automatic: Set[str]) -> dict[str, list[Numbered]]:
+    """Returns the paths in their order, by what is left of them without automatic numbers."""
+    found: dict[str, list[Numbered]] = {}
+    for place, path in enumerate(paths):
+        name, numbers = without_numbers(path, automatic)
+        found.setdefault(name, []).append(Numbered(numbers, path, place))
+    return found
+
+
+def without_numbers(path: str, automatic: Set[str]) -> tuple[str, tuple[int, ...]]:
+    """Returns a path without the numbers of automatic names, and these numbers.
+
+    >>> without_numbers("adam_2/my_dense_kernel_momentum/expert_1", {"adam", "dense"})
+    ('adam/my_dense_kernel_momentum/expert_1', (2, 0))
+    """
+    kept: list[str] = []
+    numbers: list[int] = []
+    for part in path.split("/"):
+        words: list[str] = []
+        follows = False  # Whether a number would be that of an automatic name.
+        for word in part.split("_"):
+            if follows and word.isdecimal():
+                numbers[-1], follows = int(word), False
+                continue
+            words.append(word)
+            follows = any("_".join(words[start:]) in automatic for start in range(len(words)))
+            numbers += [0] * follows
+        kept.append("_".join(words))
+    return "/".join(kept), tuple(numbers)
+
+
+def automatic_names() -> Set[str]:
+    """Returns the names that Keras would give to objects that get none, without their numbers."""
+    classes = [
+        keras.Layer, keras.Variable, keras.optimizers.Optimizer, keras.metrics.Metric,
+        keras.random.SeedGenerator,
+    ]  # fmt: skip
+    for known in classes:  # Which grows meanwhile.
+        classes += known.__subclasses__()
+    return {automatic_name(known.__name__) for known in classes}
+
+
+def automatic_name(class_name: str) -> str:
+    """Returns the name that Keras gives to an object of a class.
+
+    >>> automatic_name("LSTM"), automatic_name("Conv2DTranspose"), automatic_name("ReLU")
+    ('lstm', 'conv2d_transpose', 're_lu')
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", class_name).lower()
+
+
+def ranks(group: Sequence[Numbered]) -> list[int]:
+    """Returns in which order the numbers of a group rise; equal ones are in their places."""
+    return sorted(range(len(group)), key=lambda place: group[place].numbers)
+
+
+def without_counterpart(group: Sequence[Numbered], others: Sequence[Numbered]) -> list[str]:
+    """Returns the paths that a group has more than others, unequal ones first."""
+    paths = {other.path for other in others}
+    by_counterpart = sorted(group, key=lambda found: found.path not in paths)
+    return [found.path for found in by_counterpart[len(others) :]]
+
+
+def dtype_of(variable: Variable) -> str:
     """Returns the name of a variable's dtype."""
     return tf.as_dtype(variable.dtype).name
 

@@ -16,6 +16,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray
 
+from towers.run.durable import durable_file
+
 GRAPH_RUN = "average"
 FLUSH_MILLISECONDS = 10_000
 PARTIAL = "rewriting.partial"  # Without "tfevents", so that TensorBoard does not read it.
@@ -137,18 +139,10 @@ def read_events(path: Path) -> Iterator[tuple[Any, int]]:
 
 def keep_spans(path: Path, spans: list[tuple[int, int]]) -> None:
     """Replaces a file by parts of itself, (offset, number of bytes) each, at once or not at all."""
-    partial = path.with_name(PARTIAL)
-    try:
-        with open(path, "rb") as source, open(partial, "wb") as target:
-            for offset, num_bytes in spans:
-                source.seek(offset)
-                target.write(source.read(num_bytes))
-            target.flush()
-            os.fsync(target.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with open(path, "rb") as source, durable_file(path, path.with_name(PARTIAL)) as target:
+        for offset, num_bytes in spans:
+            source.seek(offset)
+            target.write(source.read(num_bytes))
 
 
 def read_scalars(folder: str | os.PathLike[str], run: str) -> dict[str, list[tuple[int, float]]]:

@@ -11,6 +11,19 @@ from towers.step.gradients import Gradient
 from towers.step.parameters import SharedVariables
 
 
+def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
+    """Raises ValueError for an optimizer that unscales gradients, which the step has not scaled."""
+    factor = getattr(optimizer, "loss_scale_factor", None)
+    if factor is not None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        kind = type(optimizer).__name__
+        received = kind if factor is None else f"{kind} with loss_scale_factor={factor}"
+        raise ValueError(
+            "The optimizer must not unscale gradients: the step hands it unscaled ones, which it "
+            f"would make smaller still. Received {received}; expected an optimizer without a loss "
+            "scale. For float16 pass StepOptions(loss_scale=towers.LossScale()) instead."
+        )
+
+
 def check_trainable(shared: SharedVariables) -> None:
     """Raises ValueError if there is nothing to train."""
     if not shared.trainable:

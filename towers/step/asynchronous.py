@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
-from towers.step.arguments import check_trainable
+from towers.step.arguments import check_optimizer, check_trainable
 from towers.step.copies import Copies
 from towers.step.exchange import total_of
 from towers.step.gradients import scale_gradients
@@ -71,6 +71,7 @@ def build_async_step(
     Raises:
         ValueError: for an argument that cannot work, before anything is traced.
     """
+    check_optimizer(optimizer)
     check_shared(placement, options)
     specs = shard_specs(batches, 1)
     program = make_program(tower_fn, variables, placement, specs, options)

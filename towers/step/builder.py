@@ -14,7 +14,7 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
-from towers.step.arguments import check_trainable
+from towers.step.arguments import check_optimizer, check_trainable
 from towers.step.copies import Copies
 from towers.step.exchange import Exchange, Total
 from towers.step.options import StepOptions
@@ -56,6 +56,7 @@ def build_train_step(
     Raises:
         ValueError: for an argument that cannot work, before anything is traced.
     """
+    check_optimizer(optimizer)
     processes = processes or Processes()
     devices = placement.devices
     specs = shard_specs(batches, len(devices))

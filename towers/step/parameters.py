@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -149,11 +150,24 @@ def gather_variables(
     """
     graph = trace_once(tower_fn, batch_spec)
     found = list(getattr(variables, "variables", variables))
+    check_distinct(found)
     consumers = {id(variable): consumers_of(variable, graph) for variable in found}
     for variable in found:
         check_consumers(variable, consumers[id(variable)])
     tables = [variable for variable in found if consumers[id(variable)] == {"ResourceGather"}]
     return SharedVariables(found, [] if compiled else tables)
+
+
+def check_distinct(variables: Sequence[keras.Variable]) -> None:
+    """Raises ValueError for a variable that is there twice: it would be updated twice."""
+    counts = Counter(map(id, variables))
+    twice = {variable.path for variable in variables if counts[id(variable)] > 1}
+    if twice:
+        raise ValueError(
+            "Each of the `variables` must be there once. Received more than once: "
+            f"{', '.join(sorted(twice))}. Pass a model that owns them all, whose `variables` name "
+            "shared ones once, or leave the repeated ones out."
+        )
 
 
 def trace_once(tower_fn: Callable, batch_spec: Any) -> tf.Graph:

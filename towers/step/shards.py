@@ -26,15 +26,39 @@ class Shard(NamedTuple):
 
 
 def split(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
-    """Returns a data set of `num_towers`-tuples of `Shard` from one of global batches."""
+    """Returns a data set of `num_towers`-tuples of `Shard` from one of global batches.
+
+    Raises:
+        ValueError: the tensors of a batch have no rows, or different numbers of them. What only
+            shows while the data set runs is then raised as `tf.errors.InvalidArgumentError`.
+    """
     check_batch_spec(dataset.element_spec)
     is_tuple = type(dataset.element_spec) is tuple  # Then each part is an argument of its own.
 
     @tf.autograph.experimental.do_not_convert  # Which would take longer than the rest, each epoch.
     def cut(*batch: Any) -> tuple[Shard, ...]:
-        return split_batch(batch if is_tuple else batch[0], num_towers)
+        whole = batch if is_tuple else batch[0]
+        check_rows(whole)
+        return split_batch(whole, num_towers)
 
     return dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def check_rows(batch: Batch) -> None:
+    """Adds to a data set's graph a check that all tensors of a batch have the same number of rows.
+
+    Nothing is added where the shapes tell, or where there is only one tensor.
+    """
+    parts = tf.nest.flatten(batch)
+    shapes = [part.shape for part in parts]
+    if len(parts) > 1 and any(shape.rank is None or shape[0] is None for shape in shapes):
+        rows = tf.stack([tf.shape(part)[0] for part in parts])
+        message = (
+            "All tensors of a batch must have the same number of rows. Received the numbers in x "
+            f"below for tensors of shapes {', '.join(map(str, shapes))}. Let the data set give "
+            "every example a row in each of them."
+        )
+        tf.debugging.assert_equal(rows, rows[0], message, summarize=len(parts))
 
 
 def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 import towers
 from tests import helpers
-from towers.loop.inputs import DeviceFeed, HostFeed, check_batch_spec, open_feed, part_sizes
+from towers.loop.inputs import (
+    DeviceFeed,
+    HostFeed,
+    check_batch_spec,
+    check_rows,
+    open_feed,
+    part_sizes,
+)
 from towers.loop.rates import Window
 
 
@@ -89,6 +96,34 @@ def test_what_is_no_batch_is_refused(spec, message):
 def test_an_unbatched_data_set_is_refused():
     with pytest.raises(ValueError, match=r"before the data set is split"):
         towers.split(tf.data.Dataset.range(3), 2)
+
+
+@pytest.mark.parametrize("num_towers", [1, 2])
+@pytest.mark.parametrize("sizes", [(4, 3), (3, 4)])
+def test_tensors_with_different_numbers_of_rows_are_refused(num_towers, sizes):
+    def yield_batches():
+        yield np.ones([5, 2], "float32"), np.ones([5], "int32")
+        yield np.ones([sizes[0], 2], "float32"), np.ones([sizes[1]], "int32")
+
+    for shape in ([None], None):
+        signature = (tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec(shape, tf.int32))
+        dataset = tf.data.Dataset.from_generator(yield_batches, output_signature=signature)
+        shards = iter(towers.split(dataset, num_towers))
+        assert sum(int(shard.size) for shard in next(shards)) == 5
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            next(shards)
+        assert "must have the same number of rows" in str(error.value)
+        assert f"[{sizes[0]} {sizes[1]}]" in str(error.value)
+
+
+def test_rows_are_checked_only_where_shapes_leave_them_open():
+    def ops_of(*shapes):
+        specs = tuple(tf.TensorSpec(shape, tf.float32) for shape in shapes)
+        return tf.function(check_rows).get_concrete_function(specs).graph.get_operations()
+
+    assert {op.type for op in ops_of([None, 3])} == {"Placeholder"}
+    assert {op.type for op in ops_of([4, 3], [4])} == {"Placeholder"}
+    assert len(ops_of([None, 3], [None])) > 2
 
 
 def test_resuming_skips_what_was_consumed():

@@ -1,8 +1,11 @@
 """A run goes on from its newest whole checkpoint, whatever happened to the process or the disk."""
 
 import contextlib
+import itertools
+import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,13 +16,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.file_faults import Watch, assert_durable
 from towers.run.checkpoint_files import (
     DamagedCheckpointError,
     read_checkpoint,
     value_of,
     write_checkpoint,
 )
-from towers.run.checkpoints import CheckpointFolder, restore
+from towers.run.checkpoints import CheckpointFolder, automatic_names, restore
 
 
 def group_of(value, *, size=3):
@@ -226,6 +230,30 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path):
     assert len(os.listdir(tmp_path)) == 3
 
 
+def save_and_report(folder, report):
+    """Saves checkpoints and goes back to the first; notes what was done to files."""
+    watch = Watch(folder)
+    checkpoints = CheckpointFolder(folder / "run" / "checkpoints", keep=1)
+    for step in (1, 2):
+        checkpoints.save(step, group_of(step), {})
+        checkpoints.save_best(step, group_of(step), {})
+    report.write_text(json.dumps(watch.operations))
+
+
+def test_saved_checkpoints_are_durable(tmp_path):
+    (tmp_path / "watched").mkdir()
+    process = multiprocessing.get_context("forkserver").Process(
+        target=save_and_report, args=(tmp_path / "watched", tmp_path / "report.json")
+    )
+    process.start()
+    process.join()
+    operations = [tuple(one) for one in json.loads((tmp_path / "report.json").read_text())]
+    assert_durable(operations)
+    kinds = [kind for kind, *_ in operations]
+    assert kinds.count("rename") == 4
+    assert kinds.index("remove") > kinds.index("rename")
+
+
 def newest_name(folder):
     """The name of the newest whole checkpoint."""
     return max((name for name in os.listdir(folder) if name.endswith(".npz")), default=None)
@@ -340,10 +368,71 @@ def test_shapes_and_dtypes_that_differ_are_listed(tmp_path):
     )
 
 
-def test_variables_in_another_order_are_refused(tmp_path):
-    one, other = dense(name="query"), dense(name="key")
-    checkpoint = saved(tmp_path, {"variables": one + other})
-    assert_refused(checkpoint, {"variables": other + one}, match="lacks: .*Unused in checkpoint:")
+def layers_and_slots(*names):
+    """Dense layers made in this order, and their slots, all filled with their names' digits."""
+    variables = [variable for name in names for variable in dense(name=name)]
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(variables)
+    groups = {"variables": variables, "optimizer": optimizer.variables[2:]}
+    for variable in itertools.chain(*groups.values()):
+        digit = re.findall(r"\d", variable.path)[-1]
+        variable.assign(tf.fill(variable.shape, float(digit)))
+    return groups
+
+
+def test_layers_of_given_names_are_restored_by_name_whatever_the_order(tmp_path):
+    checkpoint = saved(tmp_path, layers_and_slots("expert_1", "expert_2", "query_3"))
+    groups = layers_and_slots("query_3", "expert_2", "expert_1")
+    expected = [value_of(variable) for variable in itertools.chain(*groups.values())]
+    for variable in itertools.chain(*groups.values()):
+        variable.assign(tf.zeros(variable.shape))
+    restore(checkpoint, groups)
+    restored = [value_of(variable) for variable in itertools.chain(*groups.values())]
+    for one, other in zip(restored, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_number_in_a_given_name_counts(tmp_path):
+    checkpoint = saved(tmp_path, {"variables": dense(name="expert_1")})
+    groups = {"variables": dense(name="expert_2")}
+    assert_refused(checkpoint, groups, match=r"lacks: expert_2/kernel.*Unused .*: expert_1/kernel")
+
+
+def test_numbers_that_keras_adds_may_be_others(tmp_path):
+    checkpoint = saved(tmp_path, layers_and_slots("dense_8", "dense_9", "gate_1"))
+    groups = layers_and_slots("dense_2", "dense_3", "gate_1")
+    restore(checkpoint, groups)
+    assert [value_of(variable).max() for variable in groups["variables"][::2]] == [8, 9, 1]
+    assert [value_of(variable).max() for variable in groups["optimizer"][::4]] == [8, 9, 1]
+
+
+def test_layers_that_only_automatic_numbers_tell_apart_are_never_swapped(tmp_path):
+    checkpoint = saved(tmp_path, {"variables": dense(name="dense") + dense(name="dense_1")})
+    groups = {"variables": dense(name="dense_1") + dense(name="dense")}
+    assert_refused(
+        checkpoint,
+        groups,
+        match="give them names of your own: dense/kernel and dense_1/kernel in the checkpoint, "
+        "dense_1/kernel and dense/kernel in the model; dense/bias and",
+    )
+
+
+def test_variables_of_equal_paths_are_counted(tmp_path):
+    checkpoint = saved(tmp_path, group_of(1))
+    assert_refused(checkpoint, {"variables": group_of(2)["variables"][1:]}, match="Unused .*: Var")
+
+
+def test_automatic_names_are_those_that_keras_gives():
+    class MyOwnLSTMBlock2D(keras.layers.Layer):
+        pass
+
+    made = [
+        MyOwnLSTMBlock2D(), keras.layers.LSTMCell(2), keras.layers.Conv2DTranspose(2, 2),
+        keras.layers.ReLU(), keras.layers.BatchNormalization(), keras.Sequential(),
+        keras.random.SeedGenerator(1), keras.Variable(0), keras.metrics.Mean(),
+    ]  # fmt: skip
+    names = {re.sub(r"_\d+$", "", one.name) for one in made}
+    assert len(names) == len(made) and names <= automatic_names()
 
 
 def test_another_optimizer_is_refused(tmp_path):

@@ -1,0 +1,121 @@
+"""A run directory goes on after a kill or a power cut at any moment, and all in it is durable."""
+
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.file_faults import assert_durable
+from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
+from towers.scripts.commands.evaluate import check_text
+from towers.scripts.main import main
+from towers.scripts.training.run_directory import RunDirectory
+
+
+def exit_code(function, *arguments):
+    """Calls a function in a process of its own, which may die."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.scripts.training.beginning"])
+    process = context.Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def contents(folder):
+    """Returns the bytes of every file below a folder, by its relative path."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power cut"])
+def test_a_run_begins_again_wherever_it_ended(tmp_path, power_cut):
+    begin(tmp_path / "expected" / "run")
+    expected = contents(tmp_path / "expected" / "run")
+    for last in itertools.count(1):
+        path = tmp_path / str(last) / "run"
+        path.parent.mkdir()
+        code = exit_code(begin_and_die, path, last, power_cut)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        begin(path)
+        check_text(path / "text", TEXT)
+        found = contents(path)
+        assert RunDirectory(path).read()["recipe"] == RECORD["recipe"]
+        found["run.json"] = expected["run.json"]  # It knows when, and how often, it was started.
+        assert found == expected
+    assert last > 9  # A folder, then a file written, fsynced and renamed, its folder fsynced.
+
+
+def test_all_that_a_run_begins_with_is_durable(tmp_path):
+    path = tmp_path / "runs" / "new" / "run"
+    (tmp_path / "runs").mkdir()
+    assert exit_code(begin_and_report, path, tmp_path / "report.json") == 0
+    operations = [tuple(one) for one in json.loads((tmp_path / "report.json").read_text())]
+    assert_durable(operations)
+    names = {os.path.basename(paths[-1]) for kind, *paths in operations if kind == "rename"}
+    assert names == {"run.json", "text.json", "vocabulary.txt"}
+
+
+def test_what_has_not_changed_is_not_written_again(tmp_path):
+    begin(tmp_path / "run")
+    files = list((tmp_path / "run" / "text").iterdir())
+    before = [path.stat() for path in files]
+    begin(tmp_path / "run")
+    assert [path.stat() for path in files] == before
+
+
+def test_a_damaged_text_is_completed_by_the_next_start(tmp_path):
+    begin(tmp_path / "run")
+    expected = contents(tmp_path / "run" / "text")
+    (tmp_path / "run" / "text" / "text.json").write_bytes(b"")
+    (tmp_path / "run" / "text" / "vocabulary.txt").unlink()
+    begin(tmp_path / "run")
+    assert contents(tmp_path / "run" / "text") == expected
+
+
+def test_what_older_versions_left_does_not_block(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".run.json.4711.tmp").write_text("{")
+    begin(tmp_path / "run")
+    (tmp_path / "run" / "text" / ".text.json.4711").write_text("{")
+    check_text(tmp_path / "run" / "text", TEXT)
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == []
+
+
+def test_files_of_somebody_else_still_block(tmp_path):
+    (tmp_path / "run").mkdir()
+    for name in (".run.json.swp", ".run.json.partial~", "run.json.partial"):
+        (tmp_path / "run" / name).write_text("mine")
+        with pytest.raises(ValueError, match="is not empty and holds no run"):
+            begin(tmp_path / "run")
+        (tmp_path / "run" / name).unlink()
+
+
+DYING_COMMAND = """
+import sys
+from tests.file_faults import Watch
+from towers.scripts.main import main
+Watch(sys.argv[1], last=sys.argv[2], power_cut=True)
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@pytest.mark.slow
+def test_the_same_commands_work_after_power_cuts(tmp_path, capsys):
+    run = tmp_path / "run"
+    command = ["train", "stories", "--run-dir", str(run), "--steps", "1", "--batch-size", "4"]
+    command += ["--set", "hidden_size=4"]
+    for published in ("run.json", "words.txt", "step-00000001.ckpt.npz"):
+        dying = [sys.executable, "-c", DYING_COMMAND, str(run), published, *command]
+        assert subprocess.run(dying, timeout=600).returncode == -signal.SIGKILL
+        assert not list(run.rglob(published))
+    assert main(command) == 0
+    assert main(["evaluate", str(run)]) == 0
+    assert "test  | step 1 |" in capsys.readouterr().out

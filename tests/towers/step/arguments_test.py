@@ -1,0 +1,82 @@
+"""What would train wrongly without a word is refused before anything is traced."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+import towers
+from tests import helpers
+
+BUILDERS = {"synchronous": towers.build_train_step, "asynchronous": towers.build_async_step}
+
+
+def build(kind, variables, optimizer, tower_fn=None):
+    """Returns a step of one tower, by default of one whose function must not be called."""
+
+    def untouched(batch):
+        raise AssertionError("The tower function was traced.")
+
+    specs = towers.shard_specs(helpers.dataset_of(helpers.dense_batches([4])), 1)
+    devices = helpers.tower_devices(1)
+    return BUILDERS[kind](tower_fn or untouched, variables, optimizer, devices, specs)
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+@pytest.mark.parametrize(
+    "make, received",
+    [
+        (
+            lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)),
+            r"Received LossScaleOptimizer",
+        ),
+        (
+            lambda: keras.optimizers.Adam(loss_scale_factor=1024.0),
+            r"Received Adam with loss_scale_factor=1024\.0",
+        ),
+    ],
+    ids=["LossScaleOptimizer", "loss_scale_factor"],
+)
+def test_optimizers_that_unscale_gradients_are_refused(kind, make, received):
+    with pytest.raises(ValueError, match=rf"{received}.*loss_scale=towers\.LossScale\(\)"):
+        build(kind, helpers.dense_model(), make())
+
+
+def test_the_remedy_for_optimizers_that_unscale_is_public():
+    assert towers.LossScale().read().dtype == tf.float32
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_a_variable_given_twice_is_refused(kind):
+    model = helpers.dense_model()
+    variables = [*model.variables, model.variables[2]]
+    optimizer = keras.optimizers.SGD(0.1)
+    with pytest.raises(ValueError, match=r"more than once: logits/kernel\. Pass a model"):
+        build(kind, variables, optimizer, helpers.classify(model))
+
+
+def shared_layer(cls):
+    """A model that calls one layer twice: sequential, subclassed, or with one nested in it."""
+    layer = keras.layers.Dense(5, name="shared")
+    if cls is keras.Sequential:
+        return keras.Sequential([keras.Input((5,)), layer, layer, keras.layers.Dense(3)])
+    if cls is None:
+        inputs = keras.Input((5,))
+        inner = keras.Sequential([keras.Input((5,)), layer])
+        return keras.Model(inputs, keras.layers.Dense(3)(inner(layer(inputs))))
+
+    class Subclassed(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.one, self.both, self.logits = layer, [layer, layer], keras.layers.Dense(3)
+
+        def call(self, inputs, training=False):
+            return self.logits(self.both[1](self.one(inputs)))
+
+    return Subclassed()
+
+
+@pytest.mark.parametrize("cls", [keras.Sequential, keras.Model, None])
+def test_a_model_with_shared_layers_names_each_variable_once(cls):
+    model = shared_layer(cls)
+    step = build("synchronous", model, keras.optimizers.SGD(0.1), helpers.classify(model))
+    assert len(step.shared.trainable) == 4
