@@ -1,4 +1,4 @@
-"""Files of the codec: written whole or not at all, read as UTF-8 or refused by name."""
+"""Files of the codec: written completely or not at all, and read as UTF-8."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def write_whole(path: str | Path, content: bytes) -> None:
 
 
 def read_text(path: str | Path) -> str:
-    """Returns a file's text, its line ends unchanged.
+    """Returns the text of a file with its line ends unchanged.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: there is no such file.
         ValueError: it is not UTF-8.
     """
     try:
