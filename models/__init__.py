@@ -1,1 +1,1 @@
-"""The zoo: Keras models and their losses."""
+"""The models: Keras networks, their losses as tower functions, and decoding."""

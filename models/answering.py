@@ -1,4 +1,4 @@
-"""The loss of a model that answers questions, as a tower function."""
+"""The loss of a question-answering model, as a tower function."""
 
 from __future__ import annotations
 
@@ -10,34 +10,43 @@ from towers.models.arguments import check_share
 from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.losses import TowerFn
 from towers.models.seq2seq import Seq2Seq
+from towers.models.token_ids import START_ID, UNKNOWN_ID
 
-PADDING, START, UNKNOWN = 0, 1, 3
 
-
-def answering(model: Seq2Seq, *, training: bool, label_smoothing: float = 0.0) -> TowerFn:
+def answering(
+    model: Seq2Seq,
+    *,
+    training: bool,
+    label_smoothing: float = 0.0,
+    start_id: int = START_ID,
+    unknown_id: int = UNKNOWN_ID,
+) -> TowerFn:
     """Returns `tower_fn((question, answer)) -> (loss_sum, weight, metrics)`.
 
-    Both are int32 [batch, length], padded with 0; an answer ends with its end token. What comes
-    back are scalars, summed over the tokens of the answers that are neither padding nor unknown:
-    an unknown token is never a target, so that the model never learns to say it.
+    Question and answer are int32 [batch, length], padded with `model.padding_id`; an answer ends
+    with its end token. The results are scalars, summed over the tokens of the answers that are
+    neither padding nor unknown: the unknown token is never a target, so that the model does not
+    learn to generate it.
 
     - loss_sum: cross-entropy, float32 or, of a float64 model, float64.
-    - weight: how many tokens there were.
-    - metrics: `{"accuracy": tokens that were the likeliest prediction}`.
+    - weight: number of these tokens.
+    - metrics: `{"accuracy": number of them that were the most probable prediction}`.
 
     Args:
         model: the model.
-        training: whether dropout is on and gradients are wanted.
+        training: whether dropout is on and gradients are computed.
         label_smoothing: share of each target that is spread over the vocabulary.
+        start_id: the decoder's input before the first token of an answer.
+        unknown_id: of the unknown token.
     """
     check_share(label_smoothing=label_smoothing)
 
     def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         question, answer = shard
-        hidden = model.hidden(question, decoder_inputs(answer), training=training)
+        hidden = model.hidden(question, decoder_inputs(answer, start_id), training=training)
         kernel, bias = model.projection.weights_and_bias()
         labels = tf.reshape(answer, [-1])
-        counted = (labels != PADDING) & (labels != UNKNOWN)
+        counted = (labels != model.padding_id) & (labels != unknown_id)
         weights = tf.cast(counted, tf.float64 if hidden.dtype == tf.float64 else tf.float32)
         sums = linear_cross_entropy(
             tf.reshape(hidden, [-1, model.output_size]),
@@ -53,6 +62,6 @@ def answering(model: Seq2Seq, *, training: bool, label_smoothing: float = 0.0) -
     return tower_fn
 
 
-def decoder_inputs(answer: tf.Tensor) -> tf.Tensor:
-    """Returns what the decoder reads to predict an answer: START, then all but its last token."""
-    return tf.concat([tf.fill(tf.stack([tf.shape(answer)[0], 1]), START), answer[:, :-1]], 1)
+def decoder_inputs(answer: tf.Tensor, start_id: int = START_ID) -> tf.Tensor:
+    """Returns the decoder's inputs for an answer: the start token, then all but its last token."""
+    return tf.concat([tf.fill(tf.stack([tf.shape(answer)[0], 1]), start_id), answer[:, :-1]], 1)

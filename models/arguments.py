@@ -1,16 +1,16 @@
-"""What the models ask of their arguments, and how they say no."""
+"""Checks of the arguments of models, and their error messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def check_input_shape(input_shape: Sequence[int], *, smallest_side: int = 1) -> None:
-    """Raises ValueError unless this is the shape of an image that a model can take.
+    """Raises ValueError unless this is the shape of an image for the model.
 
     Args:
         input_shape: (height, width, channels), without the batch.
-        smallest_side: the smallest height and width that leave the last layers something to see.
+        smallest_side: the smallest height and width that leave pixels for the last layers.
     """
     sides = tuple(input_shape)
     if len(sides) != 3 or not all(isinstance(side, int) and side >= 1 for side in sides):
@@ -26,7 +26,7 @@ def check_input_shape(input_shape: Sequence[int], *, smallest_side: int = 1) -> 
 
 
 def check_at_least(minimum: int, **counts: int) -> None:
-    """Raises ValueError for a named count that is no whole number or below the minimum."""
+    """Raises ValueError unless each named count is an integer of at least the minimum."""
     for name, count in counts.items():
         if not isinstance(count, int) or count < minimum:
             raise ValueError(
@@ -35,14 +35,20 @@ def check_at_least(minimum: int, **counts: int) -> None:
 
 
 def check_share(**shares: float) -> None:
-    """Raises ValueError for a named share outside of [0, 1)."""
+    """Raises ValueError unless each named share is in [0, 1)."""
     for name, share in shares.items():
         if not 0 <= share < 1:
             raise ValueError(f"{name} must be in [0, 1). Received {share!r}.")
 
 
 def check_not_negative(**numbers: float) -> None:
-    """Raises ValueError for a named number below 0."""
+    """Raises ValueError unless each named number is finite and at least 0."""
     for name, number in numbers.items():
         if not 0 <= number < float("inf"):
             raise ValueError(f"{name} must not be negative. Received {number!r}; use 0 for none.")
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raises ValueError unless the value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.")

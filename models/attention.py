@@ -1,4 +1,4 @@
-"""Attention of a decoder over what an encoder has read."""
+"""Attention of a decoder over the outputs of an encoder."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from towers.models.arguments import check_choice
+
 KINDS = ("luong", "luong_scaled", "bahdanau")
 
 
 class Memory(NamedTuple):
-    """What is attended to.
+    """The encoder's outputs, as attention reads them.
 
     Attributes:
         values: [batch, question_length, units], the encoder's outputs.
-        keys: [batch, question_length, units], the values as the scores need them.
+        keys: [batch, question_length, units], the values projected for the scores.
         mask: bool [batch, question_length], False at padding.
     """
 
@@ -29,22 +31,21 @@ class Memory(NamedTuple):
 class Attention(layers.Layer):
     """Scores each position of the memory against a query and averages the values by them.
 
-    The scores of a query q and a value v, softmax over the positions that are no padding:
+    The scores of a query q and a value v, before a softmax over the positions without padding:
 
     - `luong`: q^T W v, "general" of Luong et al. 2015, section 3.1.
-    - `luong_scaled`: g * q^T W v with a learned scalar g, which begins at 1.
+    - `luong_scaled`: g * q^T W v with a learned scalar g, initially 1.
     - `bahdanau`: u^T tanh(W v + Q q), Bahdanau et al. 2015, section A.1.2.
 
     Args:
-        kind: one of these.
-        units: of queries, keys and values.
-        options: those of every Keras layer.
+        kind: luong, luong_scaled or bahdanau.
+        units: size of queries, keys and values.
+        options: of every Keras layer.
     """
 
     def __init__(self, kind: str, units: int, **options: Any):
         super().__init__(**options)
-        if kind not in KINDS:
-            raise ValueError(f"attention must be one of {', '.join(KINDS)}. Received {kind!r}.")
+        check_choice("attention", kind, KINDS)
         self.kind = kind
         self.units = units
         self.key = layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name="key")
@@ -53,7 +54,7 @@ class Attention(layers.Layer):
             self.query = layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name="query")
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the variables."""
+        """Creates the variables."""
         self.key.build((None, None, self.units))
         if self.kind == "luong_scaled":
             self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
@@ -70,11 +71,11 @@ class Attention(layers.Layer):
 
     def call(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the context of each query, [batch, num_queries, units]."""
-        shares = tf.cast(self.shares(queries, memory), memory.values.dtype)
-        return tf.matmul(shares, memory.values)
+        weights = tf.cast(self.weights_of(queries, memory), memory.values.dtype)
+        return tf.matmul(weights, memory.values)
 
-    def shares(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
-        """Returns the weight of each position, [batch, num_queries, question_length]; sums to 1."""
+    def weights_of(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
+        """Returns the attention weights, [batch, num_queries, question_length], with sum 1."""
         scores = self._scores(queries, memory)
         scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
         hidden = tf.fill(tf.shape(scores), scores.dtype.min / 2)
@@ -91,5 +92,5 @@ class Attention(layers.Layer):
         return scores
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the layer can be made again from."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "kind": self.kind, "units": self.units}

@@ -29,15 +29,15 @@ def lenet(
 ) -> keras.Model:
     """Returns two convolutions and two dense layers: images to logits [batch, num_classes].
 
-    LeCun et al. 1998, "Gradient-Based Learning Applied to Document Recognition", in the form
-    that is usual today: ReLU, maximum pooling, and full connections between the maps.
+    LeCun et al. 1998, "Gradient-Based Learning Applied to Document Recognition", in its
+    present form: ReLU, maximum pooling, and full connections between the maps.
 
     Args:
         input_shape: (height, width, channels), at least 16 x 16.
         num_classes: at least 2.
         filters: of the first and the second 5x5 convolution.
         hidden_size: units of the hidden dense layer.
-        dropout_rate: share of the hidden units that are dropped in training.
+        dropout_rate: share of the hidden units that dropout removes in training.
     """
     check_input_shape(input_shape, smallest_side=16)
     check_at_least(2, num_classes=num_classes)
@@ -71,12 +71,12 @@ def cifar_cnn(
 ) -> keras.Model:
     """Returns the network of the TensorFlow CIFAR-10 tutorial: images to logits.
 
-    It goes back to Krizhevsky's cuda-convnet (Krizhevsky 2009, "Learning Multiple Layers of
+    It derives from Krizhevsky's cuda-convnet (Krizhevsky 2009, "Learning Multiple Layers of
     Features from Tiny Images"; Krizhevsky et al. 2012 for the normalisation); sizes, initial
-    values and weight decay are those of `cifar10.py` in the tutorial.
+    values and weight decay follow `cifar10.py` of the tutorial.
 
     Args:
-        input_shape: (height, width, channels); the tutorial cuts 24 x 24 out of 32 x 32.
+        input_shape: (height, width, channels); the tutorial crops 24 x 24 from 32 x 32.
         num_classes: at least 2.
         weight_decay: of the two hidden dense layers; its gradient is `weight_decay * weights`.
         response_normalization: whether to normalise after each convolution.
@@ -140,9 +140,9 @@ class LocalResponseNormalization(layers.Layer):
 
     Args:
         radius: of the window over the channels.
-        bias: what is added to the squares, above 0.
+        bias: added to the scaled squares, above 0.
         alpha: factor of the squares.
-        options: those of every Keras layer.
+        options: of every Keras layer.
     """
 
     def __init__(
@@ -159,11 +159,11 @@ class LocalResponseNormalization(layers.Layer):
         ones = tf.ones([x.shape[-1], x.shape[-1]], wide.dtype)
         band = tf.linalg.band_part(ones, self.radius, self.radius)
         scale = self.bias + self.alpha * tf.tensordot(tf.square(wide), band, 1)
-        # scale^-0.75 by roots: the power takes twice the time.
+        # scale^-0.75 by roots, since tf.pow takes twice the time.
         inverse_root = tf.math.rsqrt(scale)
         return tf.cast(wide * inverse_root * tf.sqrt(inverse_root), x.dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the layer can be made again from."""
+        """Returns the arguments of the constructor."""
         own = {"radius": self.radius, "bias": self.bias, "alpha": self.alpha}
         return {**super().get_config(), **own}

@@ -1,4 +1,4 @@
-"""A table of vectors, looked up where it lives."""
+"""An embedding that gathers rows on the device of its table."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from towers.models.arguments import check_at_least
 
 @keras.saving.register_keras_serializable(package="towers")
 class Embedding(layers.Layer):
-    """Vectors of tokens: int [...] to floating point [..., size].
+    """Maps tokens to vectors: int [...] to floating point [..., size].
 
-    Unlike `keras.layers.Embedding` it gathers through the variable's handle, on the device where
-    the table lives: rows travel, not the table, and its gradient is `IndexedSlices`.
+    Unlike `keras.layers.Embedding` it gathers through the variable's handle, on the device of the
+    table: rows are copied between devices, not the table, and the gradient is `IndexedSlices`.
 
     Args:
-        vocabulary_size: rows of the table.
-        size: numbers in a row.
-        scale: standard deviation of the initial values. Where recurrent layers read the rows, the
-            training is several times as quick with 1 as with the 0.05 that is usual.
+        vocabulary_size: number of rows of the table.
+        size: dimension of the vectors.
+        scale: standard deviation of the initial values. Recurrent layers that read the rows train
+            several times faster with 1 than with the usual 0.05.
         initializer: of the table, in place of a normal distribution with that scale.
-        options: those of every Keras layer.
+        options: of every Keras layer.
     """
 
     def __init__(
@@ -46,20 +46,20 @@ class Embedding(layers.Layer):
         )
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the table."""
+        """Creates the table."""
         self.table = self.add_weight(
             shape=(self.vocabulary_size, self.size),
             initializer=self.initializer,
-            autocast=False,  # A cast would read the whole table; the rows are cast instead.
+            autocast=False,  # A cast would read the whole table; `call` casts the rows.
             name="table",
         )
 
     def call(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns a row for each id."""
+        """Returns the row of each id."""
         return tf.cast(tf.gather(self.table.value, ids), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the layer can be made again from."""
+        """Returns the arguments of the constructor."""
         own = {
             "vocabulary_size": self.vocabulary_size,
             "size": self.size,

@@ -1,4 +1,4 @@
-"""The output projection and the softmax loss together, a bounded number of logits at a time."""
+"""The output projection and the softmax loss, fused, with a bounded number of logits in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TokenSums(NamedTuple):
 
     Attributes:
         loss: scalar, cross-entropy times the weights.
-        correct: scalar, weights of the tokens whose likeliest prediction is the label.
+        correct: scalar, sum of the weights of tokens whose most probable prediction is the label.
     """
 
     loss: tf.Tensor
@@ -41,10 +41,10 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     chunk_size: int = CHUNK_SIZE,
 ) -> TokenSums:
-    """Returns the summed loss of logits `hidden @ kernel^T + bias`, which never exist as a whole.
+    """Returns the summed loss of the logits `hidden @ kernel^T + bias`, computed in chunks.
 
-    The gradients are taken chunk by chunk on the way forward, where the softmax is at hand: three
-    matrix products in all, as without chunks, and none of them for tokens of weight zero.
+    The forward pass also computes the gradients of each chunk, while its softmax is in memory:
+    three matrix products in all, as without chunks, and none for tokens of weight zero.
 
     Args:
         hidden: floating point [num_tokens, units].
@@ -52,9 +52,9 @@ def linear_cross_entropy(
         bias: [vocabulary].
         labels: int32 [num_tokens], each in 0..vocabulary - 1 where the weight is not zero.
         weights: [num_tokens]; 0 for a token that does not count.
-        training: whether gradients are wanted; without, a third of the work is done.
+        training: whether gradients are computed; they are two thirds of the work.
         label_smoothing: share of each target that is spread over the vocabulary.
-        chunk_size: how many rows of logits are alive at a time.
+        chunk_size: number of rows of logits in memory at a time.
     """
     counted = tf.where(weights > 0)[:, 0]
     tokens = Chunk(*(tf.gather(part, counted) for part in (hidden, labels, weights)))
@@ -121,18 +121,18 @@ def over_chunks(add, tokens: Chunk, initial: list) -> list:  # type: ignore[no-u
         lambda start, *_: start < num_tokens,
         add,
         [tf.constant(0), *initial],
-        parallel_iterations=1,  # Else the logits of several chunks are alive.
+        parallel_iterations=1,  # More keep the logits of several chunks in memory.
     )
     return sums
 
 
 def at_least_one(tokens: Chunk) -> tf.Tensor:
-    """Returns the number of tokens; 1 without tokens, whose only chunk is empty."""
+    """Returns the number of tokens, or 1 without tokens, for one empty chunk."""
     return tf.maximum(tf.shape(tokens.labels)[0], 1)
 
 
 def rows_from(tokens: Chunk, start: tf.Tensor, size: int) -> Chunk:
-    """Returns `size` tokens, or what is left of them."""
+    """Returns `size` tokens from `start` on, fewer at the end."""
     return Chunk(*(part[start : start + size] for part in tokens))
 
 

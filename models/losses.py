@@ -1,4 +1,4 @@
-"""The losses of classifiers, as tower functions that sum over a shard and divide by nothing."""
+"""The losses of classifiers, as tower functions that return sums over a shard."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def classification(model: keras.Model, *, training: bool, label_smoothing: float
     """Returns `tower_fn(shard) -> (loss_sum, weight, metrics)` of a classifier.
 
     The shard is `(images, labels)` or `(images, labels, sample_weights)` with labels: int [batch]
-    and sample_weights: float [batch], 0 for an example that shall not count. What comes back are
-    scalars, float32 or, of a float64 model, float64:
+    and sample_weights: float [batch], 0 for an example that does not count. The results are
+    scalars, float32, or float64 for a float64 model:
 
     - loss_sum: softmax cross-entropy summed over the examples, each times its sample weight;
       in training also `weight * sum(model.losses)`, so that the regularisers keep their strength
-      when the sum is divided by the weight.
+      after the division by the weight.
     - weight: the number of examples, or the sum of their weights.
-    - metrics: `{"accuracy": sum over the examples that are classified rightly}`.
+    - metrics: `{"accuracy": sum of the weights of correctly classified examples}`.
 
     Args:
         model: maps images to logits, floating point [batch, num_classes].
@@ -53,7 +53,7 @@ def classification(model: keras.Model, *, training: bool, label_smoothing: float
 
 
 def at_least_float32(logits: tf.Tensor) -> tf.Tensor:
-    """Returns the logits in float32, or in float64 if that is what they are."""
+    """Returns the logits in float32, or in float64 if they are float64."""
     return tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
 
 
@@ -63,7 +63,7 @@ def example_weights(
     """Returns the weight of each example, [batch] in the dtype of the logits.
 
     Raises:
-        ValueError: if the shapes would broadcast instead of matching example by example.
+        ValueError: the shapes do not match example by example.
     """
     if labels.shape.rank != 1 or logits.shape.rank != 2:
         raise ValueError(
@@ -85,7 +85,7 @@ def example_weights(
 def cross_entropy(
     logits: tf.Tensor, labels: tf.Tensor, *, label_smoothing: float = 0.0
 ) -> tf.Tensor:
-    """Returns the softmax cross-entropy of each prediction, like `labels` in shape.
+    """Returns the softmax cross-entropy of each prediction, in the shape of `labels`.
 
     With label smoothing the target is `(1 - s) * one_hot(label) + s / num_classes` (Szegedy et
     al. 2016, "Rethinking the Inception Architecture for Computer Vision", section 7).

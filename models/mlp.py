@@ -36,7 +36,7 @@ def mlp(
         input_shape: (height, width, channels).
         num_classes: at least 2.
         hidden_size: units of the hidden layer.
-        dropout_rate: share of the hidden units that are dropped in training.
+        dropout_rate: share of the hidden units that dropout removes in training.
     """
     check_input_shape(input_shape)
     check_at_least(2, num_classes=num_classes)

@@ -11,6 +11,7 @@ from keras.regularizers import L2
 
 from towers.models.arguments import (
     check_at_least,
+    check_choice,
     check_input_shape,
     check_not_negative,
     check_share,
@@ -39,15 +40,14 @@ def cifar_resnet(
         depth: 6n + 2 with n of at least 1: 20, 32, 44, 56 and 110 in the paper.
         shortcut: between stages, `identity` (the paper's option A: every other pixel, new
             channels zero) or `projection` (option B: a 1x1 convolution).
-        batch_norm_momentum: how much of a moving average a step keeps.
+        batch_norm_momentum: factor of the old moving average in each step.
         weight_decay: of all kernels; its gradient is `weight_decay * weights`.
     """
     check_input_shape(input_shape)
     check_at_least(2, num_classes=num_classes)
     check_share(batch_norm_momentum=batch_norm_momentum)
     check_not_negative(weight_decay=weight_decay)
-    if shortcut not in SHORTCUTS:
-        raise ValueError(f"shortcut must be one of {', '.join(SHORTCUTS)}. Received {shortcut!r}.")
+    check_choice("shortcut", shortcut, SHORTCUTS)
     build = Parts(batch_norm_momentum, weight_decay, shortcut)
     images = keras.Input(input_shape, name="images")
     x = build.conv(images, 16, name="conv1")
@@ -64,7 +64,7 @@ def cifar_resnet(
 
 
 def blocks_per_stage(depth: int) -> int:
-    """Returns n of a depth of 6n + 2."""
+    """Returns n for a depth of 6n + 2."""
     check_at_least(1, depth=depth)
     blocks, rest = divmod(depth - 2, 6)
     if rest or blocks < 1:
@@ -77,7 +77,7 @@ def blocks_per_stage(depth: int) -> int:
 
 
 class Parts:
-    """The layers that a residual network is made of, with what all of them share.
+    """The layers of a residual network, with the options that all of them share.
 
     Args:
         batch_norm_momentum: of every batch normalisation.
@@ -87,7 +87,7 @@ class Parts:
 
     def __init__(self, batch_norm_momentum: float, weight_decay: float, shortcut: str):
         self.batch_norm_momentum = batch_norm_momentum
-        # The gradient of L2(c) is 2c * weights, that of the paper weight_decay * weights.
+        # The gradient of L2(c) is 2c * weights; the paper uses weight_decay * weights.
         self.decay = L2(weight_decay / 2) if weight_decay else None
         self.shortcut = shortcut
 
@@ -107,7 +107,7 @@ class Parts:
     def conv(
         self, x: keras.KerasTensor, filters: int, *, size: int = 3, strides: int = 1, name: str
     ) -> keras.KerasTensor:
-        """Returns a convolution without bias, which the normalisation after it has."""
+        """Returns a convolution without bias; the normalisation after it has one."""
         return layers.Conv2D(
             filters,
             size,
@@ -120,7 +120,7 @@ class Parts:
         )(x)
 
     def normalized(self, x: keras.KerasTensor, *, name: str, activated: bool) -> keras.KerasTensor:
-        """Returns the normalised convolution, with a ReLU if it is to be activated."""
+        """Returns the normalised convolution, with a ReLU if `activated`."""
         x = layers.BatchNormalization(momentum=self.batch_norm_momentum, name=f"{name}_norm")(x)
         return layers.Activation("relu", name=f"{name}_relu")(x) if activated else x
 
@@ -136,12 +136,12 @@ class Parts:
 
 @keras.saving.register_keras_serializable(package="towers")
 class IdentityShortcut(layers.Layer):
-    """Every `strides`-th pixel, with zeros as new channels: no parameters (option A).
+    """Takes every `strides`-th pixel and adds channels of zeros; no parameters (option A).
 
     Args:
-        filters: how many channels come out.
-        strides: distance of the pixels that stay.
-        options: those of every Keras layer.
+        filters: number of output channels.
+        strides: distance between the pixels that are taken.
+        options: of every Keras layer.
     """
 
     def __init__(self, filters: int, strides: int, **options: Any):
@@ -155,5 +155,5 @@ class IdentityShortcut(layers.Layer):
         return tf.pad(kept, [[0, 0], [0, 0], [0, 0], [0, self.filters - x.shape[-1]]])
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the layer can be made again from."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "filters": self.filters, "strides": self.strides}

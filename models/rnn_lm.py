@@ -16,9 +16,9 @@ from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
 from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.losses import TowerFn
+from towers.models.token_ids import PADDING_ID
 
-PADDING = 0
-State = tuple[dict[str, tf.Tensor], ...]  # For each layer its h and c, [batch, hidden_size] each.
+State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
 StatefulTowerFn = Callable[[Any, State], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]]
 
 
@@ -29,15 +29,18 @@ def rnn_language_model(
     num_layers: int = 2,
     dropout_rate: float = 0.0,
     initial_scale: float = 0.1,
+    padding_id: int = PADDING_ID,
 ) -> RNNLanguageModel:
-    """Returns a model, built, that maps tokens to the logits of the tokens after them.
+    """Returns a built model that maps tokens to the logits of the next tokens.
 
     Args:
-        vocabulary_size: ids; 0 is padding.
-        hidden_size: units of each LSTM layer, and numbers for a token.
-        num_layers: LSTM layers.
-        dropout_rate: share of numbers dropped before, between and behind the layers in training.
-        initial_scale: all parameters are drawn from [-initial_scale, initial_scale).
+        vocabulary_size: number of ids.
+        hidden_size: units of each LSTM layer, and dimension of the token vectors.
+        num_layers: number of LSTM layers.
+        dropout_rate: share of activations dropped before, between and after the layers in
+            training.
+        initial_scale: all parameters are initially uniform in [-initial_scale, initial_scale).
+        padding_id: of targets that do not count.
     """
     check_at_least(
         1, vocabulary_size=vocabulary_size, hidden_size=hidden_size, num_layers=num_layers
@@ -51,6 +54,7 @@ def rnn_language_model(
         num_layers=num_layers,
         dropout_rate=dropout_rate,
         initial_scale=initial_scale,
+        padding_id=padding_id,
         name="rnn_lm",
     )
     model.build()
@@ -58,10 +62,10 @@ def rnn_language_model(
 
 
 class RNNLanguageModel(keras.Model):
-    """See `rnn_language_model`, which makes it.
+    """The model of `rnn_language_model`, which documents its arguments.
 
-    Dropout is on what goes up from layer to layer, never on what goes from token to token (the
-    paper's section 3), so that every layer may use its fused kernel.
+    Dropout applies to the connections between layers, not to the recurrent ones (the paper's
+    section 3), so that every layer can use its fused kernel.
     """
 
     def __init__(
@@ -72,9 +76,11 @@ class RNNLanguageModel(keras.Model):
         num_layers: int,
         dropout_rate: float,
         initial_scale: float,
+        padding_id: int = PADDING_ID,
         **options: Any,
     ):
         super().__init__(**options)
+        self.padding_id = padding_id
         self.vocabulary_size = vocabulary_size
         self.hidden_size = hidden_size
         self.initial_scale = initial_scale
@@ -89,7 +95,7 @@ class RNNLanguageModel(keras.Model):
         ]
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the variables of every layer."""
+        """Creates the variables of every layer."""
         self.embedding.build()
         for layer in self.lstm_layers:
             layer.build((None, None, self.hidden_size))
@@ -100,10 +106,10 @@ class RNNLanguageModel(keras.Model):
         self.built = True
 
     def call(self, token_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Returns the logits of what follows each token, in at least float32.
+        """Returns the logits of the token after each token, in at least float32.
 
         Args:
-            token_ids: int32 [batch, length], read from a state of zeros.
+            token_ids: int32 [batch, length]; the initial state is zero.
             training: whether dropout is on.
 
         Returns:
@@ -116,11 +122,11 @@ class RNNLanguageModel(keras.Model):
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
     ) -> tuple[tf.Tensor, State]:
-        """Returns what the logits are made of, [batch, length, hidden_size], and the new state.
+        """Returns the outputs of the last layer, [batch, length, hidden_size], and the new state.
 
         Args:
             token_ids: int32 [batch, length].
-            state: what was read before, by default nothing.
+            state: before the first token, by default zero.
             training: whether dropout is on.
         """
         state = self.zero_state(tf.shape(token_ids)[0]) if state is None else state
@@ -138,7 +144,7 @@ class RNNLanguageModel(keras.Model):
 
         Args:
             tokens: int32 [batch].
-            state: what was read before.
+            state: before these tokens.
         """
         x = self.embedding(tokens)
         after = []
@@ -159,20 +165,20 @@ class RNNLanguageModel(keras.Model):
         return tf.cast(self.kernel.value, dtype), tf.cast(self.bias.value, dtype)
 
     def zero_state(self, batch_size: int | tf.Tensor) -> State:
-        """Returns the state before anything was read."""
+        """Returns the state before the first token."""
         return tf.nest.map_structure(
             lambda spec: tf.zeros(tf.stack([batch_size, *spec.shape]), spec.dtype),
             self.state_specs(),
         )
 
     def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
-        """Returns the specs of a row of the state."""
+        """Returns the specs of one row of the state."""
         row = tf.TensorSpec([self.hidden_size], self.compute_dtype)
         return tuple({"h": row, "c": row} for _ in self.lstm_layers)
 
 
 def lstm(units: int, scale: float, name: str) -> layers.Layer:
-    """Returns an LSTM layer whose forget gate has no bias of its own at first, as in the paper."""
+    """Returns an LSTM layer without a special initial bias of the forget gate, as in the paper."""
     return layers.LSTM(
         units,
         return_sequences=True,
@@ -186,24 +192,24 @@ def lstm(units: int, scale: float, name: str) -> layers.Layer:
 
 
 def uniform(scale: float) -> keras.initializers.Initializer:
-    """Returns an initializer of its own, since one draws the same numbers each time."""
+    """Returns a new initializer, since each returns the same numbers every time."""
     return keras.initializers.RandomUniform(-scale, scale)
 
 
 def streams(model: RNNLanguageModel, *, training: bool) -> StatefulTowerFn:
     """Returns `tower_fn((inputs, targets, starts), state) -> (loss_sum, weight, metrics, state)`.
 
-    inputs and targets are int32 [batch, steps], starts is bool [batch], True for rows that forget
-    what came before. What comes back are scalars, summed over the targets that are not padding:
+    inputs and targets are int32 [batch, steps]; starts is bool [batch], True for rows whose state
+    is reset to zero. The results are scalars, summed over the targets that are not padding:
 
     - loss_sum: cross-entropy, float32 or, of a float64 model, float64.
-    - weight: how many tokens there were.
-    - metrics: `{"accuracy": tokens that were the likeliest prediction}`.
-    - state: to go on with in the next batch.
+    - weight: number of these tokens.
+    - metrics: `{"accuracy": number of them that were the most probable prediction}`.
+    - state: for the next batch.
 
     Args:
         model: the model.
-        training: whether dropout is on and gradients are wanted.
+        training: whether dropout is on and gradients are computed.
     """
 
     def tower_fn(
@@ -222,7 +228,7 @@ def streams(model: RNNLanguageModel, *, training: bool) -> StatefulTowerFn:
 def sentences(model: RNNLanguageModel, *, training: bool) -> TowerFn:
     """Returns `tower_fn((inputs, targets)) -> (loss_sum, weight, metrics)`, as in `streams`.
 
-    Each row is an example of its own, int32 [batch, length], padded with 0 at the end.
+    Each row is one example, int32 [batch, length], padded with `model.padding_id` at the end.
     """
 
     def tower_fn(batch: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
@@ -240,7 +246,7 @@ def token_sums(
     kernel, bias = model.kernel_and_bias()
     labels = tf.reshape(targets, [-1])
     dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
-    weights = tf.cast(tf.not_equal(labels, PADDING), dtype)
+    weights = tf.cast(tf.not_equal(labels, model.padding_id), dtype)
     sums = linear_cross_entropy(
         tf.reshape(hidden, [-1, model.hidden_size]),
         kernel,

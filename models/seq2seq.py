@@ -12,18 +12,18 @@ from keras import layers
 from towers.models.arguments import check_at_least, check_share
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.embedding import Embedding
+from towers.models.token_ids import PADDING_ID
 
 CELLS = {"lstm": layers.LSTM, "gru": layers.GRU}
-PADDING = 0
 
 
 class State(NamedTuple):
-    """What the decoder knows between two tokens.
+    """The state of the decoder between two tokens.
 
     Attributes:
-        cells: for each layer its states, [batch, hidden_size] each.
-        attended: [batch, output size], the last attentional vector; fed back or not.
-        memory: what is attended to.
+        cells: the states of each layer, [batch, hidden_size] each.
+        attended: [batch, output size], the last attentional vector; an input with input feeding.
+        memory: the encoder's outputs.
     """
 
     cells: tuple[tuple[tf.Tensor, ...], ...]
@@ -44,26 +44,28 @@ def seq2seq(
     tied_output: bool = False,
     residual: bool = False,
     dropout_rate: float = 0.0,
+    padding_id: int = PADDING_ID,
 ) -> Seq2Seq:
-    """Returns a model, built, that maps (question, answer inputs) to logits.
+    """Returns a built model that maps (question, answer inputs) to logits.
 
     Args:
-        vocabulary_size: ids of questions and answers alike; 0 is padding.
+        vocabulary_size: number of ids, which questions and answers share.
         cell: lstm or gru.
-        embedding_size: numbers for a token.
+        embedding_size: dimension of the token vectors.
         hidden_size: units of each decoder layer, and of both directions of an encoder layer
             together; even.
-        encoder_layers: bidirectional layers.
-        decoder_layers: layers of the decoder.
+        encoder_layers: number of bidirectional layers.
+        decoder_layers: number of layers of the decoder.
         attention: luong, luong_scaled or bahdanau.
-        input_feeding: whether the decoder's input holds the attentional vector of the token
-            before (Luong et al. 2015, section 3.3). Then it runs token by token, without the
-            kernels that run a whole sequence at once.
+        input_feeding: whether the decoder's input includes the attentional vector of the previous
+            token (Luong et al. 2015, section 3.3). The decoder then runs token by token, without
+            the kernels for whole sequences.
         tied_output: whether the output projection is the embedding table (Press and Wolf 2017).
-        residual: whether each layer adds its input to its output, where both have the same size;
-            with embedding_size equal to hidden_size the encoder's outputs hold the words
-            themselves, which makes it easy to say them again.
-        dropout_rate: share of numbers dropped between layers in training.
+        residual: whether each layer adds its input to its output, if both have the same size; with
+            embedding_size equal to hidden_size the encoder's outputs contain the embeddings of the
+            words, which makes it easy to repeat them.
+        dropout_rate: share of activations dropped between layers in training.
+        padding_id: fills questions behind their last token.
     """
     check_at_least(
         1,
@@ -92,6 +94,7 @@ def seq2seq(
         tied_output=tied_output,
         residual=residual,
         dropout_rate=dropout_rate,
+        padding_id=padding_id,
         name="seq2seq",
     )
     model.build()
@@ -105,13 +108,13 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
 
 
 class Projection(layers.Layer):
-    """The output projection, one row of weights for each token of the vocabulary.
+    """The output projection, with one row of weights for each token of the vocabulary.
 
     Args:
-        vocabulary_size: how many rows.
-        size: numbers in a row.
-        table: an embedding whose table serves as the weights, or None for weights of its own.
-        options: those of every Keras layer.
+        vocabulary_size: number of rows.
+        size: length of a row.
+        table: an embedding whose table is the weights, or None for separate weights.
+        options: of every Keras layer.
     """
 
     def __init__(self, vocabulary_size: int, size: int, table: Embedding | None, **options: Any):
@@ -121,7 +124,7 @@ class Projection(layers.Layer):
         self._embedding = table
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the variables."""
+        """Creates the variables."""
         if self._embedding is None:
             self.kernel = self.add_weight(
                 shape=(self.vocabulary_size, self.size),
@@ -146,12 +149,12 @@ class Projection(layers.Layer):
 
 
 class Seq2Seq(keras.Model):
-    """See `seq2seq`, which makes it.
+    """The model of `seq2seq`, which documents its arguments.
 
-    Padding changes nothing: an answer's logits do not depend on how far its question is padded.
-    No layer is given a mask, so that each may use its fused kernel: the backward direction reads
-    the question reversed by its true length, and the decoder begins with what a dense layer makes
-    of the encoder's outputs at the true ends (Bahdanau et al. 2015, section A.2.2).
+    Padding changes nothing: an answer's logits do not depend on the padding of its question. No
+    layer receives a mask, so that each can use its fused kernel: the backward direction reads the
+    question reversed by its true length, and a dense layer computes the decoder's first state from
+    the encoder's outputs at the true ends (Bahdanau et al. 2015, section A.2.2).
     """
 
     def __init__(
@@ -168,13 +171,15 @@ class Seq2Seq(keras.Model):
         tied_output: bool,
         residual: bool,
         dropout_rate: float,
+        padding_id: int = PADDING_ID,
         **options: Any,
     ):
         super().__init__(**options)
+        self.padding_id = padding_id
         self.input_feeding = input_feeding
         self.residual = residual
         self.hidden_size = hidden_size
-        # A table that is the output projection as well must give small logits at first.
+        # A table that is also the output projection must give small logits at first.
         scale = embedding_size**-0.5 if tied_output else 1.0
         self.embedding = Embedding(vocabulary_size, embedding_size, scale=scale, name="embedding")
         self.forward_layers = [
@@ -213,7 +218,7 @@ class Seq2Seq(keras.Model):
         ]
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the variables of every layer."""
+        """Creates the variables of every layer."""
         hidden, embedded = self.hidden_size, self.embedding.size
         self.embedding.build()
         for index, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
@@ -234,7 +239,7 @@ class Seq2Seq(keras.Model):
         """Returns the logits of each answer token, [batch, answer_length, vocabulary].
 
         Args:
-            inputs: question int32 [batch, question_length], and what the decoder reads, int32
+            inputs: question int32 [batch, question_length], and the decoder's inputs int32
                 [batch, answer_length]: a start token and the answer without its last token.
             training: whether dropout is on.
         """
@@ -244,7 +249,7 @@ class Seq2Seq(keras.Model):
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Returns what the logits are made of, [batch, answer_length, output size]."""
+        """Returns the inputs of the projection, [batch, answer_length, output size]."""
         state = self.start(question, training=training)
         inputs = self.embedding(answer_inputs)
         if self.input_feeding:
@@ -259,10 +264,10 @@ class Seq2Seq(keras.Model):
         """Returns the state before the first token of the answers.
 
         Args:
-            question: int32 [batch, question_length], padded with 0 at the end.
+            question: int32 [batch, question_length], padded with `padding_id` at the end.
             training: whether dropout is on.
         """
-        mask = tf.not_equal(question, PADDING)
+        mask = tf.not_equal(question, self.padding_id)
         lengths = tf.maximum(tf.reduce_sum(tf.cast(mask, tf.int32), 1), 1)
         outputs, ends = self._encode(question, lengths, training)
         cells = tuple(tuple(bridge(ends) for bridge in bridges) for bridges in self.bridges)
@@ -273,8 +278,8 @@ class Seq2Seq(keras.Model):
         """Returns the logits after one more token, float32 [batch, vocabulary], and the state.
 
         Args:
-            tokens: int32 [batch], the token before.
-            state: of `start`, or of the step before.
+            tokens: int32 [batch], the previous tokens.
+            state: of `start`, or of the previous step.
         """
         attended, state = self._advance(self.embedding(tokens), state)
         return self.projection(attended), state
@@ -282,7 +287,7 @@ class Seq2Seq(keras.Model):
     def _encode(
         self, question: tf.Tensor, lengths: tf.Tensor, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the outputs, [batch, length, hidden_size], and those at the ends of both ways."""
+        """Returns all outputs, [batch, length, hidden_size], and the last of both directions."""
         inputs = self.embedding(question)
         pairs = zip(self.forward_layers, self.backward_layers, strict=True)
         for index, (ahead, back) in enumerate(pairs):
@@ -294,7 +299,7 @@ class Seq2Seq(keras.Model):
         return inputs, tf.concat([last, backward[:, 0]], -1)
 
     def _fed(self, inputs: tf.Tensor, state: State, training: bool) -> tf.Tensor:
-        """Returns the attentional vectors with input feeding, one token after the other."""
+        """Returns the attentional vectors with input feeding, token by token."""
         masks = self._masks(inputs, training)
         length = tf.shape(inputs)[1]
         outputs = tf.TensorArray(inputs.dtype, length, element_shape=state.attended.shape)
@@ -315,10 +320,10 @@ class Seq2Seq(keras.Model):
         )
 
     def _masks(self, inputs: tf.Tensor, training: bool) -> list[tf.Tensor]:
-        """Returns what the inputs of each decoder layer are multiplied with.
+        """Returns the dropout masks of the inputs of each decoder layer.
 
-        It is the same for all tokens of an answer (Gal and Ghahramani 2016), because a loop body
-        cannot draw from a layer's seed.
+        They are the same for all tokens of an answer (Gal and Ghahramani 2016), because a loop
+        body cannot use a layer's seed.
         """
         if not training:
             return []
@@ -349,7 +354,7 @@ class Seq2Seq(keras.Model):
         return self._drop(len(self.dropouts) - 1, attended, training)
 
     def _add(self, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns a layer's outputs, with its inputs added where that is wanted and fits."""
+        """Returns a layer's outputs, plus its inputs if the model is residual and they fit."""
         fits = inputs.shape[-1] == outputs.shape[-1]
         return inputs + outputs if self.residual and fits else outputs
 
@@ -358,10 +363,10 @@ class Seq2Seq(keras.Model):
 
 
 def recurrent(cell: str, units: int, name: str) -> layers.Layer:
-    """Returns a recurrent layer that gives every output and its last states."""
+    """Returns a recurrent layer that returns all outputs and its last states."""
     return CELLS[cell](units, return_sequences=True, return_state=True, name=name)
 
 
 def reverse(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Returns each row of [batch, length, ...] reversed up to its length, padding left behind."""
+    """Returns each row of [batch, length, ...] reversed up to its length; padding stays."""
     return tf.reverse_sequence(x, lengths, seq_axis=1, batch_axis=0)

@@ -1,1 +1,1 @@
-"""What every kind of batch shares: order, position, random numbers, lengths."""
+"""Batches of any data: random numbers, the order of an epoch, buckets of similar lengths."""

@@ -1,4 +1,7 @@
-"""How the pairs of an epoch lie in batches: of like lengths, or of a few fixed shapes."""
+"""Buckets: batches of examples of similar lengths, or of a few fixed shapes.
+
+An example has two lengths, those of a question and an answer; the first is 0 for a sentence.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,30 @@ from typing import NamedTuple
 
 import numpy as np
 
-WIDTHS = (1, 3, 6)  # How many lengths of answers may be taken together.
-NUM_EDGES = 4  # Lengths that questions, and answers, are padded to where shapes are fixed.
+WIDTHS = (1, 3, 6)  # Numbers of neighbouring answer lengths that are tried as one bucket.
+NUM_EDGES = 4  # Padded lengths of questions, and of answers, where shapes are fixed.
 
 
 class Layout(NamedTuple):
-    """Which pairs share a batch, and its shape; the same in every epoch.
+    """Which examples share a batch, and its shape; the same in every epoch.
 
     Attributes:
-        pairs: int64 [n], every pair once, those of a batch side by side.
-        groups: int64 [n], never falling: pairs (by their place in `pairs`) of the same group may
-            change places.
-        bounds: int64 [num_batches + 1], where each batch begins in `pairs`, and the end.
-        shapes: int64 [num_batches, 3], each batch's rows, length of questions and of answers.
+        examples: int64 [n], each example once, those of a batch side by side.
+        groups: int64 [n], ascending: examples (by their place in `examples`) of the same group
+            may change places.
+        bounds: int64 [num_batches + 1], where each batch begins in `examples`, and the end.
+        shapes: int64 [num_batches, 3]: rows, length of questions and length of answers.
     """
 
-    pairs: np.ndarray
+    examples: np.ndarray
     groups: np.ndarray
     bounds: np.ndarray
     shapes: np.ndarray
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches, the same in every epoch."""
+        return len(self.shapes)
 
 
 def fitted_layout(
@@ -32,15 +40,16 @@ def fitted_layout(
 ) -> Layout:
     """Returns batches with little padding, each as long as its longest question and answer.
 
-    Pairs are sorted by the length of the answer, then by that of the question, which goes up for
-    one length of answers and down for the next, and cut wherever a batch is full. A small corpus
-    has less padding if a few lengths of answers are taken together, so that is tried as well.
+    Examples are sorted by the length of the answer, then by the length of the question, which
+    rises for one answer length and falls for the next, and cut wherever a batch is full. A small
+    corpus has less padding if neighbouring answer lengths are one bucket; the best of `WIDTHS` is
+    taken.
 
     Args:
-        questions, answers: int64 [n], their lengths; at least one pair.
-        batch_tokens: rows times (length of questions + length of answers) at most; a longer pair
-            is a batch of its own.
-        batch_size: rows at most.
+        questions, answers: int64 [n], their lengths; at least one example.
+        batch_tokens: maximum of rows * (length of questions + length of answers); a longer
+            example is a batch of its own.
+        batch_size: maximum number of rows.
     """
     layouts = [
         _snake_layout(questions, answers, width, batch_tokens, batch_size) for width in WIDTHS
@@ -49,7 +58,7 @@ def fitted_layout(
 
 
 def num_tokens(shapes: np.ndarray) -> int:
-    """Returns how many ids batches of these shapes hold, padding included."""
+    """Returns the number of ids in batches of these shapes, padding included."""
     rows, questions, answers = shapes.T
     return int(np.sum(rows * (questions + answers)))
 
@@ -57,20 +66,21 @@ def num_tokens(shapes: np.ndarray) -> int:
 def _snake_layout(
     questions: np.ndarray, answers: np.ndarray, width: int, batch_tokens: int, batch_size: int
 ) -> Layout:
-    """Returns the batches if so many lengths of answers are taken together."""
-    strips = answers // width
-    pairs = np.lexsort([answers, np.where(strips % 2 == 0, questions, -questions), strips])
-    questions, answers = questions[pairs], answers[pairs]
+    """Returns the batches if `width` neighbouring answer lengths are one bucket."""
+    buckets = answers // width
+    examples = np.lexsort([answers, np.where(buckets % 2 == 0, questions, -questions), buckets])
+    questions, answers = questions[examples], answers[examples]
     changes = (np.diff(questions) != 0) | (np.diff(answers) != 0)
     bounds = _full_batches(questions, answers, batch_tokens, batch_size)
     longest = [np.maximum.reduceat(lengths, bounds[:-1]) for lengths in (questions, answers)]
     shapes = np.stack([np.diff(bounds), *longest], axis=1)
-    return Layout(pairs, np.concatenate([[0], np.cumsum(changes)]), bounds, shapes)
+    return Layout(examples, np.concatenate([[0], np.cumsum(changes)]), bounds, shapes)
 
 
 def _full_batches(
     questions: np.ndarray, answers: np.ndarray, batch_tokens: int, batch_size: int
 ) -> np.ndarray:
+    """Returns the bounds of batches that are as full as the limits allow."""
     bounds = [0]
     while (start := bounds[-1]) < len(questions):
         window = slice(start, start + batch_size)
@@ -85,14 +95,14 @@ def fixed_layout(
 ) -> Layout:
     """Returns batches of at most `NUM_EDGES` squared shapes; arguments as in `fitted_layout`.
 
-    Lengths are padded to the edges that need the least padding. Pairs with the same edges are
-    parted into batches as evenly as can be, so that no more than one row is missing in each.
+    Lengths are padded to the edges that need the least padding. Examples with the same edges are
+    divided into batches as evenly as possible, so that a batch lacks at most one row.
     """
     padded = [edges_of(lengths)[lengths] for lengths in (questions, answers)]
-    pairs = np.lexsort(padded)
-    lengths = np.stack(padded, axis=1)[pairs]
+    examples = np.lexsort(padded)
+    lengths = np.stack(padded, axis=1)[examples]
     starts = np.flatnonzero(np.any(np.diff(lengths, axis=0, prepend=0) != 0, axis=1))
-    sizes = np.diff(starts, append=len(pairs))
+    sizes = np.diff(starts, append=len(examples))
     bounds, shapes = [np.zeros(1, np.int64)], []
     for start, size in zip(starts, sizes, strict=True):
         most_rows = min(batch_size, max(1, batch_tokens // int(lengths[start].sum())))
@@ -100,18 +110,18 @@ def fixed_layout(
         bounds.append(start + np.arange(1, num_batches + 1) * size // num_batches)
         shapes += [(-(-size // num_batches), *lengths[start])] * num_batches
     groups = np.repeat(np.arange(len(sizes)), sizes)
-    return Layout(pairs, groups, np.concatenate(bounds), np.array(shapes))
+    return Layout(examples, groups, np.concatenate(bounds), np.array(shapes))
 
 
 def edges_of(lengths: np.ndarray) -> np.ndarray:
     """Returns int64 [longest + 1], the edge that each length is padded to.
 
-    The `NUM_EDGES` edges are those that add the least padding, found by dynamic programming.
+    The `NUM_EDGES` edges are those with the least padding, found by dynamic programming.
     """
     values, counts = np.unique(lengths, return_counts=True)
     before = np.concatenate([[0], np.cumsum(counts)])
     first, last = np.indices((len(values), len(values)))
-    # What the values from `first` to `last` cost if all are padded to `last`.
+    # The cost of the values from `first` to `last` if all of them are padded to `last`.
     costs = np.where(first <= last, values * (before[last + 1] - before[first]), np.inf)
     best, choices = costs[0], []
     for _ in range(min(NUM_EDGES, len(values)) - 1):

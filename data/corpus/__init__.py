@@ -1,12 +1,16 @@
-"""Prepared corpora: dialogues to ids in a memory-mapped cache."""
+"""Corpora of dialogues: tokenised once into a memory-mapped cache, then read as batches."""
 
-from towers.data.corpus.cache import PreparedPairs, open_prepared
-from towers.data.corpus.prepare import Preparation, prepare_dialogues, prepare_files
+from towers.data.corpus.batches import PairBatches, pair_batches
+from towers.data.corpus.cache import Corpus, open_corpus
+from towers.data.corpus.prepare import prepare_dialogues, prepare_files
+from towers.data.corpus.settings import CorpusSettings
 
 __all__ = [
-    "Preparation",
-    "PreparedPairs",
-    "open_prepared",
+    "Corpus",
+    "CorpusSettings",
+    "PairBatches",
+    "open_corpus",
+    "pair_batches",
     "prepare_dialogues",
     "prepare_files",
 ]

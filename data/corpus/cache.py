@@ -1,4 +1,4 @@
-"""The files of a prepared corpus: written whole or not at all, read by memory mapping."""
+"""The files of a prepared corpus: complete or absent, and read by memory mapping."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from towers.data.arguments import check_choice
 from towers.data.text import END, UNKNOWN, TextCodec
 from towers.data.text.durable import make_folder, publish
 
@@ -27,21 +28,21 @@ _UNFINISHED = ".tmp"
 _ABANDONED_SECONDS = 3600
 
 
-class PreparedPairs:
-    """A corpus as ids, memory-mapped.
+class Corpus:
+    """A prepared corpus: dialogues as ids, memory-mapped.
 
     Attributes:
-        folder: where the files are.
+        folder: the folder of its files.
         key: the digest of the corpus's content and of all settings.
         text: the codec, with the vocabulary.
         tokens: unsigned integers, all turns one after the other, a SEPARATOR after each that is
-            not empty: so a question of several turns is a slice.
+            not empty, so that a question of several turns is a slice.
         offsets: int64 [num_turns + 1], where each turn begins in `tokens`.
         characters: uint32 [num_turns], without blanks.
         train_pairs, held_out_pairs: int32 [n, 2], the first turn of the question and the turn of
             the answer; the question is all turns between.
         unigram_counts: int64 [vocabulary], of the tokens of the training answers with their END.
-        summary: lines that say what was kept, what was skipped and why.
+        summary: lines about what was kept, what was skipped and why.
     """
 
     def __init__(self, folder: Path):
@@ -57,13 +58,12 @@ class PreparedPairs:
 
     @functools.cached_property
     def text(self) -> TextCodec:
-        """The codec, made when it is first needed: jieba takes its time."""
+        """The codec, made at its first use, since jieba is slow to load."""
         return TextCodec.load(self.folder / "text")
 
     def pairs(self, part: str) -> np.ndarray:
         """Returns the pairs of `train` or `held_out`."""
-        if part not in PARTS:
-            raise ValueError(f"part must be one of {', '.join(PARTS)}. Received {part!r}.")
+        check_choice("part", part, PARTS)
         return self.train_pairs if part == "train" else self.held_out_pairs
 
     def texts(self, pair: Sequence[int]) -> tuple[list[str], str]:
@@ -78,36 +78,36 @@ class PreparedPairs:
 
     @functools.cached_property
     def unigram_perplexity(self) -> float:
-        """The perplexity of the held-out answers if every token came by its frequency alone.
+        """The perplexity of a unigram model on the held-out answers.
 
-        Frequencies are those of the training answers, one added to each; UNKNOWN is left out, as
-        the model's perplexity leaves it out.
+        Its probabilities are the frequencies in the training answers with one added to each count.
+        UNKNOWN is left out, as in the perplexity of a trained model.
         """
         counts = np.asarray(self.unigram_counts, np.float64) + 1
         counts[UNKNOWN] = 0
         with np.errstate(divide="ignore"):
-            log_shares = np.log(counts / counts.sum())
-        answers = np.asarray(self.held_out_pairs[:, 1])
-        said = [self.tokens[self.offsets[turn] : self.offsets[turn + 1] - 1] for turn in answers]
-        tokens = np.concatenate(said).astype(np.int64)
+            log_probabilities = np.log(counts / counts.sum())
+        turns = np.asarray(self.held_out_pairs[:, 1])
+        answers = [self.tokens[self.offsets[turn] : self.offsets[turn + 1] - 1] for turn in turns]
+        tokens = np.concatenate(answers).astype(np.int64)
         tokens = tokens[tokens != UNKNOWN]
-        total = log_shares[tokens].sum() + len(answers) * log_shares[END]
-        return math.exp(-total / (len(tokens) + len(answers)))
+        total = log_probabilities[tokens].sum() + len(turns) * log_probabilities[END]
+        return math.exp(-total / (len(tokens) + len(turns)))
 
 
-def open_prepared(folder: str | os.PathLike[str]) -> PreparedPairs:
+def open_corpus(folder: str | os.PathLike[str]) -> Corpus:
     """Returns the corpus that was prepared into a folder.
 
     Raises:
-        ValueError: if it is damaged, of another version, or not there.
+        ValueError: it is missing, damaged or of another version.
     """
     folder = Path(folder)
     check_files(folder)
-    return PreparedPairs(folder)
+    return Corpus(folder)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Returns the manifest of a cache; ValueError if there is none that can be used."""
+    """Returns the manifest of a cache; ValueError if there is no usable one."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -121,7 +121,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path) -> None:
-    """Raises ValueError unless every file of the cache has the size that it was written with."""
+    """Raises ValueError unless every file of the cache has the size that was written."""
     for name, size in read_manifest(folder)["sizes"].items():
         path = folder / name
         found = path.stat().st_size if path.exists() else None
@@ -135,7 +135,7 @@ def check_files(folder: Path) -> None:
 def write_cache(
     folder: Path, arrays: dict[str, np.ndarray], codec: TextCodec, manifest: dict[str, Any]
 ) -> None:
-    """Finishes a cache: in an unfinished folder, everything but what is there already."""
+    """Writes the arrays, the codec and the manifest into the folder of an unfinished cache."""
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
     codec.save(folder / "text")
@@ -147,9 +147,9 @@ def write_cache(
 
 @contextlib.contextmanager
 def unfinished_cache(folder: Path) -> Iterator[Path]:
-    """Gives an empty folder that becomes the cache at the end, unless there was an error.
+    """Yields an empty folder that is renamed to the cache at the end, unless there was an error.
 
-    Only a rename makes it the cache. If another process finished first, that one's stays.
+    If another process finished first, its cache stays.
     """
     _remove_abandoned(folder.parent)
     unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
@@ -162,7 +162,7 @@ def unfinished_cache(folder: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(caches: Path) -> None:
-    """Removes what killed preparations left: nobody has written to it for an hour."""
+    """Removes unfinished caches of killed processes: not written to for an hour."""
     for unfinished in caches.glob(f".*{_UNFINISHED}"):
         with contextlib.suppress(OSError):
             times = [path.stat().st_mtime for path in [unfinished, *unfinished.rglob("*")]]
@@ -178,18 +178,18 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
             raise
         try:
             check_files(folder)
-        except ValueError:  # Damaged: out of the way, still whole for who reads it.
+        except ValueError:  # Damaged: renamed first, so that its readers keep whole files.
             damaged = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
             folder.rename(damaged)
             publish(unfinished, folder)
             shutil.rmtree(damaged, ignore_errors=True)
 
 
-def question_lengths(prepared: PreparedPairs, pairs: np.ndarray) -> np.ndarray:
-    """Returns how many ids each question has, SEPARATORs between turns included, int64 [n]."""
-    return prepared.offsets[pairs[:, 1]] - prepared.offsets[pairs[:, 0]] - 1
+def question_lengths(corpus: Corpus, pairs: np.ndarray) -> np.ndarray:
+    """Returns the number of ids of each question, SEPARATORs between turns included, int64 [n]."""
+    return corpus.offsets[pairs[:, 1]] - corpus.offsets[pairs[:, 0]] - 1
 
 
-def answer_lengths(prepared: PreparedPairs, pairs: np.ndarray) -> np.ndarray:
-    """Returns how many ids each answer has with its END, int64 [n]."""
-    return prepared.offsets[pairs[:, 1] + 1] - prepared.offsets[pairs[:, 1]]
+def answer_lengths(corpus: Corpus, pairs: np.ndarray) -> np.ndarray:
+    """Returns the number of ids of each answer with its END, int64 [n]."""
+    return corpus.offsets[pairs[:, 1] + 1] - corpus.offsets[pairs[:, 1]]

@@ -10,134 +10,129 @@ from pathlib import Path
 
 import tqdm
 
-from towers.data.corpus.cache import PreparedPairs, open_prepared, unfinished_cache
-from towers.data.corpus.corpus import Corpus
-from towers.data.corpus.preparation import (
-    Dialogues,
-    Preparation,
-    digest_dialogues,
-    digest_files,
-    is_held_out,
-)
+from towers.data.corpus.cache import Corpus, open_corpus, unfinished_cache
+from towers.data.corpus.digests import Dialogues, digest_dialogues, digest_files, is_held_out
+from towers.data.corpus.index import CorpusIndex
+from towers.data.corpus.processes import tokenise
+from towers.data.corpus.settings import CorpusSettings
 from towers.data.corpus.tokenising import in_chunks
-from towers.data.corpus.workers import tokenise
 from towers.data.corpus.writing import PROVISIONAL, write_corpus
 from towers.data.dialogues import ReadingReport, read_dialogues
 from towers.data.text import SPECIALS, SUBWORD_FILE, train_subwords
 
-Parted = Iterable[tuple[bool, Sequence[str]]]  # Dialogues, and whether each is held out.
-_SUBWORD_TURNS = 200_000  # From which subwords are learned; twice as many at most.
+SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
+_SUBWORD_TURNS = 200_000  # Subwords are learned from at most twice as many turns.
 
 
 def prepare_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    preparation: Preparation,
+    settings: CorpusSettings,
     folder: str | os.PathLike[str],
     *,
     processes: int | None = None,
     write: Callable[[str], None] = print,
-) -> PreparedPairs:
-    """Returns the prepared corpus of some files or folders, from the cache if it is there.
+) -> Corpus:
+    """Returns the corpus of some files or folders, from its cache if there is one.
 
-    Memory does not grow with the text, but by some 20 bytes a turn. A preparation that is killed
-    leaves nothing that looks like a cache, and two at once do not harm each other.
+    Memory grows by some 20 bytes a turn, not with the text. A killed process leaves nothing that
+    looks like a cache, and two processes may prepare the same corpus at once.
 
     Args:
         paths: files and folders, as `read_dialogues` takes them.
-        preparation: how.
-        folder: of all caches; each has its own folder in it, named by its key.
-        processes: how many tokenise; by default one for each core.
-        write: what is told that a cache is damaged, and what a newly prepared corpus holds.
+        settings: how the corpus becomes pairs of ids.
+        folder: of all caches; each has a folder of its own in it, named by its key.
+        processes: number of processes that tokenise; by default one for each core.
+        write: called with a warning about a damaged cache, and with the summary of a new one.
 
     Raises:
         ValueError: an argument or a file is wrong, or a part has no pair.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    key = preparation.key(digest_files(paths, preparation.kind))
+    key = settings.key(digest_files(paths, settings.kind))
 
-    def read(report: ReadingReport) -> Parted:
+    def read(report: ReadingReport) -> SplitDialogues:
         dialogues = read_dialogues(
-            paths, kind=preparation.kind, encoding=preparation.encoding, report=report
+            paths, kind=settings.kind, encoding=settings.encoding, report=report
         )
-        return _parted(dialogues, preparation.held_out)
+        return _split(dialogues, settings.held_out)
 
-    return _prepare(read, preparation, Path(folder) / key, processes, write)
+    return _prepare(read, settings, Path(folder) / key, processes, write)
 
 
 def prepare_dialogues(
     train: Dialogues,
     held_out: Dialogues | None,
-    preparation: Preparation,
+    settings: CorpusSettings,
     folder: str | os.PathLike[str],
     *,
     processes: int | None = 1,
     write: Callable[[str], None] = print,
-) -> PreparedPairs:
-    """Returns the prepared corpus of dialogues in memory.
+) -> Corpus:
+    """Returns the corpus of dialogues in memory, from its cache if there is one.
 
     Args:
         train: dialogues, each a list of turns.
-        held_out: those to hold out; None for the share of `train` that the preparation says.
-        preparation, folder, processes, write: as in `prepare_files`.
+        held_out: held-out dialogues; None holds out the share of `train` that the settings name.
+        settings, folder, processes, write: as in `prepare_files`.
     """
     parts = [[list(turns) for turns in part] for part in (train, held_out or ())]
-    key = preparation.key(digest_dialogues(parts if held_out is not None else parts[:1]))
+    key = settings.key(digest_dialogues(parts if held_out is not None else parts[:1]))
 
-    def read(report: ReadingReport) -> Parted:
+    def read(report: ReadingReport) -> SplitDialogues:
         if held_out is None:
-            return _parted(parts[0], preparation.held_out)
+            return _split(parts[0], settings.held_out)
         return ((bool(part), turns) for part in (0, 1) for turns in parts[part])
 
-    return _prepare(read, preparation, Path(folder) / key, processes, write)
+    return _prepare(read, settings, Path(folder) / key, processes, write)
 
 
-def _parted(dialogues: Dialogues, share: float) -> Parted:
+def _split(dialogues: Dialogues, share: float) -> SplitDialogues:
     return ((is_held_out(number, share), turns) for number, turns in enumerate(dialogues))
 
 
 def _prepare(
-    read: Callable[[ReadingReport], Parted],
-    preparation: Preparation,
+    read: Callable[[ReadingReport], SplitDialogues],
+    settings: CorpusSettings,
     cache: Path,
     processes: int | None,
     write: Callable[[str], None],
-) -> PreparedPairs:
+) -> Corpus:
     processes = (os.cpu_count() or 1) if processes is None else processes
     if processes < 1:
         raise ValueError(f"processes must be at least 1. Received {processes}.")
     if cache.exists():
         try:
-            return open_prepared(cache)
+            return open_corpus(cache)
         except ValueError as error:
             write(f"warning: {error} It is prepared again.")
     with unfinished_cache(cache) as unfinished:
-        if preparation.text.learns_subwords:
-            preparation = _with_subwords(preparation, read(ReadingReport()), unfinished)
+        if settings.text.learns_subwords:
+            settings = _with_subwords(settings, read(ReadingReport()), unfinished)
         report = ReadingReport()
-        corpus = _take_in(read(report), preparation, unfinished / PROVISIONAL, processes)
+        index = _tokenise_all(read(report), settings, unfinished / PROVISIONAL, processes)
         lines = report.summary_lines() if report.num_files else []
-        write_corpus(corpus, unfinished, preparation, cache.name, lines)
-    prepared = open_prepared(cache)
-    for line in prepared.summary:
+        write_corpus(index, unfinished, settings, cache.name, lines)
+    corpus = open_corpus(cache)
+    for line in corpus.summary:
         write(line)
-    return prepared
+    return corpus
 
 
-def _with_subwords(preparation: Preparation, dialogues: Parted, folder: Path) -> Preparation:
-    """Returns the preparation with a subword model, learned from what is not held out."""
-    settings = preparation.text
+def _with_subwords(
+    settings: CorpusSettings, dialogues: SplitDialogues, folder: Path
+) -> CorpusSettings:
+    """Returns the settings with a subword model, learned from the training dialogues."""
     turns = (turn for is_held_out, turns in dialogues if not is_held_out for turn in turns)
-    texts = map(settings.normalise, _evenly_spaced(turns, _SUBWORD_TURNS))
-    size = preparation.vocabulary_size - len(SPECIALS)
+    texts = map(settings.text.normalise, _evenly_spaced(turns, _SUBWORD_TURNS))
+    size = settings.vocabulary_size - len(SPECIALS)
     model = folder / "text" / SUBWORD_FILE  # Where the codec would copy it to.
     train_subwords(filter(None, texts), size, model)
-    return dataclasses.replace(
-        preparation, text=dataclasses.replace(settings, subword_model=str(model))
-    )
+    text = dataclasses.replace(settings.text, subword_model=str(model))
+    return dataclasses.replace(settings, text=text)
 
 
 def _evenly_spaced(texts: Iterable[str], count: int) -> list[str]:
-    """Returns every text or, of more than twice as many as `count`, every n-th."""
+    """Returns every text or, of more than twice `count` texts, every n-th."""
     kept: list[str] = []
     stride = 1
     for number, text in enumerate(texts):
@@ -149,18 +144,15 @@ def _evenly_spaced(texts: Iterable[str], count: int) -> list[str]:
     return kept
 
 
-def _take_in(
-    dialogues: Parted,
-    preparation: Preparation,
-    path: Path,
-    processes: int,
-) -> Corpus:
-    """Returns what is known of a corpus once its tokens' numbers are written to a file."""
-    corpus = Corpus(pairing=preparation.pairing, context=preparation.context)
-    chunks = in_chunks(corpus.take_in(dialogues))
+def _tokenise_all(
+    dialogues: SplitDialogues, settings: CorpusSettings, path: Path, processes: int
+) -> CorpusIndex:
+    """Returns the index of a corpus; the provisional ids of its tokens are written to a file."""
+    index = CorpusIndex(pairing=settings.pairing, context=settings.context)
+    chunks = in_chunks(index.turns_of(dialogues))
     bar = tqdm.tqdm(desc="tokenising", unit=" turns", disable=not sys.stderr.isatty())
     with path.open("wb") as file, bar:
-        for chunk in tokenise(chunks, preparation.text, processes):
-            corpus.add(chunk).tofile(file)
+        for chunk in tokenise(chunks, settings.text, processes):
+            index.add(chunk).tofile(file)
             bar.update(len(chunk.lengths))
-    return corpus
+    return index

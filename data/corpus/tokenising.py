@@ -1,4 +1,4 @@
-"""Turns to tokens, chunk by chunk, in this process or in several."""
+"""Turns to tokens, one chunk of turns at a time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 from towers.data.text import TextSettings, Tokenizer, make_tokenizer
 
-# A chunk is large enough that handing it over costs little, and small enough to hold several.
+# Large enough that sending a chunk to a process costs little, small enough to hold several.
 CHUNK_TURNS, CHUNK_CHARACTERS = 2000, 200_000
 
 
 class TokenisedChunk(NamedTuple):
-    """The tokens of some turns, each token named by its place in a table.
+    """The tokens of some turns, each given by its place in a table.
 
     Attributes:
-        table: the different tokens.
+        table: the distinct tokens.
         places: the tokens of all turns one after the other, by their place in the table.
-        lengths: how many tokens each turn has.
-        characters: how many characters each turn has, blanks not counted.
+        lengths: the number of tokens of each turn.
+        characters: the number of characters of each turn, without blanks.
     """
 
     table: list[str]
@@ -55,12 +55,12 @@ def tokenise_chunk(
 ) -> TokenisedChunk:
     """Returns the tokens of some turns."""
     chunk = TokenisedChunk([], [], [], [])
-    numbers: dict[str, int] = {}
+    places: dict[str, int] = {}
     for turn in turns:
         text = settings.normalise(turn)
         tokens = tokenizer.tokenize(text) if text else []
-        chunk.places.extend([numbers.setdefault(token, len(numbers)) for token in tokens])
+        chunk.places.extend([places.setdefault(token, len(places)) for token in tokens])
         chunk.lengths.append(len(tokens))
         chunk.characters.append(len(text) - text.count(" "))
-    chunk.table.extend(numbers)
+    chunk.table.extend(places)
     return chunk

@@ -1,4 +1,4 @@
-"""From a corpus with provisional numbers to the files of its cache, block by block."""
+"""From the index and the provisional ids of a corpus to the files of its cache, in blocks."""
 
 from __future__ import annotations
 
@@ -8,66 +8,68 @@ from pathlib import Path
 import numpy as np
 
 from towers.data.corpus.cache import write_cache
-from towers.data.corpus.corpus import Corpus
-from towers.data.corpus.preparation import Preparation
-from towers.data.corpus.vocabulary_ids import VocabularyIds
+from towers.data.corpus.index import CorpusIndex
+from towers.data.corpus.renumbering import Renumbering
+from towers.data.corpus.settings import CorpusSettings
 from towers.data.text import END, SEPARATOR, UNKNOWN, TextCodec
 
-PROVISIONAL = "provisional"  # The file of the provisional numbers, uint32, which is not kept.
+PROVISIONAL = "provisional"  # The temporary file of the provisional ids, uint32.
 _BLOCK_TOKENS = 1 << 20
 
 
 def write_corpus(
-    corpus: Corpus, folder: Path, preparation: Preparation, key: str, report: Sequence[str]
+    index: CorpusIndex, folder: Path, settings: CorpusSettings, key: str, report: Sequence[str]
 ) -> None:
-    """Writes the cache of a corpus into the folder where its provisional numbers are.
+    """Writes the cache of a corpus into the folder of its provisional ids.
 
     Args:
-        corpus: all of it, taken in.
-        folder: where to; the provisional numbers are deleted.
-        preparation: how.
+        index: of the whole corpus.
+        folder: of the cache; the provisional ids in it are deleted.
+        settings: how the corpus becomes pairs of ids.
         key: of the cache.
-        report: lines on what was read.
+        report: lines about the files that were read.
 
     Raises:
         ValueError: a part has no pair.
     """
-    ids = VocabularyIds(corpus.tokens(), corpus.counts(), preparation.vocabulary_size)
-    starts = _offsets(corpus.lengths)
-    source = np.memmap(folder / PROVISIONAL, np.uint32, "r") if starts[-1] else np.zeros(0, int)
+    renumbering = Renumbering(index.tokens(), index.counts(), settings.vocabulary_size)
+    vocabulary = renumbering.vocabulary
+    starts = _offsets(index.lengths)
+    path = folder / PROVISIONAL
+    provisional = np.memmap(path, np.uint32, "r") if starts[-1] else np.zeros(0, int)
     lengths = np.zeros(len(starts) - 1, np.int64)
     for block in _blocks(starts):
-        lengths[block] = ids.final_lengths(source, starts, block)
-    parts, num_empty = _usable_parts(corpus, lengths)
-    _check_parts(parts, preparation, report)
+        lengths[block] = renumbering.lengths(provisional, starts, block)
+    parts, num_empty = _usable_parts(index, lengths)
+    _check_parts(parts, settings, report)
 
     offsets = _offsets(lengths)
-    dtype = np.uint16 if len(ids.vocabulary) <= 1 << 16 else np.uint32
+    dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32
     tokens = np.lib.format.open_memmap(folder / "tokens.npy", "w+", dtype, (int(offsets[-1]),))
-    counts = _Counts(len(ids.vocabulary), parts["train_pairs"], corpus.held_out)
+    counts = _Counts(len(vocabulary), parts["train_pairs"], index.held_out)
     for block in _blocks(starts):
-        final = ids.final_ids(source, starts, block, SEPARATOR)
-        tokens[offsets[block.start] : offsets[block.stop]] = final
-        counts.add(final, np.repeat(np.arange(block.start, block.stop), lengths[block]))
+        ids = renumbering.ids(provisional, starts, block, SEPARATOR)
+        tokens[offsets[block.start] : offsets[block.stop]] = ids
+        counts.add(ids, np.repeat(np.arange(block.start, block.stop), lengths[block]))
     tokens.flush()
-    del tokens, source
-    (folder / PROVISIONAL).unlink()
+    del tokens, provisional
+    path.unlink()
     arrays = {
         "offsets": offsets,
-        "characters": corpus.characters,
+        "characters": index.characters,
         "unigram_counts": counts.unigrams,
         **parts,
     }
     summary = [
         *report,
         f"{len(parts['train_pairs']):,} pairs to train on, {len(parts['held_out_pairs']):,} held "
-        f"out; left out: {num_empty:,} pairs with an empty turn, {corpus.num_unpaired:,} turns "
+        f"out; left out: {num_empty:,} pairs with an empty turn, {index.num_unpaired:,} turns "
         "without a partner",
         f"{int(offsets[-1]) - np.count_nonzero(lengths):,} tokens, vocabulary of "
-        f"{len(ids.vocabulary):,}, {counts.unknown_rate:.2%} of the held-out tokens are unknown",
+        f"{len(vocabulary):,}, {counts.unknown_rate:.2%} of the held-out tokens are unknown",
     ]
     manifest = {"key": key, "summary": summary, "unknown_rate": counts.unknown_rate}
-    write_cache(folder, arrays, TextCodec(preparation.text, ids.vocabulary), manifest)
+    write_cache(folder, arrays, TextCodec(settings.text, vocabulary), manifest)
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
@@ -75,7 +77,7 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def _blocks(offsets: np.ndarray) -> Iterator[slice]:
-    """Yields slices that cover all turns, of at most `_BLOCK_TOKENS` tokens if they can be."""
+    """Yields slices that cover all turns, of at most `_BLOCK_TOKENS` tokens or one turn."""
     start, num_turns = 0, len(offsets) - 1
     while start < num_turns:
         stop = int(np.searchsorted(offsets, offsets[start] + _BLOCK_TOKENS, "right")) - 1
@@ -83,9 +85,9 @@ def _blocks(offsets: np.ndarray) -> Iterator[slice]:
         start = max(start + 1, stop)
 
 
-def _usable_parts(corpus: Corpus, lengths: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
-    """Returns the pairs of both parts whose question and answer have tokens, and how many not."""
-    pairs, held_out = corpus.pairs, corpus.held_out
+def _usable_parts(index: CorpusIndex, lengths: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
+    """Returns the pairs of both parts without empty turns, and the number of dropped pairs."""
+    pairs, held_out = index.pairs, index.held_out
     answers = pairs[:, 1]
     usable = (lengths[answers] > 0) & (lengths[answers - 1] > 0)
     parts = {
@@ -96,7 +98,7 @@ def _usable_parts(corpus: Corpus, lengths: np.ndarray) -> tuple[dict[str, np.nda
 
 
 def _check_parts(
-    parts: dict[str, np.ndarray], preparation: Preparation, report: Sequence[str]
+    parts: dict[str, np.ndarray], settings: CorpusSettings, report: Sequence[str]
 ) -> None:
     num_train, num_held_out = len(parts["train_pairs"]), len(parts["held_out_pairs"])
     if not (num_train and num_held_out):
@@ -104,16 +106,16 @@ def _check_parts(
         raise ValueError(
             "A corpus must give at least one pair to train on and one to hold out. Received "
             f"{num_train} and {num_held_out}; give more dialogues, or another share than "
-            f"held_out={preparation.held_out}.{found}"
+            f"held_out={settings.held_out}.{found}"
         )
 
 
 class _Counts:
-    """Counts of final ids: those of the training answers, and the unknown ones of held-out turns.
+    """Counts the ids of the training answers, and the unknown ids of the held-out turns.
 
     Args:
-        vocabulary_size: how many ids there are.
-        train_pairs: int32 [n, 2]; a turn counts as often as it is an answer.
+        vocabulary_size: number of ids.
+        train_pairs: int32 [n, 2]; a turn counts once for each pair whose answer it is.
         held_out: whether each turn is held out.
     """
 
@@ -125,7 +127,7 @@ class _Counts:
         self._num_unknown = self._num_held_out = 0
 
     def add(self, ids: np.ndarray, turns: np.ndarray) -> None:
-        """Counts ids and the turn that each belongs to."""
+        """Counts ids, given the turn of each."""
         is_text = ids != SEPARATOR
         ids, turns = ids[is_text], turns[is_text]
         counts = np.bincount(ids, weights=self._times[turns], minlength=len(self.unigrams))

@@ -1,4 +1,4 @@
-"""Files of people talking: read as dialogues, and the pairs of turns to learn from."""
+"""Files of dialogues in several formats, and the pairs of turns that a model learns from."""
 
 from towers.data.dialogues.pairing import PAIRINGS, pair_turns, unpaired_turns
 from towers.data.dialogues.reading import KINDS, read_dialogues

@@ -8,48 +8,48 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from towers.data.dialogues.source import Dialogue, Source
+from towers.data.dialogues.dialogue_file import Dialogue, DialogueFile
 
-PARTED_MIN_LETTERS = 6  # Shorter turns may be a single token.
-PARTED_MIN_TURNS = 5
-PARTED_SHARE = 0.9
+SLASH_MIN_LETTERS = 6  # Shorter turns may be a single token.
+SLASH_MIN_TURNS = 5
+SLASH_SHARE = 0.9
 
 
 def looks(line: str) -> bool:
-    """Returns whether the line could be one of such a file."""
+    """Returns whether the line could belong to such a file."""
     return line.strip() == "E" or _is_turn(line)
 
 
-def read(source: Source) -> Iterator[Dialogue]:
-    """Yields the dialogues; a turn that cannot be used is an empty string in its place.
+def read(file: DialogueFile) -> Iterator[Dialogue]:
+    """Yields the dialogues; an unusable turn is an empty string in its place.
 
-    In the variants whose tokens are parted by a slash (`M 你/好/吗`), spaces part them instead, as
-    in the other formats. They are told by their long turns, nearly all of which have a slash:
-    in ordinary text one turn in some thousands has.
+    Some of these files separate tokens by slashes (`M 你/好/吗`), which are read as spaces, as in
+    the other formats. Such a file is recognised by its long turns, nearly all of which have a
+    slash; in ordinary text one turn in some thousands has.
     """
-    is_parted = _is_parted(source.sample())
-    if is_parted:
-        source.report.note(f"{source.path}: slashes part the tokens; read as spaces")
-    return source.gather(_turns(source, is_parted=is_parted))
+    has_slashes = _has_slashes(file.sample())
+    if has_slashes:
+        file.report.note(f"{file.path}: slashes separate the tokens; read as spaces")
+    return file.gather(_turns(file, has_slashes=has_slashes))
 
 
-def _turns(source: Source, *, is_parted: bool) -> Iterator[str | None]:
-    for line in source.lines():
+def _turns(file: DialogueFile, *, has_slashes: bool) -> Iterator[str | None]:
+    for line in file.lines():
         if line.text.strip() == "E":
             yield None
         elif _is_turn(line.text):
             text = line.text[1:]
-            yield source.turn(text.replace("/", " ") if is_parted else text, line)
+            yield file.turn(text.replace("/", " ") if has_slashes else text, line)
         else:
-            source.skip("lines that are neither `E` nor `M text`", line)
+            file.skip("lines that are neither `E` nor `M text`", line)
 
 
 def _is_turn(line: str) -> bool:
     return re.match(r"M(?!\S)", line) is not None
 
 
-def _is_parted(lines: list[str]) -> bool:
+def _has_slashes(lines: list[str]) -> bool:
     turns = [line[1:] for line in lines if _is_turn(line)]
-    long = [turn for turn in turns if sum(map(str.isalnum, turn)) >= PARTED_MIN_LETTERS]
-    num_parted = sum("/" in turn.strip() for turn in long)
-    return len(long) >= PARTED_MIN_TURNS and num_parted >= PARTED_SHARE * len(long)
+    long = [turn for turn in turns if sum(map(str.isalnum, turn)) >= SLASH_MIN_LETTERS]
+    num_with_slash = sum("/" in turn.strip() for turn in long)
+    return len(long) >= SLASH_MIN_TURNS and num_with_slash >= SLASH_SHARE * len(long)

@@ -6,30 +6,30 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from towers.data.dialogues.source import Dialogue, Source
+from towers.data.dialogues.dialogue_file import Dialogue, DialogueFile
 
 LIST_KEYS = ("turns", "dialogue")
 
 
 def looks(line: str) -> bool:
-    """Returns whether the line could be one of such a file."""
+    """Returns whether the line could belong to such a file."""
     return isinstance(_parsed(line), dict | list)
 
 
-def read(source: Source) -> Iterator[Dialogue]:
+def read(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields a dialogue for each line.
 
     A line is `{"question": ..., "answer": ...}`, a list of turns, or `{"turns": [...]}` or
     `{"dialogue": [...]}`; a turn is a string or an object with `text`.
     """
-    for line in source.usable_lines():
+    for line in file.usable_lines():
         value = _parsed(line.text)
         turns = _turns_in(value)
         if turns:
-            yield [source.turn(turn, line) for turn in turns]
+            yield [file.turn(turn, line) for turn in turns]
         else:
             what = "that are not JSON" if value is None else "whose JSON is not a dialogue"
-            source.skip(f"lines {what}", line)
+            file.skip(f"lines {what}", line)
 
 
 def _parsed(text: str) -> Any:

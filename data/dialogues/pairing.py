@@ -1,4 +1,4 @@
-"""Which turns of a dialogue answer which."""
+"""The pairs of question and answer in a dialogue."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ def pair_turns(
     """Returns (first turn of the question, turn of the answer) for each pair of a dialogue.
 
     The question is `turns[first:answer]`: up to `context` earlier turns, then the turn that is
-    answered. A turn that `read_dialogues` could not use is an empty string that holds its place,
-    so pairs whose answer, or whose turn before it, is empty are to be left out.
+    answered. `read_dialogues` yields an unusable turn as an empty string; the caller leaves out
+    pairs whose answer, or whose turn before the answer, is empty.
 
     >>> pair_turns(5), pair_turns(3, pairing="sliding", context=1)
     ([(0, 1), (2, 3)], [(0, 1), (0, 2)])
 
     Args:
-        num_turns: how many turns the dialogue has.
+        num_turns: number of turns in the dialogue.
         pairing: alternate (turns 0 and 1, 2 and 3, ...; an odd last turn has no answer) or
             sliding (0 and 1, 1 and 2, ...: every turn answers the one before).
-        context: how many earlier turns of the dialogue come before the question's own, at most.
+        context: maximum number of earlier turns before the turn that is answered.
 
     Raises:
         ValueError: the pairing is unknown or the context negative.
@@ -35,7 +35,7 @@ def pair_turns(
 
 
 def unpaired_turns(num_turns: int, *, pairing: str = "alternate") -> int:
-    """Returns how many turns of a dialogue are in no pair, 0 or 1.
+    """Returns the number of turns in a dialogue that are in no pair, 0 or 1.
 
     >>> unpaired_turns(5), unpaired_turns(5, pairing="sliding")
     (1, 0)

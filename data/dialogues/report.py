@@ -1,4 +1,4 @@
-"""What a reading kept, skipped and repaired, and where."""
+"""The report of reading files: counts of kept, skipped and repaired items, with their places."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ NUL = "turns with NUL characters"
 TOO_LONG = "lines or turns that are too long"
 UNDECODED = "turns with bytes that do not decode"
 NUM_PLACES = 3
-UNDECODED_SHARE = 0.1  # Of all lines; above it the encoding is likely to be another one.
+UNDECODED_SHARE = 0.1  # Of all lines; above this share the encoding is probably wrong.
 ENCODING_ADVICE = (
-    "the file may be in another encoding than the one that it was read with: try another "
+    "the encoding of the file may differ from the one that it was read with: try another "
     "(--encoding), such as gb18030 or big5 for Chinese, cp1252 for Western text, or utf-16"
 )
 
 
 @dataclass
 class ReadingReport:
-    """Counts of what was read, with the first few places of everything that was not right.
+    """Counts of what was read, with the first few places of every problem.
 
     Attributes:
-        num_files: files that were opened to be read.
+        num_files: files that were read.
         num_lines: lines in them.
-        num_dialogues: dialogues handed on, also those whose turns were all skipped.
+        num_dialogues: dialogues yielded, also without any usable turn.
         num_turns: turns with text in those dialogues.
-        skipped: {reason: how many turns, lines, dialogues or files were left out}.
-        repaired: {reason: how many were handed on, but not as they were found}.
+        skipped: {reason: number of turns, lines, dialogues or files left out}.
+        repaired: {reason: number of items yielded, but changed}.
         places: {reason: the first places, as `file:line`}.
-        notes: what else a reader should know, such as how a file was understood.
+        notes: further information, such as how a file was interpreted.
     """
 
     num_files: int = 0
@@ -45,26 +45,26 @@ class ReadingReport:
     notes: list[str] = field(default_factory=list)
 
     def keep(self, dialogue: Sequence[str]) -> None:
-        """Counts a dialogue that is handed on."""
+        """Counts a dialogue that is yielded."""
         self.num_dialogues += 1
         self.num_turns += sum(map(bool, dialogue))
 
     def skip(self, reason: str, place: str) -> None:
-        """Counts something that is left out."""
+        """Counts an item that is left out."""
         self.skipped[reason] += 1
         self._remember(f"skipped {reason}", place)
 
     def repair(self, reason: str, place: str) -> None:
-        """Counts something that is handed on, but not as it was found."""
+        """Counts an item that is yielded, but changed."""
         self.repaired[reason] += 1
         self._remember(f"repaired {reason}", place)
 
     def note(self, text: str) -> None:
-        """Remembers a sentence for the summary."""
+        """Adds a sentence to the summary."""
         self.notes.append(text)
 
     def summary_lines(self) -> list[str]:
-        """Returns the report as lines for people: the sum, then one line for each reason."""
+        """Returns the report as lines of text: the totals, then one line for each reason."""
         return [
             f"read {count(self.num_dialogues, 'dialogue')} of {count(self.num_turns, 'turn')} "
             f"from {count(self.num_files, 'file')} of {count(self.num_lines, 'line')}",
@@ -75,7 +75,7 @@ class ReadingReport:
         ]
 
     def since(self, earlier: ReadingReport) -> ReadingReport:
-        """Returns what was counted after an earlier copy of this report."""
+        """Returns the counts since an earlier copy of this report."""
         return ReadingReport(
             num_files=self.num_files - earlier.num_files,
             num_lines=self.num_lines - earlier.num_lines,
@@ -88,7 +88,7 @@ class ReadingReport:
         )
 
     def suggests_other_encoding(self) -> bool:
-        """Returns whether so many lines do not decode that the encoding is likely another."""
+        """Returns whether so many lines do not decode that the encoding is probably wrong."""
         undecoded = self.skipped[UNDECODED] + self.repaired[UNDECODED] + self.skipped[NUL]
         return undecoded > UNDECODED_SHARE * self.num_lines
 

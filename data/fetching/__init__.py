@@ -1,1 +1,1 @@
-"""Data sets from their official addresses: download, check, find."""
+"""Public data sets: their addresses, the download, and the files that it leaves."""

@@ -1,4 +1,4 @@
-"""Fetching public data sets: resumed, checked by digest, and whole or not there at all."""
+"""Downloading public data sets: resumed, checked by digest, and complete or absent."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from typing import Any
 
 from tqdm import tqdm
 
-from towers.data.fetching.sources import RemoteFile, find_source
+from towers.data.fetching.data_sets import RemoteFile, find_data_set
 from towers.data.text.durable import make_folder, publish
 
-BLOCK_SIZE = 1 << 18  # Bytes between two movements of the progress bar.
-TIMEOUT = 30.0  # Seconds without a byte after which a server counts as gone.
+BLOCK_SIZE = 1 << 18  # Bytes between two updates of the progress bar.
+TIMEOUT = 30.0  # Seconds without a byte after which a server is given up.
 
 
 def download(
     name: str, folder: str | Path, *, base_url: str | None = None, progress: bool = True
 ) -> Path:
-    """Returns the folder, in which the data set now is, for the reader of its kind.
+    """Downloads a data set and returns its folder.
 
-    What is there already is not fetched again, and what was begun is resumed.
+    Files that exist are not downloaded again, and an unfinished download is resumed.
 
     Args:
         name: mnist, fashion_mnist, cifar10 or ptb.
-        folder: where the files go; made if it is not there.
+        folder: of the files; created if it does not exist.
         base_url: of a mirror, instead of the official address.
-        progress: whether a terminal shows a bar.
+        progress: whether a terminal shows a progress bar.
 
     Raises:
         ValueError: the name is unknown, or a file is not the published one.
-        ConnectionError: the server cannot be reached, refuses, or stopped midway.
+        ConnectionError: the server cannot be reached, refuses, or stops midway.
     """
-    source = find_source(name)
+    data_set = find_data_set(name)
     target = Path(folder)
     make_folder(target)
-    for file in source.files:
-        url = (base_url or source.base_url).rstrip("/") + "/" + file.name
+    for file in data_set.files:
+        url = (base_url or data_set.base_url).rstrip("/") + "/" + file.name
         if file.unpacks_to is None:
             fetch(url, target / file.name, file, progress=progress)
         elif not (target / file.unpacks_to).is_dir():
@@ -53,7 +53,7 @@ def download(
 
 
 def fetch(url: str, path: Path, file: RemoteFile, *, progress: bool) -> Path:
-    """Returns the path, at which the file now is, whole and with the right digest."""
+    """Downloads a file, unless it exists, and returns its path; its digest is checked."""
     if path.exists():
         check_digest(path, file, remedy="Move it away, or choose another folder.")
         return path
@@ -89,7 +89,7 @@ def digest(path: Path, algorithm: str) -> str:
 
 
 def receive(url: str, part: Path, *, progress: bool) -> None:
-    """Appends to the part file what it lacks, or writes it anew if the server cannot resume."""
+    """Appends the missing bytes to a part file, or starts again if the server cannot resume."""
     already = part.stat().st_size if part.is_file() else 0
     with open_url(url, first_byte=already) as response:
         if response.status != http.client.PARTIAL_CONTENT:
@@ -123,7 +123,7 @@ def open_url(url: str, *, first_byte: int) -> http.client.HTTPResponse:
 
 
 def blocks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
-    """Yields the body; a ConnectionError says that it ended too early."""
+    """Yields the body in blocks; ConnectionError if it ends too early."""
     missing = response.length
     try:
         while block := response.read(BLOCK_SIZE):
@@ -142,15 +142,15 @@ def _failure(url: str, reason: object) -> ConnectionError:
 
 
 def unpack(archive: Path, folder: Path, *, wanted: str) -> None:
-    """Puts the wanted folder of a tar archive into the folder, at once when it is complete.
+    """Unpacks the wanted folder of a tar archive; it appears only when it is complete.
 
     Raises:
-        ValueError: a member would leave the folder or is no plain file; nothing was written.
+        ValueError: a member is outside of the wanted folder or no plain file; nothing is written.
     """
     with tarfile.open(archive) as tar:
         members = tar.getmembers()
         check_members(archive, members, wanted=wanted)
-        # Old point releases of Python 3.10 and 3.11 lack the filter.
+        # Early point releases of Python 3.10 and 3.11 lack the filter.
         safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as unpacked:
             tar.extractall(unpacked, members, **safe)
@@ -158,7 +158,7 @@ def unpack(archive: Path, folder: Path, *, wanted: str) -> None:
 
 
 def check_members(archive: Path, members: Sequence[tarfile.TarInfo], *, wanted: str) -> None:
-    """Raises ValueError unless all members are plain and below the wanted folder."""
+    """Raises ValueError unless all members are plain files or folders in the wanted folder."""
     if not members:
         raise ValueError(f"{archive}: expected a folder {wanted}, found an empty archive.")
     for member in members:

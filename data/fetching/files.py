@@ -1,4 +1,4 @@
-"""The files of a data set: found by name, read whole, gzipped or not."""
+"""The local files of a data set: found by name and read, gzipped or not."""
 
 from __future__ import annotations
 
@@ -7,31 +7,23 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-SPLITS = ("train", "test")
-
-
-def check_split(split: str) -> None:
-    """Raises ValueError unless the split is one of `SPLITS`."""
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}. Received {split!r}.")
-
 
 def find_file(folder: Path, names: Sequence[str], *, remedy: str) -> Path:
-    """Returns the first file of the folder that has one of the names, with `.gz` or without.
+    """Returns the first file in the folder with one of the names, with or without `.gz`.
 
     Raises:
-        FileNotFoundError: there is none; the message says how to get it.
+        FileNotFoundError: there is none; the message ends with the remedy.
     """
     path = find_optional_file(folder, names)
     if path is None:
         raise FileNotFoundError(
-            f"{folder} has no file {' or '.join(names)} (with .gz or without). {remedy}"
+            f"{folder} has no file {' or '.join(names)} (with or without .gz). {remedy}"
         )
     return path
 
 
 def find_optional_file(folder: Path, names: Sequence[str]) -> Path | None:
-    """Returns what `find_file` does, or None."""
+    """Returns the same file as `find_file`, or None if there is none."""
     candidates = [folder / (name + suffix) for name in names for suffix in ("", ".gz")]
     return next((path for path in candidates if path.is_file()), None)
 

@@ -1,1 +1,1 @@
-"""Image data sets: readers, augmentation, batches."""
+"""Images: readers of data sets, augmentation, batches."""

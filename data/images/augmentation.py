@@ -1,7 +1,8 @@
-"""How a batch of uint8 images becomes the float32 input of a network, with or without chance.
+"""Transforms from a batch of uint8 images to the float32 input of a network, random or not.
 
-A transform is a chain of operations on whole batches. It owns no random state: it is handed a row
-of uniform numbers for each example, so that an example is augmented alike in any batch.
+A transform is a chain of operations on whole batches. It owns no random state: it receives a row
+of uniform random numbers for each example, so that the augmentation of an example does not depend
+on its batch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 
 def scaled() -> Transform:
-    """Returns the transform for MNIST-like images: to [0, 1], without chance."""
+    """Returns the deterministic transform for MNIST-like images, to [0, 1]."""
     return Transform((scale(),))
 
 
@@ -36,7 +37,7 @@ def tutorial_training(*, size: int = 24) -> Transform:
 
 
 def tutorial_evaluation(*, size: int = 24) -> Transform:
-    """Returns what the tutorial does to evaluation images: central crop and standardisation."""
+    """Returns the tutorial's transform for evaluation: central crop and standardisation."""
     return Transform((central_crop(size, size), standardize()))
 
 
@@ -45,8 +46,9 @@ def resnet_training(
 ) -> Transform:
     """Returns the augmentation of He et al. 2015 (arXiv:1512.03385), section 4.2.
 
-    The mean is subtracted first, so the padding has the colour of the mean. It is that of each
-    channel, and the deviation is divided by, where the paper subtracts the mean of each pixel.
+    The mean is subtracted first, so the padding has the colour of the mean. The paper subtracts
+    the mean of each pixel; this subtracts the mean of each channel and divides by its standard
+    deviation.
 
     Args:
         mean: of each channel, as `channel_moments` returns it.
@@ -59,14 +61,14 @@ def resnet_training(
 
 
 def resnet_evaluation(mean: Sequence[float], std: Sequence[float]) -> Transform:
-    """Returns what `resnet_training` is evaluated with: the whole image, normalised."""
+    """Returns the transform for the evaluation after `resnet_training`: only normalisation."""
     return Transform((normalize(mean, std),))
 
 
 def channel_moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns mean and standard deviation of each channel of uint8 [n, height, width, channels].
 
-    They are exact sums over the histograms, not running float32 sums over a large set.
+    They are computed from exact histograms, not from float32 sums over many pixels.
     """
     values = np.arange(256, dtype=np.float64)
     means, deviations = [], []
@@ -82,12 +84,13 @@ class Operation(NamedTuple):
     """One step of a transform.
 
     Attributes:
-        num_draws: how many uniform numbers it wants for each example.
-        apply: `apply(images, draws) -> images`, where images are uint8 or float32
-            [batch, height, width, channels] and draws float32 [batch, num_draws] in [0, 1).
+        num_uniforms: number of uniform random numbers for each example.
+        apply: `apply(images, uniforms) -> images`, where images are uint8 or
+            float32 [batch, height, width, channels] and uniforms are float32
+            [batch, num_uniforms] in [0, 1).
     """
 
-    num_draws: int
+    num_uniforms: int
     apply: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
@@ -102,32 +105,32 @@ class Transform:
     operations: tuple[Operation, ...]
 
     @property
-    def num_draws(self) -> int:
-        """How many uniform numbers the whole chain wants for each example."""
-        return sum(operation.num_draws for operation in self.operations)
+    def num_uniforms(self) -> int:
+        """The number of uniform random numbers for each example, of the whole chain."""
+        return sum(operation.num_uniforms for operation in self.operations)
 
-    def __call__(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    def __call__(self, images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
         """Returns float32 [batch, height, width, channels].
 
         Args:
             images: uint8 [batch, height, width, channels].
-            draws: float32 [batch, num_draws] in [0, 1).
+            uniforms: float32 [batch, num_uniforms] in [0, 1).
         """
         first = 0
         for operation in self.operations:
-            images = operation.apply(images, draws[:, first : first + operation.num_draws])
-            first += operation.num_draws
+            images = operation.apply(images, uniforms[:, first : first + operation.num_uniforms])
+            first += operation.num_uniforms
         return tf.cast(images, tf.float32)
 
 
 def scale() -> Operation:
     """Maps 0..255 to [0, 1]."""
-    return Operation(0, lambda images, draws: tf.cast(images, tf.float32) / 255.0)
+    return Operation(0, lambda images, uniforms: tf.cast(images, tf.float32) / 255.0)
 
 
 def standardize() -> Operation:
     """Gives every image mean 0 and variance 1, as `tf.image.per_image_standardization` does."""
-    return Operation(0, lambda images, draws: tf.image.per_image_standardization(images))
+    return Operation(0, lambda images, uniforms: tf.image.per_image_standardization(images))
 
 
 def normalize(mean: Sequence[float], std: Sequence[float]) -> Operation:
@@ -138,7 +141,7 @@ def normalize(mean: Sequence[float], std: Sequence[float]) -> Operation:
             f"Received mean={mean}, std={std}."
         )
 
-    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    def apply(images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
         if images.shape[-1] != len(mean):
             raise ValueError(
                 f"The images have {images.shape[-1]} channels. Received {len(mean)} means; "
@@ -150,15 +153,15 @@ def normalize(mean: Sequence[float], std: Sequence[float]) -> Operation:
 
 
 def pad(padding: int) -> Operation:
-    """Puts zeros of so many pixels on each side."""
+    """Adds `padding` zero pixels on each side."""
     paddings = [[0, 0], [padding, padding], [padding, padding], [0, 0]]
-    return Operation(0, lambda images, draws: tf.pad(images, paddings))
+    return Operation(0, lambda images, uniforms: tf.pad(images, paddings))
 
 
 def central_crop(height: int, width: int) -> Operation:
-    """Cuts out the middle; of an odd margin the smaller part is above and to the left."""
+    """Crops the centre; the smaller half of an odd margin is above and to the left."""
 
-    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    def apply(images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
         top, left = (margin // 2 for margin in crop_margins(images, height, width))
         return images[:, top : top + height, left : left + width]
 
@@ -166,11 +169,11 @@ def central_crop(height: int, width: int) -> Operation:
 
 
 def random_crop(height: int, width: int) -> Operation:
-    """Cuts out a window, each position as likely as any other."""
+    """Crops a window at a uniformly random position."""
 
-    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    def apply(images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
         num_positions = [margin + 1 for margin in crop_margins(images, height, width)]
-        offsets = tf.cast(draws * tf.constant(num_positions, tf.float32), tf.int32)
+        offsets = tf.cast(uniforms * tf.constant(num_positions, tf.float32), tf.int32)
         rows = offsets[:, 0, tf.newaxis] + tf.range(height)
         columns = offsets[:, 1, tf.newaxis] + tf.range(width)
         images = tf.gather(images, rows, axis=1, batch_dims=1)
@@ -180,7 +183,7 @@ def random_crop(height: int, width: int) -> Operation:
 
 
 def crop_margins(images: tf.Tensor, height: int, width: int) -> tuple[int, int]:
-    """Returns how much higher and wider the images are than the crop."""
+    """Returns the differences of height and width between the images and the crop."""
     margins = images.shape[1] - height, images.shape[2] - width
     if min(margins) < 0 or min(height, width) < 1:
         raise ValueError(
@@ -191,10 +194,10 @@ def crop_margins(images: tf.Tensor, height: int, width: int) -> tuple[int, int]:
 
 
 def random_flip() -> Operation:
-    """Mirrors half of the images left to right."""
+    """Mirrors an image left to right with probability 1/2."""
 
-    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        return tf.where(_per_image(draws) < 0.5, tf.reverse(images, axis=[2]), images)
+    def apply(images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
+        return tf.where(_per_image(uniforms) < 0.5, tf.reverse(images, axis=[2]), images)
 
     return Operation(1, apply)
 
@@ -202,23 +205,23 @@ def random_flip() -> Operation:
 def random_brightness(max_delta: float) -> Operation:
     """Adds a number from [-max_delta, max_delta) to every pixel of an image, without clipping."""
 
-    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        return tf.cast(images, tf.float32) + (2.0 * _per_image(draws) - 1.0) * max_delta
+    def apply(images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
+        return tf.cast(images, tf.float32) + (2.0 * _per_image(uniforms) - 1.0) * max_delta
 
     return Operation(1, apply)
 
 
 def random_contrast(lower: float, upper: float) -> Operation:
-    """Stretches each channel of an image about its mean by a factor from [lower, upper)."""
+    """Scales the deviations of each channel from its mean by a factor from [lower, upper)."""
 
-    def apply(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    def apply(images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
         images = tf.cast(images, tf.float32)
         mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
-        factor = lower + (upper - lower) * _per_image(draws)
+        factor = lower + (upper - lower) * _per_image(uniforms)
         return (images - mean) * factor + mean
 
     return Operation(1, apply)
 
 
-def _per_image(draws: tf.Tensor) -> tf.Tensor:
-    return draws[:, :, tf.newaxis, tf.newaxis]
+def _per_image(uniforms: tf.Tensor) -> tf.Tensor:
+    return uniforms[:, :, tf.newaxis, tf.newaxis]

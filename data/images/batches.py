@@ -1,68 +1,18 @@
-"""Labelled images in memory, and the batches of an epoch of them."""
+"""Batches of labelled images: shuffled, transformed, and continued at any step of an epoch."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching import draws
-from towers.data.batching.positions import check_position
+from towers.data.batching.epochs import check_position
+from towers.data.batching.random_numbers import permutation, uniform_table
 from towers.data.images.augmentation import Transform, scaled
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Images and their classes.
-
-    Args:
-        images: uint8 [n, height, width, channels].
-        labels: int32 [n], each an index into class_names.
-        class_names: in the order of the labels.
-    """
-
-    images: np.ndarray
-    labels: np.ndarray
-    class_names: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if self.images.dtype != np.uint8 or self.images.ndim != 4:
-            raise ValueError(
-                "images must be uint8 [n, height, width, channels]. "
-                f"Received {self.images.dtype} {list(self.images.shape)}."
-            )
-        if self.labels.dtype != np.int32 or self.labels.shape != self.images.shape[:1]:
-            raise ValueError(
-                f"labels must be int32 [{len(self.images)}], one for each image. "
-                f"Received {self.labels.dtype} {list(self.labels.shape)}."
-            )
-        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < self.num_classes:
-            raise ValueError(
-                f"labels must lie in 0..{self.num_classes - 1}, one for each class name. "
-                f"Received {self.labels.min()}..{self.labels.max()}."
-            )
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def num_classes(self) -> int:
-        """How many classes there are."""
-        return len(self.class_names)
-
-
-def content_key(*image_sets: ImageSet) -> str:
-    """Returns a digest that changes with the images and their labels."""
-    digest = hashlib.blake2b(digest_size=16)
-    for image_set in image_sets:
-        for array in (image_set.images, image_set.labels):
-            digest.update(str(array.shape).encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+from towers.data.images.image_set import ImageSet
 
 
 def image_batches(
@@ -77,10 +27,13 @@ def image_batches(
 
     Args:
         image_set: the images; at least one.
-        batch_size: examples of a global batch; the last one of an epoch may be smaller.
+        batch_size: examples in a global batch; the last batch of an epoch may be smaller.
         seed: of the order and of the augmentation.
-        shuffle: whether each epoch has its own order; else it is that of the image set.
-        transform: what is done to a batch, by default `augmentation.scaled()`.
+        shuffle: whether each epoch has its own order; otherwise the order of the image set.
+        transform: applied to each batch, by default `augmentation.scaled()`.
+
+    Raises:
+        ValueError: the batch size is below 1, the seed is negative, or the image set is empty.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1. Received {batch_size}.")
@@ -93,7 +46,7 @@ def image_batches(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageBatches:
-    """What `image_batches` returns; its arguments are the attributes."""
+    """The batches of `image_batches`, whose arguments are the attributes."""
 
     image_set: ImageSet
     batch_size: int
@@ -104,12 +57,12 @@ class ImageBatches:
     def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of an epoch from one of its steps on.
 
-        Each is a pair (images: float32 [batch, height, width, channels], labels: int32 [batch]).
-        Every example comes exactly once in an epoch, in an order given by (seed, epoch).
+        Each batch is (images: float32 [batch, height, width, channels], labels: int32 [batch]).
+        Every example occurs exactly once in an epoch, in an order given by (seed, epoch).
 
         Args:
             epoch: number of the epoch, from 0.
-            first_step: how many of its batches were consumed already.
+            first_step: number of its batches that were consumed already.
         """
         check_position(epoch, first_step, self.steps_per_epoch)
         return (
@@ -122,20 +75,20 @@ class ImageBatches:
 
     @property
     def num_examples(self) -> int:
-        """How many examples an epoch has."""
+        """The number of examples in an epoch."""
         return len(self.image_set)
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches an epoch has, a smaller last one included."""
+        """The number of batches in an epoch, a smaller last one included."""
         return -(-self.num_examples // self.batch_size)
 
     def _batch_of_step(self, epoch: int) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
         """Returns the function from a step of the epoch to its batch."""
         order = tf.constant(self._order(epoch))
         table = tf.constant(
-            draws.uniform_table(
-                self.num_examples, self.transform.num_draws, seed=self.seed, epoch=epoch
+            uniform_table(
+                self.num_examples, self.transform.num_uniforms, seed=self.seed, epoch=epoch
             )
         )
         encoded_images, labels = self._tensors
@@ -151,12 +104,12 @@ class ImageBatches:
 
     def _order(self, epoch: int) -> np.ndarray:
         if self.shuffle:
-            return draws.permutation(self.num_examples, seed=self.seed, epoch=epoch)
+            return permutation(self.num_examples, seed=self.seed, epoch=epoch)
         return np.arange(self.num_examples, dtype=np.int32)
 
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The images as byte strings [n], which stay in host memory where a GPU is the default."""
+        """The images as byte strings [n], since strings stay in host memory, and the labels."""
         images = np.ascontiguousarray(self.image_set.images)
         encoded_images = tf.constant([image.tobytes() for image in images])
         return encoded_images, tf.constant(self.image_set.labels)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from towers.data.fetching.files import check_split, find_file, find_optional_file, read_bytes
-from towers.data.images.batches import ImageSet
+from towers.data.fetching.files import find_file, find_optional_file, read_bytes
+from towers.data.images.image_set import ImageSet, check_split
 
 CLASS_NAMES = (
     "airplane",
@@ -35,13 +35,13 @@ def load(folder: str | Path, split: str) -> ImageSet:
     """Returns the images, uint8 [n, 32, 32, 3], and labels of a split.
 
     Args:
-        folder: where the files are, gzipped or not, or the folder that their archive was
-            unpacked in. Any of the five training files may be missing, but not all.
+        folder: of the files, gzipped or not, or of their unpacked archive. Some of the five
+            training files may be missing, but not all.
         split: train or test.
 
     Raises:
-        FileNotFoundError: no file of the split is there.
-        ValueError: a file is not what it should be.
+        FileNotFoundError: there is no file of the split.
+        ValueError: a file does not have the format.
     """
     check_split(split)
     folder = Path(folder)
@@ -55,7 +55,7 @@ def load(folder: str | Path, split: str) -> ImageSet:
 
 
 def read_records(path: Path) -> np.ndarray:
-    """Returns uint8 [n, 3073], the records of a file, whose labels are in range."""
+    """Returns the records of a file, uint8 [n, 3073]; ValueError for labels out of range."""
     content = read_bytes(path)
     if not content or len(content) % RECORD_SIZE:
         raise ValueError(
@@ -83,7 +83,7 @@ def _test_file(folder: Path) -> Path:
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
-    """Returns the lines of `batches.meta.txt`, or the official names where there is none."""
+    """Returns the lines of `batches.meta.txt`, or the official names without that file."""
     path = folder / "batches.meta.txt"
     if not path.is_file():
         return CLASS_NAMES

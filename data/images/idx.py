@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from towers.data.fetching.files import check_split, find_file, read_bytes
-from towers.data.images.batches import ImageSet
+from towers.data.arguments import check_choice
+from towers.data.fetching.files import find_file, read_bytes
+from towers.data.images.image_set import ImageSet, check_split
 
 CLASS_NAMES = {
     "mnist": ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
@@ -37,17 +38,16 @@ def load(folder: str | Path, split: str, *, name: str = "mnist") -> ImageSet:
     """Returns the images, uint8 [n, height, width, 1], and labels of a split.
 
     Args:
-        folder: where the files are, under their published names, gzipped or not.
+        folder: of the files, under their published names, gzipped or not.
         split: train or test.
-        name: mnist or fashion_mnist, which have the same file names and other classes.
+        name: mnist or fashion_mnist, which have the same file names but different classes.
 
     Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: a file is not what it should be.
+        FileNotFoundError: a file is missing.
+        ValueError: a file does not have the format.
     """
     check_split(split)
-    if name not in CLASS_NAMES:
-        raise ValueError(f"name must be one of {', '.join(CLASS_NAMES)}. Received {name!r}.")
+    check_choice("name", name, CLASS_NAMES)
     images_path = _find(Path(folder), split, "images", num_dimensions=3, name=name)
     labels_path = _find(Path(folder), split, "labels", num_dimensions=1, name=name)
     images = read_idx(images_path, num_dimensions=3)
@@ -62,7 +62,7 @@ def load(folder: str | Path, split: str, *, name: str = "mnist") -> ImageSet:
 
 
 def read_idx(path: Path, *, num_dimensions: int) -> np.ndarray:
-    """Returns the uint8 array in an IDX file that must have so many dimensions."""
+    """Returns the uint8 array of an IDX file; ValueError for another number of dimensions."""
     content = read_bytes(path)
     header_size = 4 * (1 + num_dimensions)
     if len(content) < header_size:

@@ -1,6 +1,6 @@
-"""Texts for language models: whole words to ids, ids to streams or to sentences."""
+"""Texts for language models: words to ids, and batches of streams or sentences."""
 
-from towers.data.language.corpus import PARTS, LanguageText, load_language, make_language
+from towers.data.language.language_text import PARTS, LanguageText, load_language, make_language
 from towers.data.language.sentences import SentenceBatches, sentence_batches
 from towers.data.language.streams import StreamBatches, stream_batches
 from towers.data.language.vocabulary import END, PAD, UNKNOWN, WordVocabulary, build_words

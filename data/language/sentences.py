@@ -1,17 +1,15 @@
-"""A text as sentences: each line an example of its own, in batches of like lengths."""
+"""A text as sentences: each line is an example, in batches of similar lengths."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from towers.data.batching import draws
+from towers.data.batching.balance import balanced_rows
 from towers.data.batching.buckets import Layout, fitted_layout
-from towers.data.batching.pairs import balanced_order
-from towers.data.batching.positions import check_position, pairs_from
+from towers.data.batching.epochs import bucketed_epoch
 from towers.data.language.vocabulary import END, PAD
 
 if TYPE_CHECKING:
@@ -24,13 +22,13 @@ def sentence_batches(
     """Returns `batches(epoch, first_step=0) -> tf.data.Dataset` over the lines of a text.
 
     Args:
-        tokens: int32 [n], every line ended by END.
-        batch_size: sentences in a batch at most.
+        tokens: int32 [n], lines that each end with END.
+        batch_size: maximum number of sentences in a batch.
         seed: of the order.
-        shuffle: whether each epoch has its own order; else it goes from short to long.
+        shuffle: whether each epoch has its own order; otherwise it goes from short to long.
 
     Raises:
-        ValueError: for a batch size below 1, a negative seed, or if there is no whole sentence.
+        ValueError: the batch size is below 1, the seed is negative, or there is no whole sentence.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1. Received {batch_size}.")
@@ -51,17 +49,17 @@ def sentence_batches(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SentenceBatches:
-    """What `sentence_batches` returns.
+    """The batches of `sentence_batches`.
 
     Attributes:
         tokens: int32, the text.
-        begins, lengths: int64 [n], where each sentence begins and how long it is with its END.
+        starts, lengths: int64 [n], where each sentence begins and its length with its END.
         layout: which sentences share a batch.
         seed, shuffle: as given.
     """
 
     tokens: np.ndarray
-    begins: np.ndarray
+    starts: np.ndarray
     lengths: np.ndarray
     layout: Layout
     seed: int
@@ -70,61 +68,40 @@ class SentenceBatches:
     def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of an epoch from one of its steps on.
 
-        Each is a pair (inputs, targets), int32 [batch, length] both, padded with 0 at the end: the
-        targets are the sentences, the inputs END and all but the last token of them. Every
-        sentence comes exactly once in an epoch, in an order given by (seed, epoch); long and short
-        ones alternate in a batch, so that its shards have about as many tokens.
+        Each batch is (inputs, targets), both int32 [batch, length] and padded with 0 at the end:
+        the targets are the sentences, the inputs are END followed by all but their last token.
+        Every sentence occurs exactly once in an epoch, in an order given by (seed, epoch); long
+        and short ones alternate in a batch, so that its shards have about as many tokens.
 
         Args:
             epoch: number of the epoch, from 0.
-            first_step: how many of its batches were consumed already.
+            first_step: number of its batches that were consumed already.
         """
-        check_position(epoch, first_step, self.steps_per_epoch)
-        return pairs_from(self._batch_of_step(epoch), first_step, self.steps_per_epoch)
+        seed = self.seed if self.shuffle else None
+        return bucketed_epoch(
+            self.layout, self._assemble, epoch=epoch, first_step=first_step, seed=seed
+        )
 
     @property
     def num_examples(self) -> int:
-        """How many tokens of an epoch are targets."""
+        """The number of tokens in an epoch that are targets."""
         return int(self.lengths.sum())
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches an epoch has; the same number in each."""
-        return len(self.layout.shapes)
+        """The number of batches in an epoch, the same in each."""
+        return self.layout.num_batches
 
-    def _batch_of_step(self, epoch: int) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Returns the function from a step of the epoch to its batch."""
-        sentences, numbers = self._order(epoch)
-        bounds = self.layout.bounds
-
-        def batch_of_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            number = numbers[step]
-            return self._assemble(sentences[bounds[number] : bounds[number + 1]])
-
-        return batch_of_step
-
-    def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the epoch's order of the sentences, and that of the batches."""
-        sentences, groups, _, _ = self.layout
-        if not self.shuffle:
-            return sentences, np.arange(self.steps_per_epoch)
-        drawn = draws.permutation(len(sentences), seed=self.seed, epoch=epoch)
-        numbers = draws.permutation(
-            self.steps_per_epoch, seed=self.seed, epoch=epoch, stream=draws.BATCH_ORDER_STREAM
-        )
-        return sentences[drawn[np.argsort(groups[drawn], kind="stable")]], numbers
-
-    def _assemble(self, sentences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the batch of some sentences."""
-        rows = sentences[np.argsort(self.lengths[sentences], kind="stable")]
-        rows = rows[balanced_order(len(rows))]
+    def _assemble(self, sentences: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the batch of some sentences, which is as long as the longest of them."""
+        rows = sentences[balanced_rows(self.lengths[sentences])]
         lengths = self.lengths[rows, None]
-        places = np.arange(lengths.max())
-        targets = self._tokens_at(self.begins[rows, None] + places, places < lengths)
-        inputs = self._tokens_at(self.begins[rows, None] + places - 1, places < lengths)
+        places = np.arange(shape[2])
+        targets = self._tokens_at(self.starts[rows, None] + places, places < lengths)
+        inputs = self._tokens_at(self.starts[rows, None] + places - 1, places < lengths)
         inputs[:, 0] = END
         return inputs, targets
 
     def _tokens_at(self, places: np.ndarray, inside: np.ndarray) -> np.ndarray:
-        """Returns the tokens at these places, padding where they are not inside of a sentence."""
+        """Returns the tokens at these places, padding where they are outside of a sentence."""
         return np.where(inside, self.tokens[np.where(inside, places, 0)], PAD).astype(np.int32)

@@ -1,4 +1,4 @@
-"""A text as contiguous streams: each row of a batch goes on where it ended one batch before."""
+"""A text as contiguous streams: each row continues the same row of the batch before."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching.positions import check_position
+from towers.data.batching.epochs import check_position
 from towers.data.language.vocabulary import END, PAD
 
 
@@ -21,13 +21,14 @@ def stream_batches(
 
     Args:
         tokens: int32 [n], without padding.
-        num_rows: how many streams there are, the rows of every batch.
-        num_steps: tokens of a stream in a batch.
-        drop_tail: whether to leave out tokens at the end that fill no batch (Zaremba et al. 2014
-            do in training); else every token is a target exactly once, and the rest is padding.
+        num_rows: number of streams, the rows of every batch.
+        num_steps: number of tokens of a stream in a batch.
+        drop_tail: whether to leave out the tokens at the end that do not fill a batch (as Zaremba
+            et al. 2014 do in training); otherwise every token is a target exactly once, and the
+            last batch is padded.
 
     Raises:
-        ValueError: for a number below 1, or if there is no batch.
+        ValueError: a number is below 1, or the text does not fill a batch.
     """
     for name, number in {"num_rows": num_rows, "num_steps": num_steps}.items():
         if number < 1:
@@ -36,7 +37,7 @@ def stream_batches(
     if len(tokens) < least:
         raise ValueError(
             f"A batch of {num_rows} streams with {num_steps} tokens each needs {least} tokens. "
-            f"The text has {len(tokens)}; give more of it, or ask for fewer."
+            f"The text has {len(tokens)}; give a longer text, or fewer streams or tokens."
         )
     before = np.concatenate([[END], tokens[:-1]])
     inputs, targets = (cut(part, num_rows, num_steps, drop_tail) for part in (before, tokens))
@@ -44,7 +45,7 @@ def stream_batches(
 
 
 def cut(tokens: np.ndarray, num_rows: int, num_steps: int, drop_tail: bool) -> np.ndarray:
-    """Returns the tokens as int32 [num_batches, num_rows, num_steps], padded if not dropped."""
+    """Returns the tokens as int32 [num_batches, num_rows, num_steps]; pads a tail that is kept."""
     if drop_tail:
         length = len(tokens) // num_rows
         used = length - length % num_steps
@@ -60,7 +61,7 @@ def cut(tokens: np.ndarray, num_rows: int, num_steps: int, drop_tail: bool) -> n
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StreamBatches:
-    """What `stream_batches` returns.
+    """The batches of `stream_batches`.
 
     Attributes:
         inputs, targets: int32 [steps_per_epoch, num_rows, num_steps], padded with 0.
@@ -72,13 +73,13 @@ class StreamBatches:
     def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of an epoch from one of its steps on.
 
-        Each is (inputs: int32 [num_rows, num_steps], targets like them, starts: bool [num_rows]);
-        `starts` says in which rows a stream begins: all of an epoch's first batch. Every epoch is
-        the same.
+        Each batch is (inputs: int32 [num_rows, num_steps], targets: the same shape, starts: bool
+        [num_rows]). `starts` is True for rows in which a stream begins: all rows of the first
+        batch. Every epoch is the same.
 
         Args:
             epoch: number of the epoch, from 0.
-            first_step: how many of its batches were consumed already.
+            first_step: number of its batches that were consumed already.
         """
         check_position(epoch, first_step, self.steps_per_epoch)
         starts = np.zeros((self.steps_per_epoch, self.num_rows), bool)
@@ -88,15 +89,15 @@ class StreamBatches:
 
     @property
     def num_rows(self) -> int:
-        """How many rows every batch has."""
+        """The number of rows of every batch."""
         return self.inputs.shape[1]
 
     @property
     def num_examples(self) -> int:
-        """How many tokens of an epoch are targets."""
+        """The number of tokens in an epoch that are targets."""
         return int(np.count_nonzero(self.targets != PAD))
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches an epoch has."""
+        """The number of batches in an epoch."""
         return len(self.inputs)

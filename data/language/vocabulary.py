@@ -1,4 +1,7 @@
-"""The vocabulary of a language model: the most frequent words, all others one unknown word."""
+"""The vocabulary of a language model: the most frequent words, and one id for all others.
+
+Its special ids are defined here and nowhere else: PAD 0, END 1 (of a line), UNKNOWN 2.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ FILE_NAME = "words.txt"
 
 
 def build_words(counts: Mapping[str, int], size: int) -> WordVocabulary:
-    """Returns the `size` most frequent words; of equally frequent ones those first in order.
+    """Returns the `size` most frequent words; alphabetical order decides between equal counts.
 
-    `<eos>` and `<unk>` are two of them in any case.
+    `<eos>` and `<unk>` are always two of them.
     """
-    kept = size - len(SPECIALS) + 1  # Padding is no word.
+    kept = size - len(SPECIALS) + 1  # The size does not count padding, which is no word.
     if kept < 1:
         raise ValueError(
             f"size must be at least {len(SPECIALS)}, of which <eos> and <unk> are two. "
@@ -30,22 +33,22 @@ def build_words(counts: Mapping[str, int], size: int) -> WordVocabulary:
 
 
 class WordVocabulary:
-    """Words in the order of their ids, which follow those of `SPECIALS`.
+    """The words in the order of their ids, which follow the ids of `SPECIALS`.
 
     Args:
-        words: without white space, none twice, none special.
+        words: distinct, without white space, none special.
     """
 
     def __init__(self, words: Iterable[str]):
         self._words = (*SPECIALS, *words)
         self._ids = {word: index for index, word in enumerate(self._words)}
-        del self._ids[SPECIALS[PAD]]  # In a text it would be a word like any other.
+        del self._ids[SPECIALS[PAD]]  # The word `<pad>` in a text is an ordinary word.
         if len(self._ids) < len(self._words) - 1:
             twice = next(word for word, count in Counter(self._words).items() if count > 1)
             raise ValueError(f"words must differ from each other. Received {twice!r} twice.")
 
     def __len__(self) -> int:
-        """How many ids there are, padding included."""
+        """Returns the number of ids, padding included."""
         return len(self._words)
 
     def ids(self, words: Iterable[str]) -> list[int]:
@@ -53,12 +56,12 @@ class WordVocabulary:
         return [self._ids.get(word, UNKNOWN) for word in words]
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of the words that white space parts; a line end becomes END."""
+        """Returns the ids of words separated by white space; a line end becomes END."""
         ends = text.replace("\r\n", "\n").replace("\n", f" {SPECIALS[END]} ")
         return self.ids(ends.split())
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids: words with blanks between them, a line end for END."""
+        """Returns the text of ids: blanks between words, a line end for END."""
         lines: list[list[str]] = [[]]
         for index in map(int, ids):
             if not 0 <= index < len(self):

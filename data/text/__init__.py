@@ -1,7 +1,7 @@
-"""Text to ids and back: normalisation, tokenizers, the vocabulary and the codec of them all.
+"""Text to ids and back: normalisation, tokenizers, vocabulary, and the codec made of these.
 
-It needs the standard library and jieba only, and imports relatively, so that a copy of the folder
-answers beside an exported model without the rest of the project.
+The package needs only the standard library and jieba, and imports relatively, so that a copy of
+its folder works beside an exported model without the rest of the project.
 """
 
 from .codec import TextCodec

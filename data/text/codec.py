@@ -1,4 +1,4 @@
-"""The codec: text to ids and back, saved as a folder that needs nothing else."""
+"""The codec: text to ids and back, saved as a folder that is complete by itself."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .vocabulary import END, SEPARATOR, Vocabulary
 
 _SETTINGS_FILE = "text.json"
 _VOCABULARY_FILE = "vocabulary.txt"
-# The files that settings may name, and what they are called in the codec's folder.
+# The files that settings may name, and their names in the codec's folder.
 _COPIES = {
     "dictionary": "dictionary.txt",
     "user_dictionary": "user_dictionary.txt",
     "subword_model": SUBWORD_FILE,
 }
-_CACHE_SIZE = 1 << 18  # Tokens whose ids are remembered, some 50 MB.
+_CACHE_SIZE = 1 << 18  # Number of tokens whose ids are cached, some 50 MB.
 
 
 class TextCodec:
     """Text to ids and back.
 
     Args:
-        settings: how text is normalised and cut.
-        vocabulary: the ids.
+        settings: how text is normalised and tokenised.
+        vocabulary: of the tokens.
 
     Raises:
         ValueError: a file that the settings name is missing or wrong.
@@ -42,7 +42,7 @@ class TextCodec:
         self._known: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text, without START and END; none if it has nothing to read."""
+        """Returns the ids of a text, without START and END; none for a text without tokens."""
         ids: list[int] = []
         for token in self._tokenizer.tokenize(self.settings.normalise(text)):
             ids.extend(self._known.get(token) or self._look_up(token))
@@ -62,17 +62,17 @@ class TextCodec:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text up to END, if there is one; nothing special is shown.
+        """Returns the text up to END, if there is one, without special tokens.
 
         Raises:
             ValueError: an id is not in the vocabulary.
         """
         ids = [int(unit_id) for unit_id in ids]
-        shown = ids[: ids.index(END)] if END in ids else ids
-        return self._tokenizer.join(self.vocabulary.tokens(shown))
+        before_end = ids[: ids.index(END)] if END in ids else ids
+        return self._tokenizer.detokenise(self.vocabulary.tokens(before_end))
 
     def characters(self, text: str) -> int:
-        """Returns how many characters the normalised text has, blanks not counted."""
+        """Returns the number of characters of the normalised text, without blanks."""
         return len(self.settings.normalise(text).replace(" ", ""))
 
     def save(self, folder: str | Path) -> None:
@@ -91,7 +91,7 @@ class TextCodec:
         """Returns the codec that `save` wrote.
 
         Raises:
-            FileNotFoundError: a file is not there.
+            FileNotFoundError: a file is missing.
             ValueError: a file is damaged; the message names it.
         """
         folder = Path(folder)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def read_text(path: str | Path) -> str:
-    """Returns a file's text, its line ends unchanged.
+    """Returns the text of a file with its line ends unchanged.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: there is no such file.
         ValueError: it is not UTF-8.
     """
     try:

@@ -1,5 +1,5 @@
-"""Normalisation: one spelling for everything that people type in several ways."""
-# ruff: noqa: RUF001 - full-width punctuation and odd quotes are what this module is about.
+"""Normalisation: one spelling for characters that can be typed in several ways."""
+# ruff: noqa: RUF001 - this module is about full-width punctuation and unusual quotes.
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 import unicodedata
 
 LANGUAGES = ("zh", "en")
-# Chinese and Japanese script with its punctuation: what is written without blanks between.
+# Chinese and Japanese script with its punctuation, written without blanks.
 WIDE = (
     "\u2014\u2026\u2e80-\u2fdf\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65"
     "\U00020000-\U0003ffff"
 )
-# A letter or digit of a script that parts its words by blanks.
+# A letter or digit of a script that separates words by blanks.
 NARROW_LETTER = rf"[^\W_{WIDE}]"
 # The ends of words that follow an apostrophe, and words that begin with one.
 AFTER_APOSTROPHE = rf"(?:s|m|d|t|re|ve|ll|em|cause|til|bout)(?![^\W{WIDE}])"
@@ -20,12 +20,12 @@ _WIDE_PUNCTUATION = "，？！：；（）【】《》〈〉、。…—"
 
 
 def normalise(text: str, language: str, *, keep_blanks: bool = False) -> str:
-    """Returns the text in its one canonical spelling; normalising that again changes nothing.
+    """Returns the text in its canonical spelling; normalising it again changes nothing.
 
     Letters and digits are half width, quotes are straight, accents are part of their letters
-    (NFC; a mark that is part of no letter is dropped), and one blank stands for any run of blanks
-    and line ends. Controls and characters of no width are dropped; a replacement character or a
-    lone surrogate stands for something lost and becomes a blank.
+    (NFC; other combining marks are dropped), and runs of blanks and line ends become one blank.
+    Control characters and characters of zero width are dropped; a replacement character or a lone
+    surrogate becomes a blank.
     Chinese punctuation is full width (except in `1,000`, `7:30` and `http://`), an ellipsis is one
     `…`, a dash one `—`, and blanks between Chinese characters are dropped. English punctuation is
     half width, an ellipsis is `...` and a dash is `-` between blanks.
@@ -33,13 +33,14 @@ def normalise(text: str, language: str, *, keep_blanks: bool = False) -> str:
     Args:
         text: any string.
         language: zh or en.
-        keep_blanks: keeps the blanks between Chinese characters, since they part the tokens.
+        keep_blanks: keeps the blanks between Chinese characters, for texts with blanks between
+            tokens.
 
     Raises:
-        ValueError: the language is another one.
+        ValueError: the language is neither.
     """
     text = unicodedata.normalize("NFC", text).translate(_CHARACTERS)
-    # A dropped mark may have stood between the parts of a Korean syllable.
+    # A dropped mark may have been between the parts of a Korean syllable.
     text = " ".join(unicodedata.normalize("NFC", text).split())
     if language == "zh":
         text = _apply(_CHINESE_RULES, text.translate(_TO_CHINESE))
@@ -52,7 +53,7 @@ def normalise(text: str, language: str, *, keep_blanks: bool = False) -> str:
 
 
 def is_wide(character: str) -> bool:
-    """Returns whether a character is written without a blank between it and its like."""
+    """Returns whether a character belongs to a script that is written without blanks."""
     return _WIDE_CHARACTER.match(character) is not None
 
 
@@ -60,7 +61,7 @@ _WIDE_CHARACTER = re.compile(f"[{WIDE}]")
 
 
 class _CharacterTable(dict[int, str]):
-    """What each character becomes in every language, worked out when it is first met."""
+    """The canonical form of each character in every language, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
         self[code] = _canonical(chr(code))
@@ -80,7 +81,7 @@ def _canonical(character: str) -> str:
 
 _CHARACTERS = _CharacterTable()
 _SAME_MEANING = {
-    # Controls that part text, letters that show as a blank, and the replacement character.
+    # Control characters that separate, letters that look like a blank, the replacement character.
     **dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u115f\u1160\u2800\u3164\uffa0\ufffd", " "),
     **dict.fromkeys("“”„‟〝〞＂«»「」『』", '"'),
     **dict.fromkeys("‘’‚‛`´′｀", "'"),

@@ -1,4 +1,4 @@
-"""The settings that say how text is cut: plain values, so that a worker can make the same."""
+"""The settings of normalisation and tokenisation: plain values that other processes can receive."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ TOKENIZERS = ("auto", "jieba", "words", "characters", "spaces", "subwords")
 
 @dataclass(frozen=True)
 class TextSettings:
-    """How a text is normalised and cut into tokens.
+    """How a text is normalised and tokenised.
 
     Args:
         language: zh or en.
-        tokenizer: jieba (Chinese words), words (English ones), characters, spaces (the blanks of
-            the text part its tokens), subwords, or auto: jieba for zh, words for en.
-        lowercase: writes everything in lower case; answers are then lower case too.
-        dictionary: path of jieba's dictionary, in place of its own.
-        user_dictionary: path of words that jieba is to know as well.
-        new_words: whether jieba may also guess words that are in no dictionary. What it guesses is
-            often rare and odd ("比六多"); without, such words are spelled by shorter ones.
-        subword_model: path of the model that `train_subwords` wrote; a corpus that is prepared
-            without one learns its own.
+        tokenizer: jieba (Chinese words), words (English words), characters, spaces (tokens are
+            separated by blanks), subwords, or auto: jieba for zh, words for en.
+        lowercase: whether to convert text to lower case; answers are then lower case too.
+        dictionary: path of a dictionary that replaces jieba's own.
+        user_dictionary: path of a file of additional words for jieba.
+        new_words: whether jieba may guess words that are in no dictionary. Its guesses are often
+            rare and wrong ("比六多"); otherwise such words are split into shorter ones.
+        subword_model: path of the model that `train_subwords` wrote; without one, the preparation
+            of a corpus learns a model.
 
     Raises:
-        ValueError: a value is not one of these, or a file is given that the tokenizer does not use.
+        ValueError: a value is none of these, or a file is given that the tokenizer does not use.
     """
 
     language: str = "zh"
@@ -56,18 +56,18 @@ class TextSettings:
 
     @property
     def chosen_tokenizer(self) -> str:
-        """The tokenizer that `auto` stands for, or the one that was named."""
+        """The name of the tokenizer, with `auto` resolved."""
         if self.tokenizer != "auto":
             return self.tokenizer
         return "jieba" if self.language == "zh" else "words"
 
     @property
     def learns_subwords(self) -> bool:
-        """Whether a subword model is needed and still to be learned."""
+        """Whether the tokenizer needs a subword model and none is given."""
         return self.chosen_tokenizer == "subwords" and self.subword_model is None
 
     def normalise(self, text: str) -> str:
-        """Returns the text as the tokenizer of these settings wants it."""
+        """Returns the normalised text for the tokenizer of these settings."""
         return normalise(
             text.lower() if self.lowercase else text,
             self.language,
@@ -75,7 +75,7 @@ class TextSettings:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the settings by name, as plain values; `TextSettings(**them)` is equal."""
+        """Returns the settings by name, as plain values that `TextSettings(**values)` takes."""
         return dataclasses.asdict(self)
 
 

@@ -1,6 +1,6 @@
 """Subwords: pieces of words learned from a corpus, by the SentencePiece library.
 
-It is an extra: `pip install "towers[subwords]"`.
+The library is an extra: `pip install "towers[subwords]"`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from .durable import write_file
 from .vocabulary import SPECIALS
 
-SUBWORD_FILE = "subwords.model"  # The name of a model beside the text settings that name it.
-_BLANK = "\u2581"  # How SentencePiece writes the blank before a word.
+SUBWORD_FILE = "subwords.model"  # The name of the model in the folder of a codec.
+_BLANK = "\u2581"  # SentencePiece's sign for the blank before a word.
 
 
 def train_subwords(texts: Iterable[str], size: int, path: str | Path) -> None:
@@ -49,7 +49,7 @@ def train_subwords(texts: Iterable[str], size: int, path: str | Path) -> None:
 
 
 def _what_is_needed(size: int, error: str) -> str:
-    """Returns what SentencePiece's error means to who chose the size of the vocabulary."""
+    """Returns SentencePiece's error in terms of the size of the vocabulary."""
     if "sentences_.empty()" in error:
         return "There is no text to learn subwords from."
     needed = re.search(r"smaller than required_chars. \d+ vs (\d+)", error)
@@ -64,13 +64,13 @@ def _what_is_needed(size: int, error: str) -> str:
 
 
 class SubwordTokenizer:
-    """Pieces of words; one that begins a word begins with the sign `\u2581`.
+    """Pieces of words; the first piece of a word begins with `\u2581`.
 
     Args:
         model: path of the file that `train_subwords` wrote.
 
     Raises:
-        ValueError: there is none, or it is not one.
+        ValueError: there is no such file, or it is no model.
         ImportError: the library is not installed.
     """
 
@@ -85,7 +85,7 @@ class SubwordTokenizer:
     def tokenize(self, text: str) -> list[str]:
         return self._processor.encode(text.replace(_BLANK, "_"), out_type=str)
 
-    def join(self, tokens: Sequence[str]) -> str:
+    def detokenise(self, tokens: Sequence[str]) -> str:
         return "".join(tokens).replace(_BLANK, " ").strip()
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers: normalised text to tokens, and tokens to text as a person writes it."""
+"""Tokenizers: normalised text to tokens, and tokens back to text."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from .joining import join_chinese, join_english
+from .detokenising import detokenise_chinese, detokenise_english
 from .normalisation import AFTER_APOSTROPHE, WIDE
 from .settings import TextSettings
 from .subwords import SubwordTokenizer
 
 
 class Tokenizer(Protocol):
-    """What cuts a normalised text (`TextSettings.normalise`) into tokens and joins them again."""
+    """From a normalised text (`TextSettings.normalise`) to tokens and back."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the tokens of a normalised text; none is empty."""
+        """Returns the tokens of a normalised text; no token is empty."""
 
-    def join(self, tokens: Sequence[str]) -> str:
-        """Returns the text that the tokens stand for."""
+    def detokenise(self, tokens: Sequence[str]) -> str:
+        """Returns the text of the tokens."""
 
 
 def make_tokenizer(settings: TextSettings) -> Tokenizer:
     """Returns the tokenizer that the settings name.
 
     Raises:
-        ValueError: a dictionary or model is missing or is not one; the message names it.
-        ImportError: the subwords' library is not installed; the message says how to get it.
+        ValueError: a dictionary or model is missing or has the wrong format; the message names it.
+        ImportError: the library for subwords is not installed; the message says how to get it.
     """
     name = settings.chosen_tokenizer
     if name == "jieba":
@@ -43,47 +43,47 @@ def make_tokenizer(settings: TextSettings) -> Tokenizer:
 
 
 class CharacterTokenizer:
-    """Every character is a token, blanks too."""
+    """Every character is a token, also a blank."""
 
     def tokenize(self, text: str) -> list[str]:
         return list(text)
 
-    def join(self, tokens: Sequence[str]) -> str:
+    def detokenise(self, tokens: Sequence[str]) -> str:
         return "".join(tokens)
 
 
 class SpaceTokenizer:
-    """Tokens are what the text parts by blanks."""
+    """Tokens are separated by blanks."""
 
     def __init__(self, language: str) -> None:
-        self.join = _join_of(language)
+        self.detokenise = _detokeniser(language)
 
     def tokenize(self, text: str) -> list[str]:
         return text.split()
 
 
 class WordTokenizer:
-    """Words with their apostrophes and hyphens, numbers, addresses, and each sign by itself.
+    """Words with apostrophes and hyphens, numbers, addresses, and single punctuation marks.
 
     A Chinese character is a token of its own.
     """
 
     def __init__(self, language: str) -> None:
-        self.join = _join_of(language)
+        self.detokenise = _detokeniser(language)
 
     def tokenize(self, text: str) -> list[str]:
         return _WORDS.findall(text)
 
 
 class JiebaTokenizer:
-    """Chinese words by jieba; everything else is cut as `WordTokenizer` cuts it.
+    """Chinese words by jieba; everything else as in `WordTokenizer`.
 
-    jieba alone breaks `don't` and `café`, so it is only given runs of Chinese with the plain
-    letters and digits that touch them (`T恤`, `卡拉OK`).
+    jieba breaks `don't` and `café`, so it only receives runs of Chinese with the plain letters and
+    digits next to them (`T恤`, `卡拉OK`).
     """
 
     def __init__(self, settings: TextSettings) -> None:
-        self.join = _join_of(settings.language)
+        self.detokenise = _detokeniser(settings.language)
         jieba = _load_jieba(settings.dictionary, settings.user_dictionary)
         self._cut = functools.partial(jieba.cut, HMM=settings.new_words)
 
@@ -94,8 +94,8 @@ class JiebaTokenizer:
         return tokens
 
 
-def _join_of(language: str) -> Callable[[Sequence[str]], str]:
-    return join_chinese if language == "zh" else join_english
+def _detokeniser(language: str) -> Callable[[Sequence[str]], str]:
+    return detokenise_chinese if language == "zh" else detokenise_english
 
 
 _WORD = rf"""
@@ -103,12 +103,12 @@ _WORD = rf"""
     | [0-9]+(?:[.,:/][0-9]+)+                        # 1,000, 3.5 or 7:30.
     | (?:[A-Za-z]\.){{2,}}                           # U.S.
     | [^\W{WIDE}]+(?:['&-][^\W{WIDE}]+)*             # don't, well-known, C4.
-    | '{AFTER_APOSTROPHE}                            # The 's of a word that ends in no letter.
+    | '{AFTER_APOSTROPHE}                            # The 's after another character.
     | \.\.\.
     | \S
 """
 _CHINESE = r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
-# What touches Chinese and does not go on as a longer word or number.
+# Next to Chinese, and not the beginning of a longer word or number.
 _PLAIN = rf"[A-Za-z0-9]+(?!['&-]?[^\W{WIDE}]|[.,:/][0-9])"
 _CHINESE_RUN = rf"(?P<chinese>[A-Za-z0-9]*{_CHINESE}(?:{_CHINESE}|{_PLAIN})*)"
 _WORDS = re.compile(_WORD, re.VERBOSE | re.IGNORECASE)
@@ -119,8 +119,8 @@ def _load_jieba(dictionary: str | None, user_dictionary: str | None) -> Any:
     jieba = _import_jieba()
     tokenizer = jieba.Tokenizer()
     path = Path(dictionary) if dictionary else Path(jieba.__file__).with_name("dict.txt")
-    # jieba's own start would keep a cache that any user of the machine can write and that it
-    # loads by marshal; reading the dictionary takes no longer (0.4 s, the cache 0.5 s).
+    # jieba's own initialisation loads a cache by marshal that every user of the machine can write.
+    # Reading the dictionary takes 0.4 s, the cache 0.5 s.
     tokenizer.FREQ, tokenizer.total = _read_dictionary(tokenizer, path)
     tokenizer.initialized = True
     if user_dictionary:
@@ -130,7 +130,7 @@ def _load_jieba(dictionary: str | None, user_dictionary: str | None) -> Any:
 
 def _import_jieba() -> Any:
     with warnings.catch_warnings():
-        # It imports pkg_resources, which setuptools deprecates, and holds invalid escapes.
+        # It imports pkg_resources, which setuptools deprecates, and has invalid escapes.
         warnings.simplefilter("ignore")
         import jieba
     return jieba

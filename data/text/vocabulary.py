@@ -1,4 +1,8 @@
-"""The vocabulary: tokens to ids and back, rare tokens by their characters."""
+"""The vocabulary of a chatbot: tokens to ids and back, rare tokens by their characters.
+
+Its special ids are defined here and nowhere else: PAD 0, START 1, END 2, UNKNOWN 3, SEPARATOR 4
+(between the turns of a question).
+"""
 
 from __future__ import annotations
 
@@ -14,25 +18,25 @@ from .normalisation import is_wide
 
 PAD, START, END, UNKNOWN, SEPARATOR = range(5)
 SPECIALS = ("<pad>", "<start>", "<end>", "<unknown>", "<separator>")
-CHARACTER_SHARE = 0.5  # Of a vocabulary that is too small for all its characters.
+CHARACTER_SHARE = 0.5  # Share of a vocabulary that is too small for all characters.
 
 
 class Unit(NamedTuple):
-    """What an id stands for: a token, or a character that continues the token before it."""
+    """The text of an id: a token, or a character that continues the token before it."""
 
     text: str
     continues: bool = False
 
 
 def build_vocabulary(counts: Mapping[str, int], size: int) -> Vocabulary:
-    """Returns the vocabulary of at most `size` ids for tokens that were counted.
+    """Returns the vocabulary of at most `size` ids for counted tokens.
 
-    It holds the characters of all tokens (if they do not fit into `CHARACTER_SHARE` of it, the
-    most frequent ones) and then the most frequent tokens. Its order is by how often each would be
-    used on the counted text (most first), then by the text.
+    It holds the characters of all tokens (the most frequent ones if they do not fit into
+    `CHARACTER_SHARE` of it) and then the most frequent tokens. Units are ordered by their number
+    of uses in the counted text, the most used first, then by their text.
 
     Raises:
-        ValueError: the size leaves no place for a token.
+        ValueError: the size leaves no id for a token.
     """
     places = size - len(SPECIALS)
     if places < 1:
@@ -49,7 +53,7 @@ def build_vocabulary(counts: Mapping[str, int], size: int) -> Vocabulary:
 
 
 def _count_characters(counts: Mapping[str, int]) -> list[Unit]:
-    """Returns the characters in both their forms, the most frequent first."""
+    """Returns both forms of each character, the most frequent first."""
     characters: Counter[str] = Counter()
     for token, count in counts.items():
         for character in token:
@@ -76,13 +80,13 @@ def _count_uses(vocabulary: Vocabulary, counts: Mapping[str, int]) -> Counter[Un
 
 
 class Vocabulary:
-    """Units in the order of their ids, which follow those of `SPECIALS`.
+    """The units in the order of their ids, which follow the ids of `SPECIALS`.
 
-    A token that is no unit is spelled by characters. A narrow one (`b` in `ab`) is written as a
-    continuation, so that the word can be put together again; Chinese needs no such mark.
+    A token that is no unit is spelled by characters. Narrow characters after the first (`b` in
+    `ab`) are continuations, so that the word can be put together again; Chinese needs none.
 
     Args:
-        units: tokens and continuations, none twice.
+        units: tokens and continuations, all distinct.
     """
 
     def __init__(self, units: Iterable[Unit]) -> None:
@@ -102,13 +106,13 @@ class Vocabulary:
         return hash(self._units)
 
     def unit(self, unit_id: int) -> Unit:
-        """Returns what an id that is not special stands for."""
+        """Returns the unit of an id that is not special."""
         return self._units[unit_id - len(SPECIALS)]
 
     def ids(self, token: str) -> tuple[int, ...]:
-        """Returns the id of a token, or those of the characters that spell it.
+        """Returns the id of a token, or the ids of the characters that spell it.
 
-        Only a character that the vocabulary lacks becomes UNKNOWN.
+        Only a character that is not in the vocabulary becomes UNKNOWN.
         """
         whole = self._ids.get(Unit(token))
         if whole is not None:
@@ -124,7 +128,7 @@ class Vocabulary:
         return self._ids.get(Unit(character, continues=True), start)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Returns the tokens, continuations joined to what they continue, specials left out.
+        """Returns the tokens, with continuations joined to them and without special tokens.
 
         Raises:
             ValueError: an id is not in the vocabulary.
@@ -177,7 +181,7 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n"}
 
 
 def _to_line(unit: Unit) -> str:
-    """Returns the unit in one line: `##` begins a continuation, `\\##` a token like one."""
+    """Returns the unit in one line: `##` begins a continuation, `\\##` a token with `##`."""
     text = "".join(_ESCAPES.get(character, character) for character in unit.text)
     if unit.continues:
         return _CONTINUES + text

@@ -1,6 +1,6 @@
-"""Decoding: greedy search, beam search and sampling, for any model that writes step by step."""
+"""Decoding: greedy search, beam search and sampling for any model that predicts token by token."""
 
-from towers.models.decoding.decode import Decoded, decode
+from towers.models.decoding.generation import Decoded, decode
 from towers.models.decoding.options import Decoding
 
 __all__ = ["Decoded", "Decoding", "decode"]

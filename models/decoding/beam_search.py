@@ -1,4 +1,4 @@
-"""Beam search: the best sequences among the likeliest beginnings of each length."""
+"""Beam search: at each length it keeps the most probable hypotheses and extends them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.models.decoding.options import Step
+from towers.models.decoding.options import DecoderStep
 from towers.models.decoding.rules import Rules
 
-NEVER = -float("inf")
+IMPOSSIBLE = -float("inf")
 
 
 class Hypotheses(NamedTuple):
     """Sequences, the best first.
 
     Attributes:
-        ids: int32 [batch, beam, max_length], then 0.
-        scores: float32 [batch, beam]; log probabilities of open ones, penalised of finished ones.
+        ids: int32 [batch, beam, max_length], each with padding behind its last token.
+        scores: float32 [batch, beam]: the log probability, of finished hypotheses divided by the
+            length penalty.
     """
 
     ids: tf.Tensor
@@ -25,28 +26,29 @@ class Hypotheses(NamedTuple):
 
 
 def search(
-    step: Step, state: Any, first: tf.Tensor, rules: Rules
+    step: DecoderStep, state: Any, first: tf.Tensor, rules: Rules
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the n best: ids [batch, n_best, length], scores and lengths [batch, n_best].
 
-    A sequence that reaches the maximum length without the end token counts as it is. The search
-    ends as soon as no open hypothesis can still become better than the worst that would be
-    returned.
+    A sequence that reaches the maximum length without the end token counts as finished. The search
+    ends as soon as no open hypothesis can become better than the worst one of the results.
     """
     decoding = rules.decoding
     batch, beam, length = tf.shape(first)[0], decoding.beam_size, decoding.max_length
-    empty = tf.zeros([batch, beam, length], tf.int32)
-    only_first = tf.where(tf.range(beam) == 0, 0.0, NEVER)  # All beams begin alike.
+    empty = tf.fill([batch, beam, length], rules.padding)
+    only_first = tf.where(tf.range(beam) == 0, 0.0, IMPOSSIBLE)  # All beams are equal at first.
     opened = Hypotheses(empty, tf.tile(only_first[None, :], [batch, 1]))
-    finished = Hypotheses(empty, tf.fill([batch, beam], NEVER))
+    finished = Hypotheses(empty, tf.fill([batch, beam], IMPOSSIBLE))
 
     def unfinished(position, tokens, state, opened, finished):  # type: ignore[no-untyped-def]
         return (position < length) & tf.reduce_any(can_improve(opened, finished, position, rules))
 
     def advance(position, tokens, state, opened, finished):  # type: ignore[no-untyped-def]
         logits, state = step(tokens, state)
-        likely = rules.log_probabilities(logits, tf.reshape(opened.ids, [-1, length]), position)
-        grown, ended, parents = grow(opened, likely, position, rules)
+        log_probabilities = rules.log_probabilities(
+            logits, tf.reshape(opened.ids, [-1, length]), position
+        )
+        grown, ended, parents = grow(opened, log_probabilities, position, rules)
         finished = best_of(finished, ended, beam)
         rows = tf.reshape(parents + tf.range(batch)[:, None] * beam, [-1])
         state = tf.nest.map_structure(lambda part: tf.gather(part, rows), state)
@@ -65,37 +67,38 @@ def search(
     )
     cut = opened._replace(scores=opened.scores / penalty(length, rules))
     at_end = tf.equal(position, length)
-    cut = cut._replace(scores=tf.where(at_end, cut.scores, NEVER))
+    cut = cut._replace(scores=tf.where(at_end, cut.scores, IMPOSSIBLE))
     best = best_of(finished, cut, decoding.n_best)
-    found = best.scores > NEVER
-    ids = tf.where(found[:, :, None], best.ids, 0)[:, :, :position]
-    return ids, best.scores, tf.reduce_sum(tf.cast(tf.not_equal(ids, 0), tf.int32), 2)
+    found = best.scores > IMPOSSIBLE
+    ids = tf.where(found[:, :, None], best.ids, rules.padding)[:, :, :position]
+    lengths = tf.reduce_sum(tf.cast(tf.not_equal(ids, rules.padding), tf.int32), 2)
+    return ids, best.scores, lengths
 
 
 def grow(
-    opened: Hypotheses, likely: tf.Tensor, position: tf.Tensor, rules: Rules
+    opened: Hypotheses, log_probabilities: tf.Tensor, position: tf.Tensor, rules: Rules
 ) -> tuple[Hypotheses, Hypotheses, tf.Tensor]:
-    """Returns the best open ones with one token more, those that ended, and the parents.
+    """Returns the best open hypotheses with one more token, the ended ones, and the parents.
 
     Args:
         opened: hypotheses of `position` tokens.
-        likely: log probabilities of the next token, [batch * beam, vocabulary].
-        position: as above.
+        log_probabilities: of the next token, [batch * beam, vocabulary].
+        position: number of tokens so far.
         rules: the end token and the options.
 
-    The parents are int32 [batch, beam], the number of the beam that each open one comes from.
+    The parents are int32 [batch, beam], the index of the hypothesis that each open one extends.
     """
     beam, end = rules.decoding.beam_size, rules.end
     batch = tf.shape(opened.scores)[0]
-    at_end = tf.reshape(likely[:, end], [batch, beam])
+    at_end = tf.reshape(log_probabilities[:, end], [batch, beam])
     ended = Hypotheses(
         with_token(opened.ids, tf.fill([batch, beam], end), position),
         (opened.scores + at_end) / penalty(position + 1, rules),
     )
-    is_end = tf.equal(tf.range(tf.shape(likely)[1]), end)
-    count = tf.minimum(beam, tf.shape(likely)[1])
-    # The best of a row are enough: no more than `beam` of them can be among the best of all.
-    values, tokens = tf.math.top_k(tf.where(is_end[None, :], NEVER, likely), count)
+    is_end = tf.equal(tf.range(tf.shape(log_probabilities)[1]), end)
+    count = tf.minimum(beam, tf.shape(log_probabilities)[1])
+    # The best of a row suffice: at most `beam` of them can be among the best of all rows.
+    values, tokens = tf.math.top_k(tf.where(is_end[None, :], IMPOSSIBLE, log_probabilities), count)
     values = tf.reshape(values, [batch, beam, count]) + opened.scores[:, :, None]
     values, tokens = (tf.reshape(part, [batch, beam * count]) for part in (values, tokens))
     scores, places = tf.math.top_k(values, beam)
@@ -108,23 +111,23 @@ def grow(
 def can_improve(
     opened: Hypotheses, finished: Hypotheses, position: tf.Tensor, rules: Rules
 ) -> tf.Tensor:
-    """Returns bool [batch]: whether an open one can beat the worst that would be returned.
+    """Returns bool [batch]: whether an open hypothesis can become better than the worst result.
 
-    Log probabilities only fall; what they are divided by is the largest at the greatest length.
+    Log probabilities only decrease, and the length penalty is largest at the maximum length.
     """
     best = tf.reduce_max(opened.scores, 1) / penalty(rules.decoding.max_length, rules)
     return best > finished.scores[:, rules.decoding.n_best - 1]
 
 
 def best_of(first: Hypotheses, second: Hypotheses, count: int) -> Hypotheses:
-    """Returns the best `count` of both."""
+    """Returns the best `count` hypotheses of both."""
     ids = tf.concat([first.ids, second.ids], 1)
     scores, places = tf.math.top_k(tf.concat([first.scores, second.scores], 1), count)
     return Hypotheses(tf.gather(ids, places, batch_dims=1), scores)
 
 
 def with_token(ids: tf.Tensor, tokens: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-    """Returns the ids, [batch, beam, length], with tokens [batch, beam] at a position."""
+    """Returns the ids, [batch, beam, length], with the tokens [batch, beam] at a position."""
     here = tf.equal(tf.range(tf.shape(ids)[2]), position)
     return tf.where(here[None, None, :], tokens[:, :, None], ids)
 
@@ -135,12 +138,12 @@ def penalty(length: int | tf.Tensor, rules: Rules) -> tf.Tensor:
 
 
 def repeat_rows(state: Any, times: int) -> Any:
-    """Returns the state with each row so many times."""
+    """Returns the state with each row repeated."""
     return tf.nest.map_structure(lambda part: tf.repeat(part, times, axis=0), state)
 
 
 def any_number_of_rows(nest: Any) -> Any:
-    """Returns the shapes of a loop's variables without their first dimension."""
+    """Returns the shapes of a loop's variables with an unknown number of rows."""
     return tf.nest.map_structure(
         lambda part: tf.TensorShape([None, *part.shape[1:]]) if part.shape.rank else part.shape,
         nest,

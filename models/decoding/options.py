@@ -1,4 +1,4 @@
-"""How to decode: the options, checked, and what a model offers to be decoded."""
+"""The options of decoding, checked, and the interface of a model that can be decoded."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ import tensorflow as tf
 from towers.models.arguments import check_at_least
 
 # `step(tokens: int32 [rows], state) -> (logits [rows, vocabulary], state)`.
-Step = Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
+DecoderStep = Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """How to decode.
+    """The options of decoding.
 
-    Without beams and temperature, top_k or top_p: greedily, the likeliest token each time.
+    By default the search is greedy: the most probable token at each step. `beam_size` above 1 is
+    beam search; temperature, top_k or top_p is sampling.
 
     Args:
-        beam_size: hypotheses that are followed; 1 for none.
-        length_penalty: exponent alpha of ((5 + length) / 6)^alpha, by which a hypothesis's log
-            probability is divided (Wu et al. 2016, section 7); 0 for none.
-        n_best: sequences to return; at most beam_size, or so many samples.
-        temperature: what logits are divided by before a sample is drawn; None for no sampling.
-        top_k: sample only of so many likeliest tokens.
-        top_p: sample only of the fewest likeliest tokens that hold this share of the probability
+        beam_size: number of hypotheses; 1 for no beam search.
+        length_penalty: exponent alpha of ((5 + length) / 6)^alpha, the divisor of a hypothesis's
+            log probability (Wu et al. 2016, section 7); 0 for none.
+        n_best: number of sequences to return: at most beam_size, or the number of samples.
+        temperature: divisor of the logits before sampling; None for no sampling.
+        top_k: samples from the k most probable tokens only.
+        top_p: nucleus sampling: samples from the smallest set of tokens with probability p
             (Holtzman et al. 2020).
-        no_repeat_ngram: no sequence of so many tokens occurs twice; None for no such rule.
-        repetition_penalty: what the logits of tokens already said are divided by if above 0, and
-            multiplied with if below; 1 for none. Keskar et al. 2019, section 4.1, always divide.
-        max_length: tokens at most, the end token included.
-        min_length: tokens at least before the end token.
+        no_repeat_ngram: no n-gram of this size occurs twice; None for no such rule.
+        repetition_penalty: divisor of the positive logits, and factor of the negative logits, of
+            tokens that were generated before; 1 for none. Keskar et al. 2019, section 4.1, always
+            divide.
+        max_length: maximum number of tokens, the end token included.
+        min_length: minimum number of tokens before the end token.
     """
 
     beam_size: int = 1
@@ -72,7 +74,7 @@ class Decoding:
             )
         if self.samples and self.beam_size > 1:
             raise ValueError(
-                "Beams and samples exclude each other. Received "
+                "Beam search and sampling exclude each other. Received "
                 f"beam_size={self.beam_size} with temperature, top_k or top_p."
             )
         if not self.samples and self.n_best > self.beam_size:
@@ -83,5 +85,5 @@ class Decoding:
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are drawn instead of chosen."""
+        """Whether tokens are sampled."""
         return any(part is not None for part in (self.temperature, self.top_k, self.top_p))

@@ -1,4 +1,4 @@
-"""What may be said next: forbidden ids, the end, repetitions."""
+"""The rules for the next token: forbidden ids, minimum length, repetitions."""
 
 from __future__ import annotations
 
@@ -10,81 +10,86 @@ from towers.models.decoding.options import Decoding
 
 
 class Rules(NamedTuple):
-    """What may be said next.
+    """The rules for the next token.
 
     Attributes:
         decoding: the options.
-        forbidden: ids that are never said.
+        forbidden: ids that are never generated.
         end: the id that ends a sequence.
+        padding: the id that fills a row behind its end.
     """
 
     decoding: Decoding
     forbidden: tuple[int, ...]
     end: int
+    padding: int
 
     def log_probabilities(
-        self, logits: tf.Tensor, said: tf.Tensor, position: tf.Tensor
+        self, logits: tf.Tensor, generated: tf.Tensor, position: tf.Tensor
     ) -> tf.Tensor:
-        """Returns float32 [rows, vocabulary], -inf for what may not come next.
+        """Returns float32 [rows, vocabulary], -inf for tokens that are not allowed.
 
         Args:
             logits: [rows, vocabulary].
-            said: int32 [rows, max_length], what was said so far, then 0.
-            position: how many tokens that is.
+            generated: int32 [rows, max_length], the tokens so far, then padding.
+            position: number of tokens so far.
         """
         logits = tf.cast(logits, tf.float32)
-        barred = self._barred(tf.shape(logits)[1], position)[None, :]
+        not_allowed = self._not_allowed(tf.shape(logits)[1], position)[None, :]
         if self.decoding.repetition_penalty != 1.0:
             penalty = self.decoding.repetition_penalty
             penalised = tf.where(logits > 0, logits / penalty, logits * penalty)
-            logits = tf.where(said_before(said, position, tf.shape(logits)[1]), penalised, logits)
-        logits = tf.where(barred, -float("inf"), logits)
+            repeated = occurs_before(generated, position, tf.shape(logits)[1])
+            logits = tf.where(repeated, penalised, logits)
+        logits = tf.where(not_allowed, -float("inf"), logits)
         if self.decoding.no_repeat_ngram is not None:
             size = self.decoding.no_repeat_ngram
-            again = repeats(said, position, size, tf.shape(logits)[1])
-            # Where every token would repeat, the rule gives way: something has to be said.
-            possible = tf.reduce_any(~again & (logits > -float("inf")), 1, keepdims=True)
-            logits = tf.where(again & possible, -float("inf"), logits)
+            repeated = completes_ngram(generated, position, size, tf.shape(logits)[1])
+            # If every token would repeat an n-gram, the rule does not apply.
+            possible = tf.reduce_any(~repeated & (logits > -float("inf")), 1, keepdims=True)
+            logits = tf.where(repeated & possible, -float("inf"), logits)
         return tf.nn.log_softmax(logits)
 
-    def _barred(self, vocabulary_size: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-        """Returns which ids are forbidden at this position, bool [vocabulary]."""
+    def _not_allowed(self, vocabulary_size: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
+        """Returns which ids are not allowed at this position, bool [vocabulary]."""
         ids = tf.range(vocabulary_size)
-        barred = tf.zeros_like(ids, tf.bool)
-        for one in self.forbidden:
-            barred |= tf.equal(ids, one)
-        return barred | (tf.equal(ids, self.end) & (position < self.decoding.min_length))
+        not_allowed = tf.zeros_like(ids, tf.bool)
+        for forbidden_id in self.forbidden:
+            not_allowed |= tf.equal(ids, forbidden_id)
+        return not_allowed | (tf.equal(ids, self.end) & (position < self.decoding.min_length))
 
 
-def said_before(said: tf.Tensor, position: tf.Tensor, vocabulary_size: tf.Tensor) -> tf.Tensor:
-    """Returns bool [rows, vocabulary], True for the tokens that a row has said."""
-    rows, length = tf.unstack(tf.shape(said))
-    places = tf.stack([tf.repeat(tf.range(rows), length), tf.reshape(said, [-1])], 1)
+def occurs_before(
+    generated: tf.Tensor, position: tf.Tensor, vocabulary_size: tf.Tensor
+) -> tf.Tensor:
+    """Returns bool [rows, vocabulary], True for the tokens that occur in a row."""
+    rows, length = tf.unstack(tf.shape(generated))
+    places = tf.stack([tf.repeat(tf.range(rows), length), tf.reshape(generated, [-1])], 1)
     counts = tf.cast(tf.tile(tf.range(length) < position, [rows]), tf.int32)
     shape = tf.stack([rows, vocabulary_size])
     return tf.scatter_nd(places, counts, shape) > 0
 
 
-def repeats(
-    said: tf.Tensor, position: tf.Tensor, size: int, vocabulary_size: tf.Tensor
+def completes_ngram(
+    generated: tf.Tensor, position: tf.Tensor, size: int, vocabulary_size: tf.Tensor
 ) -> tf.Tensor:
     """Returns bool [rows, vocabulary], True for tokens that would complete an n-gram again.
 
     Args:
-        said: int32 [rows, length].
-        position: how many tokens of them were said.
+        generated: int32 [rows, length].
+        position: number of tokens in each row.
         size: n.
-        vocabulary_size: of the result.
+        vocabulary_size: number of columns of the result.
     """
-    rows, length = tf.unstack(tf.shape(said))
-    # Column j of `same` says whether the n-1 tokens from j on are the last n-1 that were said.
+    rows, length = tf.unstack(tf.shape(generated))
+    # Column j of `same`: whether the n-1 tokens from j on are the last n-1 tokens of the row.
     starts = tf.range(length)
     same = tf.tile((starts + size - 1 < position)[None, :], [rows, 1])
     for offset in range(size - 1):
-        last = tf.gather(said, tf.maximum(position - (size - 1) + offset, 0), axis=1)
-        column = tf.roll(said, -offset, axis=1)
+        last = tf.gather(generated, tf.maximum(position - (size - 1) + offset, 0), axis=1)
+        column = tf.roll(generated, -offset, axis=1)
         same &= tf.equal(column, last[:, None])
-    following = tf.roll(said, -(size - 1), axis=1)
+    following = tf.roll(generated, -(size - 1), axis=1)
     places = tf.stack([tf.repeat(tf.range(rows), length), tf.reshape(following, [-1])], 1)
     counts = tf.cast(tf.reshape(same, [-1]), tf.int32)
     return tf.scatter_nd(places, counts, tf.stack([rows, vocabulary_size])) > 0

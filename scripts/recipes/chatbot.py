@@ -20,10 +20,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.data.batching.pairs import pair_batches
 from towers.data.corpus import (
-    Preparation,
-    PreparedPairs,
+    Corpus,
+    CorpusSettings,
+    pair_batches,
     prepare_dialogues,
     prepare_files,
 )
@@ -143,7 +143,7 @@ def prepare(
     *,
     processes: int | None = None,
     write: Callable[[str], None] = print,
-) -> PreparedPairs:
+) -> Corpus:
     """Returns the prepared corpus of files, or without paths the embedded one.
 
     Args:
@@ -152,7 +152,7 @@ def prepare(
         processes: how many tokenise files; by default one for each core.
         write: what is told the summary of a newly prepared corpus.
     """
-    preparation = Preparation(
+    preparation = CorpusSettings(
         TextSettings(
             language=fields.language,
             tokenizer=fields.tokenizer,

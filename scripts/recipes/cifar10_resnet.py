@@ -16,7 +16,8 @@ import keras
 
 from towers.data.images import augmentation
 from towers.data.images import cifar10 as cifar10_files
-from towers.data.images.batches import content_key, image_batches
+from towers.data.images.batches import image_batches
+from towers.data.images.image_set import content_key
 from towers.models import losses, resnet
 from towers.scripts.training import recipe
 

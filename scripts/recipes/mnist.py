@@ -15,7 +15,8 @@ from typing import Any
 import keras
 
 from towers.data.images import augmentation, idx
-from towers.data.images.batches import content_key, image_batches
+from towers.data.images.batches import image_batches
+from towers.data.images.image_set import content_key
 from towers.models import cnn, losses, mlp
 from towers.scripts.training import recipe
 

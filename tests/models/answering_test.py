@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.models.answering import PADDING, START, UNKNOWN, answering, decoder_inputs
+from towers.models.answering import answering, decoder_inputs
 from towers.models.seq2seq import seq2seq
+from towers.models.token_ids import PADDING_ID, START_ID, UNKNOWN_ID
 
 VOCABULARY = 30
 QUESTION = np.array([[4, 9, 3, 5], [6, 29, 0, 0], [7, 0, 0, 0]], np.int32)
@@ -37,7 +38,7 @@ def plain_sums(model, *, label_smoothing=0.0, training=False):
 def test_the_decoder_reads_the_start_and_all_but_the_last_token():
     inputs = decoder_inputs(SHARD[1])
     assert inputs.dtype == tf.int32
-    expected = [[START, 12, 3, 13], [START, 5, 2, 0], [START, 3, 3, 2]]
+    expected = [[START_ID, 12, 3, 13], [START_ID, 5, 2, 0], [START_ID, 3, 3, 2]]
     np.testing.assert_array_equal(inputs, expected)
 
 
@@ -80,7 +81,7 @@ def test_gradients_are_those_of_the_plain_formula(tied, fed):
         )
 
 
-@pytest.mark.parametrize("never", [PADDING, UNKNOWN])
+@pytest.mark.parametrize("never", [PADDING_ID, UNKNOWN_ID])
 def test_a_model_never_learns_to_say_unknown_or_padding(never):
     """Without smoothing, each step only makes such a token less likely."""
     model = model_of()
@@ -95,7 +96,7 @@ def test_a_model_never_learns_to_say_unknown_or_padding(never):
 
 def test_answers_of_unknown_tokens_alone_weigh_nothing():
     model = model_of()
-    shard = (SHARD[0], tf.fill([3, 4], UNKNOWN))
+    shard = (SHARD[0], tf.fill([3, 4], UNKNOWN_ID))
     for training in (True, False):
         with tf.GradientTape() as tape:
             loss, weight, metrics = answering(model, training=training)(shard)

@@ -53,7 +53,7 @@ def test_shares_and_contexts_are_those_of_the_paper(kind):
     attention, (queries, values) = attention_of(kind), queries_and_values()
     memory = attention.remember(tf.constant(values), tf.constant(MASK))
     shares = plain_shares(attention, queries, values)
-    np.testing.assert_allclose(attention.shares(queries, memory), shares, rtol=1e-10)
+    np.testing.assert_allclose(attention.weights_of(queries, memory), shares, rtol=1e-10)
     contexts = np.array([one @ other for one, other in zip(shares, values, strict=True)])
     np.testing.assert_allclose(attention(queries, memory), contexts, rtol=1e-10)
 
@@ -65,7 +65,7 @@ def test_padding_weighs_exactly_zero(kind, policy):
     attention = attention_of(kind)
     queries, values = (tf.cast(one, attention.compute_dtype) for one in queries_and_values())
     memory = attention.remember(values, tf.constant(MASK))
-    shares = attention.shares(queries, memory).numpy()
+    shares = attention.weights_of(queries, memory).numpy()
     assert np.all(shares[np.broadcast_to(~MASK[:, None], shares.shape)] == 0)
     assert np.all(shares[np.broadcast_to(MASK[:, None], shares.shape)] > 0)
     np.testing.assert_allclose(shares.sum(-1), 1, rtol=1e-6)
@@ -80,7 +80,7 @@ def test_padding_weighs_exactly_zero(kind, policy):
 def test_a_question_of_padding_alone_gives_numbers(kind):
     attention, (queries, values) = attention_of(kind), queries_and_values("float32")
     memory = attention.remember(tf.constant(values), tf.zeros([BATCH, LENGTH], tf.bool))
-    np.testing.assert_allclose(attention.shares(queries, memory), 1 / LENGTH, rtol=1e-6)
+    np.testing.assert_allclose(attention.weights_of(queries, memory), 1 / LENGTH, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,9 +1,11 @@
-"""Importing the zoo costs nothing until a model is asked for."""
+"""Importing the package of models does not import TensorFlow."""
 
 import subprocess
 import sys
 
 
 def test_importing_models_does_not_import_tensorflow():
-    code = "import models, sys; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    code = (
+        "import towers.models, sys; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,9 +1,10 @@
-"""Small dialogues in English and Chinese that the project generates from its own patterns."""
+"""Small dialogues in English and Chinese that the project generates from patterns of its own."""
 
-from towers.data.samples.conversations.combinations import (
+from towers.data.samples.conversations.generation import (
     conversations,
     dialogues,
     labelled_dialogues,
 )
+from towers.data.samples.conversations.patterns import read_patterns
 
-__all__ = ["conversations", "dialogues", "labelled_dialogues"]
+__all__ = ["conversations", "dialogues", "labelled_dialogues", "read_patterns"]

@@ -1,4 +1,4 @@
-"""The layouts of an epoch: every pair once, shapes that fit, the least padding."""
+"""The layouts of an epoch: every example once, shapes that fit, the least padding."""
 
 import itertools
 
@@ -22,21 +22,21 @@ MAKERS = pytest.mark.parametrize("make_layout", [fitted_layout, fixed_layout])
 
 @MAKERS
 @given(lengths=LENGTHS, batch_tokens=st.integers(1, 400), batch_size=st.integers(1, 30))
-def test_layout_holds_every_pair_once_in_shapes_that_fit(
+def test_layout_holds_every_example_once_in_shapes_that_fit(
     make_layout, lengths, batch_tokens, batch_size
 ):
     questions, answers = np.array(lengths).T
-    pairs, groups, bounds, shapes = make_layout(
+    examples, groups, bounds, shapes = make_layout(
         questions, answers, batch_tokens=batch_tokens, batch_size=batch_size
     )
-    assert sorted(pairs) == list(range(len(lengths)))
-    assert (bounds[0], bounds[-1]) == (0, len(pairs)) and np.all(np.diff(bounds) > 0)
-    assert len(groups) == len(pairs) and np.all(np.diff(groups) >= 0)
-    for group in np.unique(groups):  # Whoever changes places has to fit there.
+    assert sorted(examples) == list(range(len(lengths)))
+    assert (bounds[0], bounds[-1]) == (0, len(examples)) and np.all(np.diff(bounds) > 0)
+    assert len(groups) == len(examples) and np.all(np.diff(groups) >= 0)
+    for group in np.unique(groups):  # Examples that change places fit there.
         places = np.flatnonzero(groups == group)
         inside = (bounds[:-1] <= places[-1]) & (bounds[1:] > places[0])
-        assert np.all(questions[pairs[places]].max() <= shapes[inside, 1])
-        assert np.all(answers[pairs[places]].max() <= shapes[inside, 2])
+        assert np.all(questions[examples[places]].max() <= shapes[inside, 1])
+        assert np.all(answers[examples[places]].max() <= shapes[inside, 2])
     rows, _, _ = shapes.T
     missing = rows - np.diff(bounds)
     assert np.all((missing >= 0) & (missing <= (make_layout is fixed_layout)))
@@ -71,5 +71,5 @@ def test_lengths_of_answers_are_taken_together_where_that_pads_less():
     budget = {"batch_tokens": 1000, "batch_size": 32}
     layout = fitted_layout(questions, answers, **budget)
     single = _snake_layout(questions, answers, 1, **budget)
-    assert np.all(np.diff(answers[single.pairs]) >= 0)
+    assert np.all(np.diff(answers[single.examples]) >= 0)
     assert num_tokens(layout.shapes) < 0.97 * num_tokens(single.shapes)

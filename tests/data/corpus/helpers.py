@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.paths import CORPORA
-from towers.data.corpus import Preparation, prepare_dialogues
+from towers.data.corpus import CorpusSettings, prepare_dialogues
 from towers.data.text import TextSettings
 
 SHARED = CORPORA
@@ -32,7 +32,7 @@ def corpus_of(folder, lengths, held_out=((2, 2),)):
         [numbered_pair(number, *pair) for number, pair in enumerate(part)]
         for part in (lengths, held_out)
     ]
-    preparation = Preparation(SPACES, vocabulary_size=5000)
+    preparation = CorpusSettings(SPACES, vocabulary_size=5000)
     return prepare_dialogues(*parts, preparation, folder, write=quiet)
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tests.data.corpus.helpers import SHARED, SPACES, quiet
-from towers.data.corpus import Preparation, open_prepared, prepare_dialogues, prepare_files
-from towers.data.corpus.preparation import is_held_out
+from towers.data.corpus import CorpusSettings, open_corpus, prepare_dialogues, prepare_files
+from towers.data.corpus.digests import is_held_out
 from towers.data.corpus.prepare import _evenly_spaced
 from towers.data.corpus.tokenising import CHUNK_TURNS
 from towers.data.dialogues import pair_turns
@@ -52,8 +52,8 @@ def files_of(folder):
 @pytest.mark.parametrize("context", [0, 2])
 def test_pairs_are_those_of_the_dialogues(tmp_path, pairing, context):
     dialogues = random_dialogues(300)
-    preparation = Preparation(SPACES, pairing=pairing, context=context, held_out=0.2)
-    prepared = prepare_dialogues(dialogues, None, preparation, tmp_path, write=quiet)
+    settings = CorpusSettings(SPACES, pairing=pairing, context=context, held_out=0.2)
+    corpus = prepare_dialogues(dialogues, None, settings, tmp_path, write=quiet)
     expected = {"train": [], "held_out": []}
     for number, turns in enumerate(dialogues):
         part = expected["held_out" if is_held_out(number, 0.2) else "train"]
@@ -62,14 +62,14 @@ def test_pairs_are_those_of_the_dialogues(tmp_path, pairing, context):
                 part.append(([turn for turn in turns[first:answer] if turn], turns[answer]))
     for part, pairs in expected.items():
         assert pairs
-        assert [prepared.texts(pair) for pair in prepared.pairs(part)] == pairs
+        assert [corpus.texts(pair) for pair in corpus.pairs(part)] == pairs
 
 
 def test_dialogues_that_are_given_as_held_out_stay_so(tmp_path):
     train, held_out = [["a b", "c"]] * 3, [["b", "a c"], ["c", "b"]]
-    prepared = prepare_dialogues(train, held_out, Preparation(SPACES), tmp_path, write=quiet)
-    assert [prepared.texts(pair) for pair in prepared.train_pairs] == [(["a b"], "c")] * 3
-    assert [prepared.texts(pair) for pair in prepared.held_out_pairs] == [
+    corpus = prepare_dialogues(train, held_out, CorpusSettings(SPACES), tmp_path, write=quiet)
+    assert [corpus.texts(pair) for pair in corpus.train_pairs] == [(["a b"], "c")] * 3
+    assert [corpus.texts(pair) for pair in corpus.held_out_pairs] == [
         (["b"], "a c"),
         (["c"], "b"),
     ]
@@ -78,37 +78,37 @@ def test_dialogues_that_are_given_as_held_out_stay_so(tmp_path):
 def test_unigram_perplexity_and_unknown_rate_are_those_of_the_definition(tmp_path):
     train = [["x", "a a b"], ["y", "a c"]]
     held_out = [["x", "a b"], ["x", "b q"]]
-    prepared = prepare_dialogues(train, held_out, Preparation(SPACES), tmp_path, write=quiet)
+    corpus = prepare_dialogues(train, held_out, CorpusSettings(SPACES), tmp_path, write=quiet)
     counts = {"a": 3, "b": 1, "c": 1, "x": 0, "y": 0, "end": 2}
-    others = len(prepared.text.vocabulary) - len(counts) - 1  # The special ones but UNKNOWN.
+    others = len(corpus.text.vocabulary) - len(counts) - 1  # The special ones but UNKNOWN.
     total = sum(counts.values()) + len(counts) + others
     said = ["a", "b", "end", "b", "end"]
     expected = -sum(math.log((counts[token] + 1) / total) for token in said) / len(said)
-    assert math.isclose(prepared.unigram_perplexity, math.exp(expected), rel_tol=1e-12)
-    ids = prepared.text.encode("x a b") + prepared.text.encode("x b q")
-    assert prepared.unknown_rate == ids.count(UNKNOWN) / len(ids) > 0
+    assert math.isclose(corpus.unigram_perplexity, math.exp(expected), rel_tol=1e-12)
+    ids = corpus.text.encode("x a b") + corpus.text.encode("x b q")
+    assert corpus.unknown_rate == ids.count(UNKNOWN) / len(ids) > 0
 
 
 def test_any_number_of_processes_gives_the_same_files(tmp_path):
     dialogues = random_dialogues(3 * CHUNK_TURNS)
     folders = []
     for processes in (1, 2, 3):
-        prepared = prepare_dialogues(
-            dialogues, None, Preparation(SPACES), tmp_path / str(processes), processes=processes,
+        corpus = prepare_dialogues(
+            dialogues, None, CorpusSettings(SPACES), tmp_path / str(processes), processes=processes,
             write=quiet,
         )  # fmt: skip
-        folders.append(files_of(prepared.folder))
+        folders.append(files_of(corpus.folder))
     assert folders[0] == folders[1] == folders[2]
 
 
 def test_a_second_start_uses_the_cache(tmp_path):
     path = conv_file(tmp_path / "some.conv", random_dialogues(200))
     said = []
-    first = prepare_files(path, Preparation(SPACES), tmp_path / "caches", write=said.append)
+    first = prepare_files(path, CorpusSettings(SPACES), tmp_path / "caches", write=said.append)
     assert any("pairs to train on" in line for line in said)
     times = {p: p.stat().st_mtime_ns for p in first.folder.rglob("*")}
     said.clear()
-    second = prepare_files([path], Preparation(SPACES), tmp_path / "caches", write=said.append)
+    second = prepare_files([path], CorpusSettings(SPACES), tmp_path / "caches", write=said.append)
     assert second.folder == first.folder and not said
     assert {p: p.stat().st_mtime_ns for p in second.folder.rglob("*")} == times
 
@@ -126,9 +126,9 @@ def test_a_second_start_uses_the_cache(tmp_path):
 )
 def test_other_settings_have_a_cache_of_their_own(tmp_path, change):
     path = conv_file(tmp_path / "some.conv", random_dialogues(200))
-    preparation = Preparation(SPACES)
-    other = dataclasses.replace(preparation, **change)
-    first = prepare_files(path, preparation, tmp_path / "caches", write=quiet)
+    settings = CorpusSettings(SPACES)
+    other = dataclasses.replace(settings, **change)
+    first = prepare_files(path, settings, tmp_path / "caches", write=quiet)
     second = prepare_files(path, other, tmp_path / "caches", write=quiet)
     assert first.key != second.key and first.folder.exists() and second.folder.exists()
 
@@ -138,7 +138,7 @@ def test_other_content_has_a_cache_of_its_own_and_another_name_has_not(tmp_path)
     path, renamed = (conv_file(tmp_path / name, dialogues) for name in ("some.conv", "x.conv"))
     changed = conv_file(tmp_path / "changed.conv", [*dialogues, ["a", "b"]])
     keys = [
-        prepare_files(one, Preparation(SPACES), tmp_path / "caches", write=quiet).key
+        prepare_files(one, CorpusSettings(SPACES), tmp_path / "caches", write=quiet).key
         for one in (path, renamed, changed)
     ]
     assert keys[0] == keys[1] != keys[2]
@@ -151,38 +151,38 @@ def test_a_changed_user_dictionary_has_a_cache_of_its_own(tmp_path):
         dictionary.write_text(f"{word} 900000\n", encoding="utf-8")
         settings = TextSettings("zh", user_dictionary=str(dictionary))
         dialogues = [["云计算", "大数据"]] * 4
-        prepared = prepare_dialogues(
-            dialogues, dialogues, Preparation(settings), tmp_path / "caches", write=quiet
+        corpus = prepare_dialogues(
+            dialogues, dialogues, CorpusSettings(settings), tmp_path / "caches", write=quiet
         )
-        keys.append(prepared.key)
-        assert word in prepared.text.vocabulary.tokens(range(len(prepared.text.vocabulary)))
+        keys.append(corpus.key)
+        assert word in corpus.text.vocabulary.tokens(range(len(corpus.text.vocabulary)))
     assert keys[0] != keys[1]
 
 
 def test_subwords_are_learned_from_what_is_not_held_out(tmp_path):
     settings = TextSettings("en", "subwords")
     train = [["the newest of the new", "a wider and lower widow"]] * 50
-    prepared = prepare_dialogues(
-        train, [["xyzzy", "newer"]], Preparation(settings, 40), tmp_path / "caches", write=quiet
+    corpus = prepare_dialogues(
+        train, [["xyzzy", "newer"]], CorpusSettings(settings, 40), tmp_path / "caches", write=quiet
     )
-    text = prepared.text
-    assert Path(text.settings.subword_model) == prepared.folder / "text" / "subwords.model"
+    text = corpus.text
+    assert Path(text.settings.subword_model) == corpus.folder / "text" / "subwords.model"
     assert len(text.vocabulary) <= 40
-    assert prepared.texts(prepared.train_pairs[0]) == (["the newest of the new"], train[0][1])
+    assert corpus.texts(corpus.train_pairs[0]) == (["the newest of the new"], train[0][1])
     assert len(text.encode("the newest")) < len("the newest")
     assert "z" not in "".join(text.vocabulary.tokens(range(len(text.vocabulary))))
     again = prepare_dialogues(
-        train, [["xyzzy", "newer"]], Preparation(settings, 40), tmp_path / "again", write=quiet
+        train, [["xyzzy", "newer"]], CorpusSettings(settings, 40), tmp_path / "again", write=quiet
     )
-    assert files_of(again.folder) == files_of(prepared.folder)
+    assert files_of(again.folder) == files_of(corpus.folder)
 
 
 def test_dialogues_in_memory_are_not_said_to_be_read_from_files(tmp_path):
     dialogues = random_dialogues(200)
-    prepared = prepare_dialogues(
-        dialogues, None, Preparation(SPACES), tmp_path / "caches", write=quiet
+    corpus = prepare_dialogues(
+        dialogues, None, CorpusSettings(SPACES), tmp_path / "caches", write=quiet
     )
-    assert "pairs to train on" in prepared.summary[0]
+    assert "pairs to train on" in corpus.summary[0]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(5, 10), (4, 5), (3, 5), (2, 3), (1, 2)])
@@ -196,49 +196,51 @@ def test_a_sample_of_texts_is_evenly_spaced(count, expected):
 @pytest.mark.parametrize("damage", ["cut", "removed", "manifest"])
 def test_a_damaged_cache_is_prepared_again_with_a_warning(tmp_path, damage):
     dialogues = random_dialogues(200)
-    prepared = prepare_dialogues(dialogues, None, Preparation(SPACES), tmp_path, write=quiet)
-    before = files_of(prepared.folder)
-    tokens = prepared.folder / "tokens.npy"
+    corpus = prepare_dialogues(dialogues, None, CorpusSettings(SPACES), tmp_path, write=quiet)
+    before = files_of(corpus.folder)
+    tokens = corpus.folder / "tokens.npy"
     if damage == "cut":
         os.truncate(tokens, 100)
     elif damage == "removed":
         tokens.unlink()
     else:
-        (prepared.folder / "manifest.json").write_text("{")
+        (corpus.folder / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match="prepared corpus"):
-        open_prepared(prepared.folder)
+        open_corpus(corpus.folder)
     said = []
-    prepare_dialogues(dialogues, None, Preparation(SPACES), tmp_path, write=said.append)
+    prepare_dialogues(dialogues, None, CorpusSettings(SPACES), tmp_path, write=said.append)
     assert said[0].startswith("warning: ") and "prepared again" in said[0]
-    assert files_of(prepared.folder) == before
-    assert [path.name for path in tmp_path.iterdir()] == [prepared.key]
+    assert files_of(corpus.folder) == before
+    assert [path.name for path in tmp_path.iterdir()] == [corpus.key]
 
 
 def test_an_error_while_it_is_prepared_leaves_nothing(tmp_path):
     path = conv_file(tmp_path / "some.conv", [["", ""]] * 3)
     with pytest.raises(ValueError):
-        prepare_files(path, Preparation(SPACES), tmp_path / "caches", write=quiet)
+        prepare_files(path, CorpusSettings(SPACES), tmp_path / "caches", write=quiet)
     with pytest.raises(ValueError, match="at least one pair to train on"):
-        prepare_dialogues([["a", "b"]], None, Preparation(SPACES), tmp_path / "caches", write=quiet)
+        prepare_dialogues(
+            [["a", "b"]], None, CorpusSettings(SPACES), tmp_path / "caches", write=quiet
+        )
     assert not list((tmp_path / "caches").glob("*"))
 
 
 SLOW_PREPARATION = """
 import sys, time
-from data.prepared import Preparation, prepare_dialogues
-from data.text import TextSettings
-import data.prepared.prepare as room
+from towers.data.corpus import CorpusSettings, prepare_dialogues
+from towers.data.text import TextSettings
+import towers.data.corpus.prepare as module
 
-take = room.in_chunks
+take = module.in_chunks
 def slowly(turns):
     for chunk in take(turns):
         print("chunk", flush=True)
         time.sleep(0.2)
         yield chunk
-room.in_chunks = slowly
+module.in_chunks = slowly
 dialogues = [["a b", "c d"]] * 100_000
 settings = TextSettings("en", tokenizer="spaces")
-prepare_dialogues(dialogues, None, Preparation(settings), sys.argv[1], processes=2)
+prepare_dialogues(dialogues, None, CorpusSettings(settings), sys.argv[1], processes=2)
 """
 
 
@@ -259,13 +261,13 @@ def test_a_killed_preparation_leaves_no_cache_and_no_process(tmp_path):
         time.sleep(0.05)
     (unfinished,) = tmp_path.iterdir()
     assert unfinished.name.startswith(".") and unfinished.name.endswith(".tmp")
-    # An hour later the next preparation clears it away.
+    # An hour later the next preparation removes it.
     for path in [unfinished, *unfinished.rglob("*")]:
         os.utime(path, (time.time() - 7200,) * 2)
-    prepared = prepare_dialogues(
-        random_dialogues(100), None, Preparation(SPACES), tmp_path, write=quiet
+    corpus = prepare_dialogues(
+        random_dialogues(100), None, CorpusSettings(SPACES), tmp_path, write=quiet
     )
-    assert [path.name for path in tmp_path.iterdir()] == [prepared.key]
+    assert [path.name for path in tmp_path.iterdir()] == [corpus.key]
 
 
 def children_of(pid):
@@ -274,7 +276,7 @@ def children_of(pid):
 
 
 def prepare_at_once(folder):
-    prepare_dialogues(random_dialogues(2000), None, Preparation(SPACES), folder, write=quiet)
+    prepare_dialogues(random_dialogues(2000), None, CorpusSettings(SPACES), folder, write=quiet)
 
 
 def test_two_preparations_at_once_do_not_harm_each_other(tmp_path):
@@ -287,7 +289,7 @@ def test_two_preparations_at_once_do_not_harm_each_other(tmp_path):
     assert [process.exitcode for process in processes] == [0, 0]
     (folder,) = tmp_path.iterdir()
     alone = prepare_dialogues(
-        random_dialogues(2000), None, Preparation(SPACES), tmp_path / "alone", write=quiet
+        random_dialogues(2000), None, CorpusSettings(SPACES), tmp_path / "alone", write=quiet
     )
     assert files_of(folder) == files_of(alone.folder)
 
@@ -304,14 +306,14 @@ def test_two_preparations_at_once_do_not_harm_each_other(tmp_path):
 )
 def test_wrong_settings_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        Preparation(SPACES, **arguments)
+        CorpusSettings(SPACES, **arguments)
 
 
 def test_wrong_numbers_of_processes_and_missing_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"processes must be at least 1\. Received 0"):
-        prepare_dialogues([], None, Preparation(SPACES), tmp_path, processes=0)
+        prepare_dialogues([], None, CorpusSettings(SPACES), tmp_path, processes=0)
     with pytest.raises(ValueError, match=r"nothing\.conv"):
-        prepare_files(tmp_path / "nothing.conv", Preparation(SPACES), tmp_path / "caches")
+        prepare_files(tmp_path / "nothing.conv", CorpusSettings(SPACES), tmp_path / "caches")
 
 
 def test_a_missing_library_or_model_is_an_error_of_every_process(tmp_path):
@@ -319,7 +321,7 @@ def test_a_missing_library_or_model_is_an_error_of_every_process(tmp_path):
     for processes in (1, 2):
         with pytest.raises(ValueError, match=r"none\.txt"):
             prepare_dialogues(
-                [["a", "b"]] * 5000, None, Preparation(settings), tmp_path / "caches",
+                [["a", "b"]] * 5000, None, CorpusSettings(settings), tmp_path / "caches",
                 processes=processes, write=quiet,
             )  # fmt: skip
 
@@ -330,9 +332,9 @@ def test_real_dialogues_are_nearly_all_known(tmp_path):
         head = file.read(400_000)
     path = tmp_path / "head.conv"
     path.write_bytes(head[: head.rindex(b"\nE") + 1])
-    prepared = prepare_files(
-        path, Preparation(TextSettings("zh")), tmp_path / "caches", write=quiet
+    corpus = prepare_files(
+        path, CorpusSettings(TextSettings("zh")), tmp_path / "caches", write=quiet
     )
-    assert len(prepared.train_pairs) > 1000 and prepared.unknown_rate < 0.01
-    assert isinstance(prepared.tokens, np.memmap)
-    shutil.rmtree(prepared.folder)
+    assert len(corpus.train_pairs) > 1000 and corpus.unknown_rate < 0.01
+    assert isinstance(corpus.tokens, np.memmap)
+    shutil.rmtree(corpus.folder)

@@ -84,7 +84,7 @@ PARTED = "E\nM 我们/去/吃饭/好不好\nM 不是\nE\nM 你/是/一个/很/�
 def test_slashes_between_tokens_are_read_as_spaces(tmp_path):
     dialogues, report = read_bytes(tmp_path, (PARTED * 3).encode())
     assert dialogues[0] == ["我们 去 吃饭 好不好", "不是"]
-    assert "slashes part the tokens" in report.summary_lines()[-1]
+    assert "slashes separate the tokens" in report.summary_lines()[-1]
 
 
 def test_slashes_in_ordinary_text_stay(tmp_path):

@@ -37,7 +37,7 @@ def test_the_folder_and_its_files_are_the_same(folder, name, kind):
     assert dialogues == DIALOGUES
     assert dict(report.skipped) == {
         "blank turns": 1,
-        "lines of other than 5 columns parted by +++$+++": 1,
+        "lines of other than 5 columns separated by +++$+++": 1,
         "turns that movie_lines.txt does not have": 1,
         "lines that name no turns": 1,
     }

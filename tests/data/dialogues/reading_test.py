@@ -72,7 +72,7 @@ def test_no_bytes_crash_a_reader(tmp_path_factory, kind, content, encoding):
 
 
 def test_a_wrong_kind_suggests_the_nearest(tmp_path):
-    with pytest.raises(ValueError, match=r"Received 'jsonl'; did you mean json_lines\?"):
+    with pytest.raises(ValueError, match=r"Received 'jsonl'\. Did you mean json_lines\?"):
         read_dialogues(tmp_path, kind="jsonl")
     with pytest.raises(ValueError, match="auto, cornell, json_lines, conv, speakers, tsv"):
         read_dialogues(tmp_path, kind="#")
@@ -111,7 +111,7 @@ def test_a_file_of_no_known_kind_is_described(tmp_path, content, found):
 def test_a_zip_archive_is_to_be_unpacked(tmp_path):
     with zipfile.ZipFile(tmp_path / "talk.conv.zip", "w") as archive:
         archive.writestr("talk.conv", b"E\nM a\nM b\n")
-    with pytest.raises(ValueError, match="a zip archive, which has to be unpacked first"):
+    with pytest.raises(ValueError, match="a zip archive, which must be unpacked first"):
         read(tmp_path / "talk.conv.zip")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.data.dialogues.helpers import SHARED, read, read_bytes
-from towers.data.dialogues.source import MAX_LINE_CHARACTERS
+from towers.data.dialogues.dialogue_file import MAX_LINE_CHARACTERS
 
 
 def test_consecutive_lines_of_a_speaker_are_one_turn(tmp_path):

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from tests.paths import ROOT
-from towers.data.fetching import download, sources
-from towers.data.fetching.sources import RemoteFile, Source
+from towers.data.fetching import data_sets, download
+from towers.data.fetching.data_sets import DataSet, RemoteFile
 from towers.data.images import cifar10, idx
 from towers.data.language import load_language
 
@@ -111,7 +111,7 @@ def publish(monkeypatch):
     def publish(content=CONTENT, *, name="thing.gz", unpacks_to=None):
         digest = hashlib.sha256(content).hexdigest()
         file = RemoteFile(name, "sha256", digest, unpacks_to)
-        monkeypatch.setitem(sources.SOURCES, "thing", Source("http://127.0.0.1:9/", (file,)))
+        monkeypatch.setitem(data_sets.DATA_SETS, "thing", DataSet("http://127.0.0.1:9/", (file,)))
 
     publish()
     return publish
@@ -324,7 +324,7 @@ def test_unknown_name_suggests_the_nearest(tmp_path, name, hint):
 
 
 def test_sources_have_digests_of_the_right_length():
-    for source in sources.SOURCES.values():
+    for source in data_sets.DATA_SETS.values():
         assert source.base_url.startswith("http") and source.base_url.endswith("/")
         for file in source.files:
             assert len(file.digest) == 2 * hashlib.new(file.algorithm).digest_size
@@ -332,7 +332,7 @@ def test_sources_have_digests_of_the_right_length():
 
 @pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason="Fashion-MNIST is not beside the repository")
 def test_published_fashion_mnist_passes_its_digests(tmp_path):
-    names = [file.name for file in sources.SOURCES["fashion_mnist"].files]
+    names = [file.name for file in data_sets.DATA_SETS["fashion_mnist"].files]
     with serve({name: (FASHION_MNIST / name).read_bytes() for name in names}) as server:
         folder = download.download("fashion_mnist", tmp_path, base_url=server.url + "/")
     assert len(idx.load(folder, "test", name="fashion_mnist")) == 10_000
@@ -340,7 +340,7 @@ def test_published_fashion_mnist_passes_its_digests(tmp_path):
 
 @pytest.mark.skipif(not PTB.is_dir(), reason="the Penn Treebank is not beside the repository")
 def test_published_penn_treebank_passes_its_digests(tmp_path):
-    names = [file.name for file in sources.SOURCES["ptb"].files]
+    names = [file.name for file in data_sets.DATA_SETS["ptb"].files]
     with serve({name: (PTB / name).read_bytes() for name in names}) as server:
         folder = download.download("ptb", tmp_path, base_url=server.url + "/")
     assert len(load_language(folder, vocabulary_size=10_000).part("train")) == 929_589
@@ -348,9 +348,9 @@ def test_published_penn_treebank_passes_its_digests(tmp_path):
 
 PROGRAM = """
 import sys
-from data import download, sources
-file = sources.RemoteFile("thing.gz", "sha256", sys.argv[3])
-sources.SOURCES["thing"] = sources.Source("http://127.0.0.1:9/", (file,))
+from towers.data.fetching import data_sets, download
+file = data_sets.RemoteFile("thing.gz", "sha256", sys.argv[3])
+data_sets.DATA_SETS["thing"] = data_sets.DataSet("http://127.0.0.1:9/", (file,))
 download.download("thing", sys.argv[1], base_url=sys.argv[2], progress=sys.argv[4] == "bar")
 sys.exit("tensorflow" in sys.modules)
 """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.data.batching import draws
+from towers.data.batching.random_numbers import uniform_table
 from towers.data.images import augmentation
 
 LARGEST_DRAW = np.nextafter(np.float32(1.0), np.float32(0.0))
@@ -20,7 +20,7 @@ def apply(transform, images, table):
 
 
 def table_for(transform, images):
-    return draws.uniform_table(len(images), transform.num_draws, seed=1, epoch=2)
+    return uniform_table(len(images), transform.num_uniforms, seed=1, epoch=2)
 
 
 def crop(image, size, row_draw, column_draw):
@@ -109,7 +109,7 @@ def test_moments_are_those_of_numpy(images):
 
 
 @pytest.mark.parametrize("size", range(1, 33))
-def test_extreme_draws_crop_at_the_edges(images, size):
+def test_extreme_uniforms_crop_at_the_edges(images, size):
     transform = augmentation.Transform((augmentation.random_crop(size, size),))
     table = np.array([[0.0, LARGEST_DRAW], [LARGEST_DRAW, 0.0]], dtype=np.float32)
     result = apply(transform, images[:2], table)
@@ -121,7 +121,7 @@ def test_every_position_is_as_likely_as_any_other():
     """Nine positions each way, as a crop of a padded image has."""
     image = np.arange(81, dtype=np.uint8).reshape(1, 9, 9, 1)
     transform = augmentation.Transform((augmentation.random_crop(1, 1),))
-    table = draws.uniform_table(81_000, 2, seed=0, epoch=0)
+    table = uniform_table(81_000, 2, seed=0, epoch=0)
     result = apply(transform, np.broadcast_to(image, (81_000, 9, 9, 1)), table)
     counts = np.bincount(result.astype(int).ravel(), minlength=81)
     assert 850 < counts.min() <= counts.max() < 1150
@@ -130,7 +130,7 @@ def test_every_position_is_as_likely_as_any_other():
 def test_half_of_the_images_are_flipped():
     images = np.tile(np.array([0, 1], np.uint8).reshape(1, 1, 2, 1), (10_000, 1, 1, 1))
     transform = augmentation.Transform((augmentation.random_flip(),))
-    result = apply(transform, images, draws.uniform_table(10_000, 1, seed=0, epoch=0))
+    result = apply(transform, images, uniform_table(10_000, 1, seed=0, epoch=0))
     assert 0.48 < result[:, 0, 0, 0].mean() < 0.52
 
 

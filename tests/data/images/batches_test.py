@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from towers.data.images import augmentation
-from towers.data.images.batches import ImageSet, image_batches
+from towers.data.images.batches import image_batches
+from towers.data.images.image_set import ImageSet
 
 
 def numbered_images(num_images, size=2):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from towers.data.batching.pairs import balanced_order
+from towers.data.batching.balance import balanced_order
 from towers.data.language import END, sentence_batches
 
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60)

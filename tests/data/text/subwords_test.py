@@ -44,7 +44,7 @@ def test_pieces_joined_are_the_text(model, language, text):
     subwords = TextSettings(language, "subwords", subword_model=str(model))
     tokenizer = make_tokenizer(subwords)
     normal = subwords.normalise(text)
-    assert tokenizer.join(tokenizer.tokenize(normal)) == normal.replace("▁", "_")
+    assert tokenizer.detokenise(tokenizer.tokenize(normal)) == normal.replace("▁", "_")
 
 
 def test_frequent_words_are_few_pieces(model):

@@ -52,8 +52,8 @@ TOKENIZERS = {
 def check_round_trip(settings, tokenizer, text):
     tokens = tokenizer.tokenize(settings.normalise(text))
     assert all(tokens)
-    once = tokenizer.join(tokens)
-    assert tokenizer.join(tokenizer.tokenize(settings.normalise(once))) == once
+    once = tokenizer.detokenise(tokens)
+    assert tokenizer.detokenise(tokenizer.tokenize(settings.normalise(once))) == once
 
 
 @given(st.sampled_from(list(TOKENIZERS)), texts() | st.text())
@@ -106,18 +106,21 @@ def test_words_are_cut_from_their_punctuation(text, tokens):
 )
 def test_english_is_joined_as_it_was_written(text):
     tokenizer = make_tokenizer(ENGLISH)
-    assert tokenizer.join(tokenizer.tokenize(text)) == text
+    assert tokenizer.detokenise(tokenizer.tokenize(text)) == text
 
 
 def test_treebank_tokens_are_joined_as_english():
     tokenizer = make_tokenizer(TextSettings("en", "spaces"))
     tokens = tokenizer.tokenize("I do n't think it 's true , do you ?")
-    assert tokenizer.join(tokens) == "I don't think it's true, do you?"
+    assert tokenizer.detokenise(tokens) == "I don't think it's true, do you?"
 
 
 def test_chinese_is_joined_without_blanks():
     tokenizer = make_tokenizer(CHINESE)
-    assert tokenizer.join(["我", "用", "Hello", "World", "，", "3", "次"]) == "我用Hello World，3次"
+    assert (
+        tokenizer.detokenise(["我", "用", "Hello", "World", "，", "3", "次"])
+        == "我用Hello World，3次"
+    )
 
 
 def test_parted_text_keeps_its_tokens():
@@ -125,7 +128,7 @@ def test_parted_text_keeps_its_tokens():
     tokenizer = make_tokenizer(settings)
     tokens = tokenizer.tokenize(settings.normalise("我　很 难过 ？"))
     assert tokens == ["我", "很", "难过", "？"]
-    assert tokenizer.join(tokens) == "我很难过？"
+    assert tokenizer.detokenise(tokens) == "我很难过？"
 
 
 def test_lower_case_is_asked_for():

@@ -1,4 +1,4 @@
-"""The random numbers of the data: each is a function of seed, epoch and example."""
+"""The random numbers of the data: functions of seed, epoch and example, without any state."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ ORDER_STREAM, AUGMENTATION_STREAM, BATCH_ORDER_STREAM = 0, 1, 2
 def permutation(
     num_examples: int, *, seed: int, epoch: int, stream: int = ORDER_STREAM
 ) -> np.ndarray:
-    """Returns the order of the examples in an epoch: int32 [num_examples].
+    """Returns a random order of the examples in an epoch: int32 [num_examples].
 
     Args:
-        num_examples: how many there are.
-        seed, epoch: what the order depends on.
-        stream: another one gives another order, for what is ordered besides the examples.
+        num_examples: number of examples.
+        seed, epoch: the order is a function of both.
+        stream: another stream gives an independent order, such as for the batches.
     """
     order = _generator(seed, epoch, stream).permutation(num_examples)
     return order.astype(np.int32)
 
 
-def uniform_table(num_examples: int, num_draws: int, *, seed: int, epoch: int) -> np.ndarray:
-    """Returns float32 [num_examples, num_draws] in [0, 1), one row for each example of an epoch.
+def uniform_table(num_examples: int, num_columns: int, *, seed: int, epoch: int) -> np.ndarray:
+    """Returns uniform random numbers, one row for each example of an epoch.
 
-    A row depends on its index, not on how many rows there are or in which batch it is used.
+    A row depends on its index, not on the number of rows or on the batch that uses it.
+
+    Returns:
+        float32 [num_examples, num_columns] in [0, 1).
     """
     generator = _generator(seed, epoch, AUGMENTATION_STREAM)
-    return generator.random((num_examples, num_draws), dtype=np.float32)
+    return generator.random((num_examples, num_columns), dtype=np.float32)
 
 
 def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:

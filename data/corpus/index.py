@@ -1,4 +1,4 @@
-"""A corpus while its turns pass by once: provisional numbers of tokens, counts and pairs."""
+"""The index of a corpus, collected in one pass over its turns: provisional ids, counts, pairs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from towers.data.corpus.tokenising import TokenisedChunk
 from towers.data.dialogues import pair_turns, unpaired_turns
 
 
-class Corpus:
-    """What is kept in memory of a corpus; its tokens go to disk, some bytes a turn stay.
+class CorpusIndex:
+    """What stays in memory of a corpus, some bytes a turn, while its tokens go to disk.
 
-    A token's number is its place in the order in which tokens are first met.
+    The provisional id of a token is its place in the order of first occurrences.
 
     Args:
         pairing, context: as in `pair_turns`.
 
     Attributes:
-        num_dialogues, num_turns: taken in so far.
-        num_unpaired: turns that are in no pair.
+        num_dialogues, num_turns: read so far.
+        num_unpaired: number of turns that are in no pair.
     """
 
     def __init__(self, *, pairing: str, context: int):
         self._pairing, self._context = pairing, context
-        self._numbers: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
         self._counts = np.zeros(1 << 16, np.int64)
         self._lengths, self._characters = array("I"), array("I")
         self._held_out = array("B")
         self._pairs = array("i")
         self.num_dialogues = self.num_turns = self.num_unpaired = 0
 
-    def take_in(self, dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[str]:
-        """Yields every turn, and notes to which pairs and to which part it belongs.
+    def turns_of(self, dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[str]:
+        """Yields every turn, and records its pairs and its part.
 
         Args:
-            dialogues: (whether it is held out, its turns) of each.
+            dialogues: (whether it is held out, its turns) of each dialogue.
         """
         for is_held_out, turns in dialogues:
             for pair in pair_turns(len(turns), pairing=self._pairing, context=self._context):
@@ -49,39 +49,37 @@ class Corpus:
             yield from turns
 
     def add(self, chunk: TokenisedChunk) -> np.ndarray:
-        """Returns the next turns' tokens as uint32 numbers, and counts those to learn from."""
-        numbers = self._numbers
-        mapped = np.array(
-            [numbers.setdefault(token, len(numbers)) for token in chunk.table], np.uint32
-        )
+        """Returns the next turns' tokens as provisional ids, uint32, and counts training tokens."""
+        ids = self._ids
+        chunk_ids = np.array([ids.setdefault(token, len(ids)) for token in chunk.table], np.uint32)
         places = np.array(chunk.places, np.int64)
         start = len(self._lengths)
-        parts = np.array(self._held_out[start : start + len(chunk.lengths)], bool)
-        learned = places[np.repeat(~parts, chunk.lengths)]
-        if len(numbers) > len(self._counts):
-            self._counts = np.pad(self._counts, (0, len(numbers)))
-        self._counts[mapped] += np.bincount(learned, minlength=len(mapped))
+        held_out = np.array(self._held_out[start : start + len(chunk.lengths)], bool)
+        training = places[np.repeat(~held_out, chunk.lengths)]
+        if len(ids) > len(self._counts):
+            self._counts = np.pad(self._counts, (0, len(ids)))
+        self._counts[chunk_ids] += np.bincount(training, minlength=len(chunk_ids))
         self._lengths.extend(chunk.lengths)
         self._characters.extend(chunk.characters)
-        return mapped[places]
+        return chunk_ids[places]
 
     def tokens(self) -> list[str]:
-        """Returns every token, in the order of their numbers."""
-        return list(self._numbers)
+        """Returns every token, in the order of the provisional ids."""
+        return list(self._ids)
 
     def counts(self) -> dict[str, int]:
-        """Returns how often each token occurs in the training part."""
-        counted = zip(self._numbers, self._counts[: len(self._numbers)].tolist(), strict=True)
+        """Returns the number of occurrences of each token in the training part."""
+        counted = zip(self._ids, self._counts[: len(self._ids)].tolist(), strict=True)
         return {token: count for token, count in counted if count}
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many tokens each turn has, int64 [num_turns]."""
+        """The number of tokens of each turn, int64 [num_turns]."""
         return np.array(self._lengths, np.int64)
 
     @property
     def characters(self) -> np.ndarray:
-        """How many characters each turn has, uint32 [num_turns]."""
+        """The number of characters of each turn, uint32 [num_turns]."""
         return np.array(self._characters, np.uint32)
 
     @property

@@ -20,8 +20,8 @@ from tests.data.corpus.helpers import (
     rows_of,
     same_batches,
 )
-from towers.data.batching.pairs import balanced_order, pair_batches
-from towers.data.corpus import Preparation, prepare_dialogues
+from towers.data.batching.balance import balanced_order
+from towers.data.corpus import CorpusSettings, pair_batches, prepare_dialogues
 from towers.data.text import END, SEPARATOR
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
@@ -142,7 +142,7 @@ def test_answers_end_once_and_everything_is_padded_at_the_end(corpus):
 
 def test_turns_of_a_question_are_parted_and_its_last_tokens_are_kept(tmp_path):
     dialogue = ["one two", "", "three", "four five", "six"]
-    preparation = Preparation(SPACES, pairing="sliding", context=3)
+    preparation = CorpusSettings(SPACES, pairing="sliding", context=3)
     corpus = prepare_dialogues([dialogue], [["a", "b"]], preparation, tmp_path, write=quiet)
     assert [corpus.texts(pair) for pair in corpus.train_pairs] == [
         (["one two", "three"], "four five"),

@@ -1,6 +1,6 @@
-"""Joining: tokens back to text, with blanks where a person writes them.
+"""Detokenising: tokens back to text, with blanks where a writer would put them.
 
-Letters keep their case: a text that was made lower case stays so.
+The case of letters does not change: lower-case tokens give lower-case text.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Sequence
 from .normalisation import NARROW_LETTER, WIDE
 
 
-def join_chinese(tokens: Sequence[str]) -> str:
-    """Returns the tokens as Chinese is written: a blank only between two words of letters."""
+def detokenise_chinese(tokens: Sequence[str]) -> str:
+    """Returns Chinese text, with blanks only between two words of letters."""
     return _NARROW_PAIR.sub(" ", "\0".join(tokens)).replace("\0", "")
 
 
-# The NUL marks where tokens meet; a normalised text has none.
+# NUL marks the boundaries of tokens; a normalised text has none.
 _NARROW_PAIR = re.compile(f"(?<={NARROW_LETTER})\0(?={NARROW_LETTER})")
 
 
-def join_english(tokens: Sequence[str]) -> str:
-    """Returns the tokens as English is written.
+def detokenise_english(tokens: Sequence[str]) -> str:
+    """Returns English text.
 
-    No blank stands before a comma, a full stop and their like, inside brackets, before `'s` and
-    `n't`, round a slash or between Chinese characters. Quotes open and close in turn; a last
-    single one without a partner closes, since it is more often `the dogs' tails`.
+    There is no blank before commas, full stops and similar marks, inside brackets, before `'s` and
+    `n't`, around a slash or between Chinese characters. Quotes open and close alternately; an
+    unpaired last single quote closes, since it is more often an apostrophe (`the dogs' tails`).
     """
     opening = _opening_quotes(tokens)
     parts: list[str] = []
@@ -37,7 +37,7 @@ def join_english(tokens: Sequence[str]) -> str:
 
 
 def _opening_quotes(tokens: Sequence[str]) -> set[int]:
-    """Returns where the quotes that open something are."""
+    """Returns the places of opening quotes."""
     double = [index for index, token in enumerate(tokens) if token == '"']
     single = [index for index, token in enumerate(tokens) if token == "'"]
     return {*double[::2], *single[: len(single) // 2 * 2 : 2]}

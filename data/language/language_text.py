@@ -1,4 +1,4 @@
-"""A text in its parts, read from files with one sentence a line and words parted by blanks."""
+"""A text in parts, read from files with one sentence a line and blanks between words."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ PARTS = ("train", "valid", "test")
 NAMES = ("ptb.{part}.txt", "wiki.{part}.tokens", "{part}.txt")
 END_WORD = SPECIALS[1]
 REMEDY = (
-    "Run `towers download ptb` for those of the Penn Treebank, or give the folder of such files "
-    "with --data."
+    "Run `towers download ptb` for the Penn Treebank, or give a folder with such files by --data."
 )
 
 
@@ -28,7 +27,7 @@ class LanguageText:
 
     Attributes:
         vocabulary: of the training part.
-        parts: for each part its tokens, int32 [n], every line ended by END.
+        parts: the tokens of each part, int32 [n]; every line ends with END.
         key: a digest of the text.
     """
 
@@ -43,7 +42,7 @@ class LanguageText:
         return self.parts[name]
 
     def unknown_share(self, name: str) -> float:
-        """Returns the share of a part's tokens that are the unknown word."""
+        """Returns the share of UNKNOWN among the tokens of a part."""
         return float(np.mean(self.part(name) == UNKNOWN))
 
 
@@ -51,12 +50,12 @@ def load_language(folder: str | Path, *, vocabulary_size: int) -> LanguageText:
     """Returns the text of a folder's files, gzipped or not: `ptb.train.txt` or `train.txt` etc.
 
     Args:
-        folder: where the files are; the test part may be missing.
-        vocabulary_size: words that are kept, the most frequent of the training part.
+        folder: of the files; the test part may be missing.
+        vocabulary_size: number of words to keep, the most frequent of the training part.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file holds no text, or it is not UTF-8.
+        ValueError: a file has no text or is not UTF-8.
     """
     folder = Path(folder)
     texts = {}
@@ -71,7 +70,7 @@ def load_language(folder: str | Path, *, vocabulary_size: int) -> LanguageText:
 
 
 def read_lines(path: Path) -> str:
-    """Returns the text of a file."""
+    """Returns the text of a file; ValueError if it has none or is not UTF-8."""
     try:
         text = read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -83,7 +82,7 @@ def read_lines(path: Path) -> str:
 
 
 def make_language(texts: Mapping[str, str], *, vocabulary_size: int) -> LanguageText:
-    """Returns the text of parts that are given as they would be in files."""
+    """Returns the text of parts that are given like the contents of files."""
     words = {part: words_of(text) for part, text in texts.items()}
     vocabulary = build_words(Counter(words["train"]), vocabulary_size)
     digest = hashlib.sha256()
@@ -94,6 +93,6 @@ def make_language(texts: Mapping[str, str], *, vocabulary_size: int) -> Language
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words, and `<eos>` behind those of each line; a blank line is one `<eos>`."""
+    """Returns the words with `<eos>` at the end of each line; a blank line is one `<eos>`."""
     lines = text.removesuffix("\n").split("\n")
     return [word for line in lines for word in (*line.split(), END_WORD)]

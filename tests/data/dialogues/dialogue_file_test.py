@@ -7,7 +7,7 @@ import pytest
 
 from tests.data.dialogues.helpers import read_bytes
 from towers.data.dialogues import read_dialogues
-from towers.data.dialogues.source import CHUNK_BYTES, MAX_LINE_CHARACTERS, read_lines
+from towers.data.dialogues.dialogue_file import CHUNK_BYTES, MAX_LINE_CHARACTERS, read_lines
 
 MEGABYTE = 1 << 20
 

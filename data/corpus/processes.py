@@ -1,8 +1,8 @@
-"""Processes that tokenise: they are started bare and served through their pipes.
+"""Processes that tokenise: started without the main program, and controlled by pipes.
 
-The pools of the standard library import the main program into each process: that takes seconds
-and much memory where it imports TensorFlow, and fails where it does not guard its start. Processes
-of a killed program would also stay; these end when their pipe does.
+The pools of the standard library import the main program into each process. That takes seconds and
+much memory if it imports TensorFlow, and fails if it has no `__main__` guard. Their processes also
+outlive a killed program; these end when their pipe is closed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from towers.data.text import TextSettings, make_tokenizer
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from towers.data.corpus.workers import serve; serve(json.loads(sys.argv[2]))"
+    "from towers.data.corpus.processes import serve; serve(json.loads(sys.argv[2]))"
 )
-_CHUNKS_AHEAD = 3  # For each process; they bound the memory.
+_CHUNKS_AHEAD = 3  # For each process; it bounds the memory.
 _ERRORS = {"ValueError": ValueError, "ImportError": ImportError}
 
 
@@ -37,13 +37,13 @@ def tokenise(
     """Returns an iterator over the tokens of each chunk, in order.
 
     Args:
-        chunks: lists of turns, read as they are needed.
-        settings: how text is cut.
-        num_processes: how many processes do it; 1 for this one alone, which is also taken for a
-            single chunk.
+        chunks: lists of turns, read as needed.
+        settings: how text is tokenised.
+        num_processes: number of processes; 1 for this process alone, which also takes a single
+            chunk.
 
     Raises:
-        ValueError, ImportError: while iterating; there is no tokenizer for the settings.
+        ValueError, ImportError: while iterating; the settings have no tokenizer.
         RuntimeError: while iterating; a process ended early.
     """
     chunks = iter(chunks)
@@ -51,17 +51,17 @@ def tokenise(
     chunks = itertools.chain(first, chunks)
     if num_processes == 1 or len(first) < 2:
         return tokenise_here(chunks, settings)
-    return _tokenise_in_workers(chunks, settings, num_processes)
+    return _tokenise_in_processes(chunks, settings, num_processes)
 
 
-def _tokenise_in_workers(
+def _tokenise_in_processes(
     chunks: Iterator[Sequence[str]], settings: TextSettings, num_processes: int
 ) -> Iterator[TokenisedChunk]:
-    idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+    idle: queue.SimpleQueue[TokeniserProcess] = queue.SimpleQueue()
     with contextlib.ExitStack() as stack:
         for _ in range(num_processes):
-            idle.put(stack.enter_context(Worker(settings)))
-        # A thread waits for each process; when something fails, what was not begun is dropped.
+            idle.put(stack.enter_context(TokeniserProcess(settings)))
+        # One thread waits for each process; after an error, chunks that were not begun are dropped.
         threads = concurrent.futures.ThreadPoolExecutor(num_processes)
         stack.callback(threads.shutdown, cancel_futures=True)
         waiting: collections.deque[concurrent.futures.Future] = collections.deque()
@@ -73,25 +73,27 @@ def _tokenise_in_workers(
             yield waiting.popleft().result()
 
 
-def _tokenise_by_idle(idle: queue.SimpleQueue[Worker], turns: Sequence[str]) -> TokenisedChunk:
-    worker = idle.get()
+def _tokenise_by_idle(
+    idle: queue.SimpleQueue[TokeniserProcess], turns: Sequence[str]
+) -> TokenisedChunk:
+    process = idle.get()
     try:
-        return worker.tokenise(turns)
+        return process.tokenise(turns)
     finally:
-        idle.put(worker)
+        idle.put(process)
 
 
-class Worker:
-    """A process that tokenises; a context manager, at whose end it ends.
+class TokeniserProcess:
+    """A process that tokenises; it ends with the context.
 
     Args:
-        settings: how text is cut.
+        settings: how text is tokenised.
     """
 
     def __init__(self, settings: TextSettings):
         path = [os.path.abspath(entry) for entry in sys.path]
         arguments = [json.dumps(path), json.dumps(settings.as_dict())]
-        # In a session of its own, an interrupt from the keyboard reaches this program alone.
+        # In a session of its own, so that an interrupt from the keyboard reaches this program only.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PROGRAM, *arguments],
             stdin=subprocess.PIPE,
@@ -99,7 +101,7 @@ class Worker:
             start_new_session=True,
         )
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> TokeniserProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -125,35 +127,35 @@ class Worker:
         if not line.endswith(b"\n"):
             raise RuntimeError(
                 f"A process that tokenises ended early (exit status {self._process.wait()}), "
-                "maybe for lack of memory. Try fewer processes."
+                "maybe because memory ran out. Try fewer processes."
             )
         return json.loads(line)
 
 
 def serve(settings: dict[str, Any]) -> None:
-    """Answers each line of the standard input, a JSON list of turns, with a line of JSON.
+    """Writes one JSON reply for each line of the standard input, a JSON list of turns.
 
     Args:
         settings: the text settings as a dictionary.
     """
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    sys.stdout = sys.stderr  # Whatever a library prints is no answer.
-    answer = _answerer(TextSettings(**settings))
-    with contextlib.suppress(BrokenPipeError):  # The program was killed: nobody is left to tell.
+    sys.stdout = sys.stderr  # A library that prints must not write into the replies.
+    reply = _make_reply(TextSettings(**settings))
+    with contextlib.suppress(BrokenPipeError):  # The program was killed; nothing reads replies.
         for line in sys.stdin.buffer:
-            replies.write(json.dumps(answer(json.loads(line))).encode() + b"\n")
+            replies.write(json.dumps(reply(json.loads(line))).encode() + b"\n")
             replies.flush()
 
 
-def _answerer(settings: TextSettings) -> Callable[[Sequence[str]], dict[str, Any]]:
-    """Returns the function from turns to the answer; the first call makes the tokenizer."""
+def _make_reply(settings: TextSettings) -> Callable[[Sequence[str]], dict[str, Any]]:
+    """Returns the function from turns to the reply; its first call makes the tokenizer."""
     make = functools.cache(make_tokenizer)
 
-    def answer(turns: Sequence[str]) -> dict[str, Any]:
+    def reply(turns: Sequence[str]) -> dict[str, Any]:
         try:
             return tokenise_chunk(turns, settings, make(settings))._asdict()
         except (ValueError, ImportError) as error:
             name = "ImportError" if isinstance(error, ImportError) else "ValueError"
             return {"error": name, "message": str(error)}
 
-    return answer
+    return reply

@@ -1,4 +1,4 @@
-"""One file of dialogues: its decoded lines, what of them can be used, and the report on it."""
+"""One file of dialogues: its decoded lines, its usable turns, and its part of the report."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ MAX_DIALOGUE_CHARACTERS = 1_000_000
 MAX_DIALOGUE_TURNS = 10_000
 NUM_SAMPLE_LINES = 200
 GZIP_MAGIC = b"\x1f\x8b"
-# Decoding puts U+FFFD for bytes that it cannot read; JSON may spell a lone surrogate.
+# Decoding writes U+FFFD for invalid bytes; JSON may spell a lone surrogate.
 DAMAGED = re.compile("[\ufffd\ud800-\udfff]")
 
 
 class Line(NamedTuple):
-    """A line without its line end; of one that is too long, `is_cut`, only the beginning."""
+    """A line without its line end; only the beginning of a line that is too long (`is_cut`)."""
 
     number: int
     text: str
     is_cut: bool
 
 
-class Source:
+class DialogueFile:
     """A file that is read as dialogues.
 
     Args:
         path: the file, gzipped or not.
         encoding: the codec of its text.
-        report: where what is skipped and repaired is counted.
+        report: counts what is skipped and repaired.
     """
 
     def __init__(self, path: Path, *, encoding: str, report: ReadingReport):
@@ -57,14 +57,14 @@ class Source:
         self.report = report
 
     def lines(self) -> Iterator[Line]:
-        """Yields every line, the ones that are cut too."""
+        """Yields every line, also lines that are cut."""
         self.report.num_files += 1
         for line in read_lines(self.path, self.encoding):
             self.report.num_lines += 1
             yield line
 
     def usable_lines(self) -> Iterator[Line]:
-        """Yields the lines that are whole and not blank; the others are counted as skipped."""
+        """Yields the lines that are whole and not blank; counts the others as skipped."""
         for line in self.lines():
             if line.is_cut or not line.text.strip():
                 self.skip(TOO_LONG if line.is_cut else BLANK_LINE, line)
@@ -72,15 +72,15 @@ class Source:
                 yield line
 
     def sample(self) -> list[str]:
-        """Returns the first lines that are whole and not blank; nothing is counted."""
+        """Returns the first lines that are whole and not blank, without counting."""
         with closing(read_lines(self.path, self.encoding)) as lines:
             usable = (line.text for line in lines if not line.is_cut and line.text.strip())
             return list(islice(usable, NUM_SAMPLE_LINES))
 
     def turn(self, text: str, line: Line) -> str:
-        """Returns a turn's text, stripped; empty, and counted as skipped, if it is not usable.
+        """Returns the stripped text of a turn; empty, and counted as skipped, if it is unusable.
 
-        A few bytes that did not decode, such as half of a character, are taken out.
+        A few bytes that did not decode, such as half of a character, are removed.
         """
         flaw = TOO_LONG if line.is_cut else _flaw(text)
         if flaw:
@@ -92,14 +92,14 @@ class Source:
         return text.strip()
 
     def skip(self, reason: str, line: Line) -> None:
-        """Counts something on the line as skipped."""
+        """Counts an item of the line as skipped."""
         self.report.skip(reason, self._place(line))
 
     def gather(self, turns: Iterable[str | None]) -> Iterator[Dialogue]:
-        """Yields the turns between one None and the next as dialogues.
+        """Yields the turns between one None and the next as a dialogue.
 
-        A dialogue without end is cut, after an even number of turns so that question and answer
-        stay together.
+        A dialogue that is too long is cut after an even number of turns, so that question and
+        answer stay together.
         """
         dialogue: Dialogue = []
         num_characters = 0
@@ -121,10 +121,10 @@ class Source:
 
 
 def read_lines(path: Path, encoding: str) -> Generator[Line, None, None]:
-    """Yields the decoded lines of a file, however long they are, in bounded memory.
+    """Yields the decoded lines of a file in bounded memory, however long they are.
 
-    Lines end at a line feed and nowhere else. A carriage return before it and byte order marks
-    are taken off.
+    A line ends at a line feed and nowhere else. A carriage return before it and byte order marks
+    are removed.
 
     Raises:
         ValueError: the file cannot be read or decoded at all, or its gzip is damaged.
@@ -172,14 +172,14 @@ def _line(number: int, text: str, is_cut: bool) -> Line:
 
 
 def _flaw(text: str) -> str | None:
-    """Returns why a turn cannot be used, or None."""
+    """Returns why a turn is unusable, or None."""
     if len(text) > MAX_LINE_CHARACTERS:
         return TOO_LONG
     if not text.strip():
         return BLANK_TURN
     if "\0" in text:
         return NUL
-    # One character that was cut can be told in the shortest turn; more than that, one in ten.
+    # One damaged character is accepted in any turn, more only up to one in ten.
     if len(DAMAGED.findall(text)) > max(1, len(text) // 10):
         return UNDECODED
     return None if any(map(str.isalnum, text)) else NO_LETTER

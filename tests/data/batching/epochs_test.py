@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from towers.data.batching.positions import check_position, pairs_from
+from towers.data.batching.epochs import check_position, dataset_of_steps
 
 
 def batch_of_step(step):
@@ -13,7 +13,7 @@ def batch_of_step(step):
 @pytest.mark.parametrize("first_step", [0, 2, 3])
 def test_batches_come_in_order_from_a_step_on(first_step):
     check_position(0, first_step, 3)
-    batches = list(pairs_from(batch_of_step, first_step, 3))
+    batches = list(dataset_of_steps(batch_of_step, first_step, 3))
     assert [first.shape for first, _ in batches] == [(2, n + 1) for n in range(first_step, 3)]
     assert [int(first[0, 0]) for first, _ in batches] == list(range(first_step, 3))
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from towers.models.decoding import Decoding, decode
-from towers.models.decoding.rules import repeats, said_before
+from towers.models.decoding.rules import completes_ngram, occurs_before
 from towers.models.decoding.sampling import truncate
 
 VOCABULARY, START, END, FORBIDDEN = 6, 1, 2, (0, 1)
@@ -15,7 +15,7 @@ WORDS = [3, 4, 5]
 
 
 class Toy:
-    """A model whose logits depend on all that was said: a random recurrent net of 4 units."""
+    """A model whose logits depend on all that was generated: a random recurrent net of 4 units."""
 
     def __init__(self, seed=0, sharpness=2.0):
         random = np.random.default_rng(seed)
@@ -87,12 +87,12 @@ def score_of(toy, row, sequence, options):
     return total
 
 
-def run(toy, options, batch=3, seed=(0, 0)):
+def run(toy, options, batch=3, seed=(0, 0), **ids):
     @tf.function
     def graph(state):
         return decode(
             toy.step, state, options, start=START, end=END, forbidden=FORBIDDEN,
-            batch_size=tf.shape(state)[0], seed=tf.constant(seed, tf.int64),
+            batch_size=tf.shape(state)[0], seed=tf.constant(seed, tf.int64), **ids,
         )  # fmt: skip
 
     return graph(tf.constant(toy.begin(3)[:batch]))
@@ -180,6 +180,15 @@ def test_a_row_that_has_ended_says_no_more():
             assert not any(row[row.index(END) + 1 :])
 
 
+@pytest.mark.parametrize("how", [{}, {"beam_size": 3, "n_best": 3}, {"temperature": 1.0}])
+def test_another_padding_id_only_fills_the_ends(how):
+    options = Decoding(max_length=8, **how)
+    padded, other = run(Toy(1), options), run(Toy(1), options, padding=1)
+    np.testing.assert_array_equal(other.lengths, padded.lengths)
+    np.testing.assert_array_equal(other.ids, tf.where(padded.ids == 0, 1, padded.ids))
+    assert np.any(other.ids == 1)
+
+
 def test_samples_follow_the_probabilities():
     """Chi square of the first token over 4000 samples; 13.8 is exceeded once in a thousand."""
     toy = Toy(0, sharpness=0.7)
@@ -210,10 +219,10 @@ def test_truncation_keeps_the_likeliest():
 
 def test_repeated_n_grams_are_found():
     said = tf.constant([[3, 4, 3, 4, 0], [3, 3, 4, 5, 0]])
-    assert np.flatnonzero(repeats(said, tf.constant(4), 2, 6)[0]).tolist() == [3]
-    assert np.flatnonzero(repeats(said, tf.constant(4), 2, 6)[1]).tolist() == []
-    assert np.flatnonzero(repeats(said, tf.constant(3), 2, 6)[0]).tolist() == [4]
-    assert np.flatnonzero(said_before(said, tf.constant(2), 6)[1]).tolist() == [3]
+    assert np.flatnonzero(completes_ngram(said, tf.constant(4), 2, 6)[0]).tolist() == [3]
+    assert np.flatnonzero(completes_ngram(said, tf.constant(4), 2, 6)[1]).tolist() == []
+    assert np.flatnonzero(completes_ngram(said, tf.constant(3), 2, 6)[0]).tolist() == [4]
+    assert np.flatnonzero(occurs_before(said, tf.constant(2), 6)[1]).tolist() == [3]
 
 
 def test_decoding_works_in_a_saved_model(tmp_path):

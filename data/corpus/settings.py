@@ -1,0 +1,56 @@
+"""The settings by which a corpus becomes pairs of ids, and the key of its cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+from towers.data.corpus.cache import VERSION
+from towers.data.corpus.digests import digest_file
+from towers.data.dialogues import pair_turns
+from towers.data.text import SPECIALS, TextSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusSettings:
+    """How a corpus becomes pairs of ids.
+
+    Args:
+        text: how text is tokenised.
+        vocabulary_size: maximum number of ids, the special ones included.
+        pairing: `alternate` or `sliding`.
+        context: number of earlier turns that belong to a question.
+        held_out: share of the dialogues that is kept for the evaluation.
+        kind: of the files, or `auto`.
+        encoding: of the files.
+    """
+
+    text: TextSettings
+    vocabulary_size: int = 20000
+    pairing: str = "alternate"
+    context: int = 0
+    held_out: float = 0.02
+    kind: str = "auto"
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out must be between 0 and 1. Received {self.held_out}.")
+        if self.vocabulary_size <= len(SPECIALS):
+            raise ValueError(
+                f"vocabulary_size must be at least {len(SPECIALS) + 1}, of which {len(SPECIALS)} "
+                f"are special. Received {self.vocabulary_size}."
+            )
+        pair_turns(0, pairing=self.pairing, context=self.context)  # Checks both.
+
+    def key(self, content: str) -> str:
+        """Returns the digest of a content's digest, these settings and the files they name."""
+        settings = dataclasses.asdict(self)
+        for name in ("dictionary", "user_dictionary", "subword_model"):
+            path = settings["text"][name]
+            if path is not None:
+                settings["text"][name] = digest_file(Path(path))
+        text = json.dumps([VERSION, settings, content], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

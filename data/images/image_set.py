@@ -1,0 +1,67 @@
+"""Labelled images in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import numpy as np
+
+from towers.data.arguments import check_choice
+
+SPLITS = ("train", "test")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images and their classes.
+
+    Args:
+        images: uint8 [n, height, width, channels].
+        labels: int32 [n], each an index into class_names.
+        class_names: in the order of the labels.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != np.uint8 or self.images.ndim != 4:
+            raise ValueError(
+                "images must be uint8 [n, height, width, channels]. "
+                f"Received {self.images.dtype} {list(self.images.shape)}."
+            )
+        if self.labels.dtype != np.int32 or self.labels.shape != self.images.shape[:1]:
+            raise ValueError(
+                f"labels must be int32 [{len(self.images)}], one for each image. "
+                f"Received {self.labels.dtype} {list(self.labels.shape)}."
+            )
+        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < self.num_classes:
+            raise ValueError(
+                f"labels must lie in 0..{self.num_classes - 1}, one for each class name. "
+                f"Received {self.labels.min()}..{self.labels.max()}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return len(self.class_names)
+
+
+def content_key(*image_sets: ImageSet) -> str:
+    """Returns a digest that changes with the images and their labels."""
+    digest = hashlib.blake2b(digest_size=16)
+    for image_set in image_sets:
+        for array in (image_set.images, image_set.labels):
+            digest.update(str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def check_split(split: str) -> None:
+    """Raises ValueError unless the split is one of `SPLITS`."""
+    check_choice("split", split, SPLITS)

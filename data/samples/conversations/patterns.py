@@ -1,0 +1,100 @@
+"""The patterns of the embedded dialogues, read from one JSON file for each language.
+
+A file holds:
+
+- openings: sentences that may stand before the first turn.
+- words: named lists; words are separated by blanks.
+- tables: named tables; `gaps` names the columns, cells are separated by commas and rows by
+  semicolons or line ends.
+- shared_phrasings: lists of phrasings that several kinds use.
+- kinds: for each kind its name, its phrasings (or the names of shared ones), and the rule of
+  `contents.py` that makes its contents, with the rule's arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from towers.data.samples.conversations.contents import RULES, Content
+
+LANGUAGES = ("en", "zh")
+
+
+class Kind(NamedTuple):
+    """A kind of dialogue: several ways to ask for the same thing.
+
+    Attributes:
+        name: such as `opposites`.
+        phrasings: the turns of each phrasing, with gaps in braces.
+        contents: the values for the gaps; each content fits every phrasing.
+        held_out: whether some combinations of content and phrasing are held out.
+    """
+
+    name: str
+    phrasings: Sequence[Sequence[str]]
+    contents: Sequence[Content]
+    held_out: bool = True
+
+
+class Patterns(NamedTuple):
+    """The patterns of a language.
+
+    Attributes:
+        openings: sentences that may stand before the first turn; one is empty.
+        words: named lists of words.
+        kinds: in the order in which their dialogues are generated.
+    """
+
+    openings: Sequence[str]
+    words: Mapping[str, Sequence[str]]
+    kinds: Sequence[Kind]
+
+
+@functools.cache
+def read_patterns(language: str) -> Patterns:
+    """Returns the patterns of `en` or `zh`.
+
+    Raises:
+        ValueError: there are no patterns of the language.
+    """
+    if language not in LANGUAGES:
+        raise ValueError(
+            f"There are embedded dialogues in {', '.join(LANGUAGES)}. Received {language!r}."
+        )
+    text = (Path(__file__).parent / f"{language}.json").read_text(encoding="utf-8")
+    content = json.loads(text)
+    words = {name: " ".join(lines).split() for name, lines in content["words"].items()}
+    tables = {name: _table(**table) for name, table in content["tables"].items()}
+    shared = content["shared_phrasings"]
+    kinds = [_kind(kind, words, tables, shared) for kind in content["kinds"]]
+    return Patterns(content["openings"], words, kinds)
+
+
+def _table(gaps: str, rows: Sequence[str]) -> list[Content]:
+    """Returns the rows of a table; each string holds some of them."""
+    cells = [row.split(", ") for line in rows for row in line.split("; ")]
+    return [dict(zip(gaps.split(), row, strict=True)) for row in cells]
+
+
+def _kind(
+    kind: dict[str, Any],
+    words: Mapping[str, Sequence[str]],
+    tables: Mapping[str, Sequence[Content]],
+    shared: Mapping[str, Sequence[Sequence[str]]],
+) -> Kind:
+    """Returns a kind with its contents made and its shared phrasings filled in."""
+    arguments = dict(kind["contents"])
+    rule = RULES[arguments.pop("rule")]
+    for name, values in (("words", words), ("table", tables)):
+        if name in arguments:
+            arguments[name] = values[arguments[name]]
+    phrasings = [
+        phrasing
+        for item in kind["phrasings"]
+        for phrasing in (shared[item] if isinstance(item, str) else [item])
+    ]
+    return Kind(kind["name"], phrasings, rule(**arguments), kind.get("held_out", True))
