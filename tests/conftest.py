@@ -29,3 +29,12 @@ def fresh_keras():
     keras.utils.set_random_seed(7)
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture
+def sums_as_written():
+    """What `towers.enable_determinism` does to sums, for one test."""
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": True, **before})
