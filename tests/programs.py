@@ -26,19 +26,20 @@ def started(command: list[str], **options) -> Iterator[subprocess.Popen]:
         try:
             yield process
         finally:
-            kill_all(process.pid)
+            kill_all(process)
 
 
-def kill_all(leader: int) -> None:
-    """Kills a process that leads a group, its descendants and the groups that they lead."""
-    for pid in [leader, *descendants_of(leader)]:
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError):
-                kill(pid, signal.SIGKILL)
+def kill_all(process: subprocess.Popen) -> None:
+    """Kills what is left of a program's group, and its descendants in groups of their own."""
+    descendants = descendants_of(process.pid) if process.poll() is None else []
+    kills = [(os.killpg, process.pid), *((os.kill, pid) for pid in descendants)]
+    for kill, number in kills:
+        with contextlib.suppress(ProcessLookupError):
+            kill(number, signal.SIGKILL)
 
 
 def descendants_of(pid: int) -> list[int]:
-    """Returns the process ids of the children, of theirs and so on; none where there is no /proc."""
+    """Returns the process ids of the descendants, as far as there is a /proc."""
     found = []
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # A thread or a process that has ended meanwhile.
