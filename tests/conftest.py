@@ -39,11 +39,11 @@ def small_disk(tmp_path):
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     try:
-        subprocess.run(mount, check=True, capture_output=True, timeout=30)
+        subprocess.run(mount, check=True, capture_output=True, timeout=600)
     except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"a small file system cannot be mounted here: {error}")
     yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=30)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=600)
 
 
 @pytest.fixture

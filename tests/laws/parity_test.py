@@ -71,11 +71,26 @@ def plain(make_case, make_optimizer):
     return helpers.train_plainly(tower_fn, model, make_optimizer(), batches, **options)
 
 
+DEFAULT = [  # Each case, each number of towers and each optimizer at least once.
+    (dense_case, sgd, 2),
+    (sparse_case, adam, 3),
+    (masked_case, adam, 2),
+    (clipped_case, adam, 1),
+    (accumulated_case, sgd, 2),
+    (regularised_case, adam, 3),
+]
+EVERY = [
+    (case, *way) for case in CASES for way in ((adam, 1), (sgd, 2), (adam, 2), (adam, 3), (sgd, 4))
+]
+
+
 @pytest.mark.parametrize(
-    ("make_optimizer", "num_towers"),
-    [(adam, 1), (sgd, 2), (adam, 3), pytest.param(sgd, 4, marks=pytest.mark.slow)],
+    ("make_case", "make_optimizer", "num_towers"),
+    [
+        *DEFAULT,
+        *(pytest.param(*way, marks=pytest.mark.slow) for way in EVERY if way not in DEFAULT),
+    ],
 )
-@pytest.mark.parametrize("make_case", CASES, ids=lambda case: case.__name__)
 def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
     expected, losses = plain(make_case, make_optimizer)
     tower_fn, model, batches, options = fresh(make_case)
@@ -89,11 +104,15 @@ def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
 @pytest.mark.parametrize(
     ("make_case", "parameters"),
     [
-        *[(case, "replicated") for case in CASES],
-        *[(case, "tower0") for case in (sparse_case, accumulated_case)],
+        *[(case, "replicated") for case in (masked_case, clipped_case)],
+        *[
+            pytest.param(case, "replicated", marks=pytest.mark.slow)
+            for case in (dense_case, sparse_case, accumulated_case, regularised_case)
+        ],
+        (sparse_case, "tower0"),
         *[
             pytest.param(case, "tower0", marks=pytest.mark.slow)
-            for case in (dense_case, masked_case, clipped_case, regularised_case)
+            for case in (dense_case, masked_case, clipped_case, accumulated_case, regularised_case)
         ],
     ],
 )
@@ -108,8 +127,18 @@ def test_every_placement_matches_the_plain_loop(make_case, parameters):
     np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_towers", [1, 3])
-@pytest.mark.parametrize("make_case", [dense_case, sparse_case, accumulated_case])
+@pytest.mark.parametrize(
+    ("make_case", "num_towers"),
+    [
+        (dense_case, 3),
+        (accumulated_case, 1),
+        *[
+            pytest.param(case, number, marks=pytest.mark.slow)
+            for case, number in [(dense_case, 1), (accumulated_case, 3)]
+        ],
+        *[pytest.param(sparse_case, number, marks=pytest.mark.slow) for number in (1, 3)],
+    ],
+)
 def test_towers_match_the_plain_loop_in_float64(make_case, num_towers):
     keras.config.set_dtype_policy("float64")
 
@@ -126,7 +155,10 @@ def test_towers_match_the_plain_loop_in_float64(make_case, num_towers):
     helpers.assert_same_weights(actual, expected, float64=True)
 
 
-@pytest.mark.parametrize("make_case", [dense_case, sparse_case, accumulated_case])
+@pytest.mark.parametrize(
+    "make_case",
+    [dense_case, sparse_case, pytest.param(accumulated_case, marks=pytest.mark.slow)],
+)
 def test_any_batch_size_works_on_four_towers(make_case):
     """One step after another, each of another size; the loss of each tells where it went wrong."""
     batch_sizes = [1, 1, 2, 8, 3, 7, 1]
@@ -148,7 +180,9 @@ def test_any_batch_size_works_on_four_towers(make_case):
             assert max(weights) - min(weights) <= 1
 
 
-@pytest.mark.parametrize("num_towers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "num_towers", [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))]
+)
 def test_tied_embedding_matches_the_plain_loop(num_towers):
     class Tied(keras.Model):
         def __init__(self):

@@ -93,6 +93,7 @@ def check_parity(form, num_towers, optimizer="adam", policy="float32", **options
             np.testing.assert_allclose(actual, state[int(layer)][part], rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_towers", [1, 2, 4])
 def test_towers_that_carry_match_the_plain_loop(num_towers):
     check_parity("streams", num_towers)
@@ -127,7 +128,9 @@ def test_every_weight_moves():
         assert all(np.any(one != other) for one, other in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("rows, num_towers", [(1, 1), (3, 2), (5, 4)])
+@pytest.mark.parametrize(
+    "rows, num_towers", [(1, 1), pytest.param(3, 2, marks=pytest.mark.slow), (5, 4)]
+)
 def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_towers):
     """The loss of each stream read at once, without batches, is the oracle."""
     keras.utils.set_random_seed(3)

@@ -1,5 +1,7 @@
 """Towers times micro-batches alike: the same weights to the last bit, whoever runs the parts."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +12,10 @@ PARTS = 4
 WAYS = [(2, 2), (4, 1)]  # Towers, micro-batches of each.
 SIZES = [8, 7, 3, 10, 1, 13]
 
-pytestmark = pytest.mark.usefixtures("sums_as_written")
+pytestmark = [
+    pytest.mark.usefixtures("sums_as_written"),
+    pytest.mark.xdist_group("same_parts"),  # They share what takes long to make.
+]
 
 
 def image_model() -> keras.Model:
@@ -51,10 +56,23 @@ def train(make_case, num_towers, accumulate, parameters):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("parameters", ["cpu", "replicated"])
-@pytest.mark.parametrize("make_case", [images_case, tokens_case], ids=lambda case: case.__name__)
+@functools.cache
+def one_tower(make_case):
+    """Returns the weights and the results of one tower that takes all the parts."""
+    return train(make_case, 1, PARTS, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("make_case", "parameters"),
+    [
+        (images_case, "replicated"),
+        (tokens_case, "cpu"),
+        pytest.param(images_case, "cpu", marks=pytest.mark.slow),
+        pytest.param(tokens_case, "replicated", marks=pytest.mark.slow),
+    ],
+)
 def test_the_same_parts_give_the_same_bits(make_case, parameters):
-    expected, results = train(make_case, 1, PARTS, "cpu")
+    expected, results = one_tower(make_case)
     for num_towers, accumulate in WAYS:
         actual, others = train(make_case, num_towers, accumulate, parameters)
         for one, other in zip(actual, expected, strict=True):
@@ -66,7 +84,7 @@ def test_the_same_parts_give_the_same_bits(make_case, parameters):
 
 def test_other_parts_give_other_bits():
     """The test of the test: rounding, and the dropout masks, depend on the parts."""
-    expected, _ = train(tokens_case, 1, PARTS, "cpu")
+    expected, _ = one_tower(tokens_case)
     actual, _ = train(tokens_case, 1, 2, "cpu")
     helpers.assert_same_weights(actual, expected)
     assert any(np.any(one != other) for one, other in zip(actual, expected, strict=True))

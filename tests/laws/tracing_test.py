@@ -59,7 +59,7 @@ def test_tokens_of_any_length_share_a_trace():
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("num_towers", [1, 2])
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_compiled_towers_equal_uncompiled_ones(num_towers):
     trained = []
     for compiled in (False, True):

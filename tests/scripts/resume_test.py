@@ -1,16 +1,19 @@
 """Law 7: killed at any moment and started again, a run ends bit-identical to one that was not."""
 
+import json
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
 
+from tests.paths import ROOT
+from tests.programs import PATIENCE, TOWERS, finish, run, started
+from tests.scripts.runs import train_shapes
 from towers.run.checkpoints import CheckpointFolder
 from towers.run.summaries import read_scalars
 
@@ -19,57 +22,39 @@ pytestmark = pytest.mark.xdist_group("resume")  # They share what takes long to 
 NUM_STEPS = 45  # An epoch has 20 steps, so that kills fall into three of them.
 
 
-def start(run_dir, *, num_towers=2, accumulate=1, steps=NUM_STEPS, parameters="auto"):
+def arguments_of(run_dir, *, num_towers=2, accumulate=1, steps=NUM_STEPS, parameters="auto"):
+    """Returns the arguments of a deterministic training."""
+    options = ["--towers", num_towers, "--steps", steps, "--parameters", parameters]
+    options += ["--accumulate", accumulate, "--deterministic"]
+    options += ["--report-every", "1", "--checkpoint-every", "4"]
+    return train_shapes(run_dir, *options, "--set", "hidden_size=16")
+
+
+def start(run_dir, **options):
     """Starts a training process; its lines come through a pipe as they are printed."""
-    command = [
-        sys.executable,
-        "-m",
-        "towers.scripts.main",
-        "train",
-        "shapes",
-        "--run-dir",
-        str(run_dir),
-    ]
-    command += ["--towers", str(num_towers), "--steps", str(steps), "--batch-size", "100"]
-    command += ["--parameters", parameters, "--accumulate", str(accumulate)]
-    command += ["--deterministic", "--report-every", "1", "--checkpoint-every", "4"]
-    command += [
-        "--set",
-        "filters=4,6",
-        "--set",
-        "hidden_size=16",
-        "--set",
-        "clip_norm=1",
-        "--set",
-        "schedule=constant",
-    ]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
-    )
+    return started([*TOWERS, *arguments_of(run_dir, **options)], bufsize=1)
 
 
-def finish(run_dir, **options):
+def train(run_dir, **options):
     """Runs a training process to its end and returns what it printed."""
-    process = start(run_dir, **options)
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, output
-    return output
+    with start(run_dir, **options) as process:
+        return finish(process)
 
 
 def kill_once(run_dir, moments, **options):
     """Starts a process and kills it at a random moment; returns whether it was still at work."""
-    process = start(run_dir, **options)
-    process.stdout.readline()
-    if moments.random() < 0.7:  # While it trains; else at any time, building and restoring too.
-        for line in process.stdout:
-            if line.startswith(("train", "done")):
-                break
-        time.sleep(moments.uniform(0, 0.5))
-    else:
-        time.sleep(moments.uniform(0, 3))
-    alive = process.poll() is None
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    with start(run_dir, **options) as process:
+        process.stdout.readline()
+        if moments.random() < 0.7:  # While it trains; else at any time, building and restoring too.
+            for line in process.stdout:
+                if line.startswith(("train", "done")):
+                    break
+            time.sleep(moments.uniform(0, 0.5))
+        else:
+            time.sleep(moments.uniform(0, 3))
+        alive = process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=PATIENCE)
     return alive
 
 
@@ -92,7 +77,7 @@ def assert_identical(actual, expected):
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     path = tmp_path_factory.mktemp("uninterrupted") / "run"
-    finish(path)
+    train(path)
     return path
 
 
@@ -113,13 +98,24 @@ def kill_and_compare(run_dir, uninterrupted, num_kills, steps=NUM_STEPS, **optio
     survived = sum(kill_once(run_dir, moments, **options) for _ in range(num_kills))
     print(f"{survived} of {num_kills} processes were at work when they were killed")
     assert survived, "no process was alive when it was killed: the moments are too late"
-    finish(run_dir, **options)
+    train(run_dir, **options)
     assert_identical(final_arrays(run_dir, steps), final_arrays(uninterrupted, steps))
     assert_each_step_once(run_dir, uninterrupted, steps)
 
 
-def test_run_killed_three_times_ends_bit_identical(uninterrupted, tmp_path):
-    kill_and_compare(tmp_path / "run", uninterrupted, 3)
+def test_run_interrupted_and_killed_ends_bit_identical(uninterrupted, tmp_path):
+    """Ctrl-C finishes the step, saves and says how to go on; a kill may come at any moment."""
+    run_dir = tmp_path / "run"
+    with start(run_dir) as process:
+        for line in process.stdout:
+            if line.startswith("train | step 6 "):
+                break
+        process.send_signal(signal.SIGINT)
+        output = finish(process, code=130)
+    assert f"continue with: towers train shapes --run-dir {run_dir}" in output
+    stopped = CheckpointFolder(run_dir / "checkpoints").latest()
+    assert stopped.step >= 6 and f"step {stopped.step} saved" in output
+    kill_and_compare(run_dir, uninterrupted, 2)
 
 
 @pytest.mark.slow
@@ -131,36 +127,36 @@ def test_killed_run_with_a_copy_on_each_tower_ends_like_one_with_shared_variable
 
 @pytest.mark.slow
 def test_run_killed_twenty_times_ends_bit_identical(tmp_path):
-    finish(tmp_path / "uninterrupted", steps=400)
+    train(tmp_path / "uninterrupted", steps=400)
     kill_and_compare(tmp_path / "run", tmp_path / "uninterrupted", 20, steps=400)
 
 
-def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(uninterrupted, tmp_path):
-    run_dir = tmp_path / "run"
-    process = start(run_dir)
-    for line in process.stdout:
-        if line.startswith("train | step 6 "):
-            break
-    process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=60)[0]
-    assert process.returncode == 130, output
-    assert f"continue with: towers train shapes --run-dir {run_dir}" in output
-    stopped = CheckpointFolder(run_dir / "checkpoints").latest()
-    assert stopped.step >= 6 and f"step {stopped.step} saved" in output
-    assert f"continues at step {stopped.step}" in finish(run_dir)
-    assert_identical(final_arrays(run_dir), final_arrays(uninterrupted))
-    assert_each_step_once(run_dir, uninterrupted)
+IN_ONE_PROCESS = """
+import json, sys
+from tests import conftest
+from towers.scripts.main import main
+conftest.pytest_configure()
+sys.exit(max(main(arguments) for arguments in json.loads(sys.argv[1])))
+"""
+
+
+def train_several(*commands):
+    """Runs several trainings in one process and returns what it printed."""
+    command = [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(commands)]
+    return run(command, cwd=ROOT)
 
 
 def test_a_run_goes_on_on_other_towers(tmp_path):
     """To the last bit where the batches are cut into the same parts, else to law 1's tolerance."""
-    finish(tmp_path / "four", num_towers=4, steps=8)
+    train_several(arguments_of(tmp_path / "four", num_towers=4, steps=8))
     others = {"one": (1, 4), "three": (3, 1)}
     for name in others:
         shutil.copytree(tmp_path / "four", tmp_path / name)
-    for name, (num_towers, accumulate) in {**others, "four": (4, 1)}.items():
-        output = finish(tmp_path / name, num_towers=num_towers, accumulate=accumulate, steps=12)
-        assert "continues at step 8" in output
+    output = train_several(*(
+        arguments_of(tmp_path / name, num_towers=towers, accumulate=accumulate, steps=12)
+        for name, (towers, accumulate) in {**others, "four": (4, 1)}.items()
+    ))  # fmt: skip
+    assert output.count("continues at step 8") == 3
     expected = final_arrays(tmp_path / "four", step=12)
     assert_identical(final_arrays(tmp_path / "one", step=12), expected)
     actual = final_arrays(tmp_path / "three", step=12)

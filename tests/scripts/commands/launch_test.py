@@ -1,5 +1,6 @@
 """`towers launch`: several processes train one model, end together and go on together."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -7,12 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from tests import helpers
+from tests.programs import TOWERS, finish, run, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.run.checkpoints import CheckpointFolder
 from towers.run.summaries import read_scalars
@@ -27,40 +28,26 @@ OPTIONS = ["--steps", NUM_STEPS, "--precision", "float64", "--deterministic"]
 OPTIONS += ["--report-every", 1, "--checkpoint-every", 10]
 
 
-@pytest.fixture(scope="module")
-def launch():
-    """Starts the command; its logs and its run go into a folder."""
-    started = []
-
-    def start(folder, *options, towers=1):
-        command = [sys.executable, "-m", "towers.scripts.main", "launch"]
-        command += ["--log-dir", str(folder), *options, "--"]
-        command += train_shapes(folder / "run", "--towers", towers, *OPTIONS)
-        started.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
-        return started[-1]
-
-    yield start
-    for process in started:  # Two signals, so that a test that failed leaves no worker behind.
-        while process.poll() is None:
-            process.terminate()
-            time.sleep(1)
-        process.stdout.close()
+def launch(folder, *options, towers=1):
+    """Starts the command, for a scope; its logs and its run go into a folder."""
+    command = [*TOWERS, "launch", "--log-dir", folder, *options, "--"]
+    return started([*command, *train_shapes(folder / "run", "--towers", towers, *OPTIONS)])
 
 
-def finish(process, code=0):
-    """Waits for the command's end and returns what it printed."""
-    output = process.communicate(timeout=180)[0]
-    assert process.returncode == code, output
-    return output
+def train(folder, *options, **more):
+    """Runs the command to its end and returns what it printed."""
+    with launch(folder, *options, **more) as process:
+        return finish(process)
 
 
 def wait_for(text, log, process):
     """Returns once a line of a worker's log has a text."""
-    while not (log.exists() and text in log.read_text()):
+
+    def is_there():
         assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.01)
+        return log.exists() and text in log.read_text()
+
+    wait_until(is_there, f"{text!r} in {log}")
 
 
 def workers_of(process):
@@ -98,16 +85,15 @@ def assert_same_run(actual_dir, expected_dir, num_towers):
 def alone(tmp_path_factory):
     """The run of one process with one tower."""
     path = tmp_path_factory.mktemp("alone") / "run"
-    command = train_shapes(path, "--towers", 1, *OPTIONS)
-    subprocess.run([sys.executable, "-m", "towers.scripts.main", *command], check=True, timeout=120)
+    run([*TOWERS, *train_shapes(path, "--towers", 1, *OPTIONS)])
     return path
 
 
 @pytest.fixture(scope="module")
-def pair(launch, tmp_path_factory):
+def pair(tmp_path_factory):
     """The folder of two processes that were not interrupted."""
     folder = tmp_path_factory.mktemp("pair")
-    assert "all 2 workers are done" in finish(launch(folder, "--processes", "2"))
+    assert "all 2 workers are done" in train(folder, "--processes", "2")
     return folder
 
 
@@ -119,8 +105,8 @@ def test_two_processes_train_as_one(pair, alone):
     ("processes", "towers"),
     [pytest.param("4", 1, marks=pytest.mark.slow), pytest.param("2", 2, marks=pytest.mark.slow)],
 )
-def test_processes_and_their_towers_train_as_one(processes, towers, launch, alone, tmp_path):
-    finish(launch(tmp_path, "--processes", processes, towers=towers))
+def test_processes_and_their_towers_train_as_one(processes, towers, alone, tmp_path):
+    train(tmp_path, "--processes", processes, towers=towers)
     helpers.assert_same_weights(weights_of(tmp_path / "run"), weights_of(alone), float64=True)
     for tower in range(4):
         assert steps_of(tmp_path / "run", f"tower_{tower}") == list(range(1, NUM_STEPS + 1))
@@ -156,36 +142,52 @@ def test_every_process_writes_the_curves_of_its_towers(pair):
     np.testing.assert_allclose(average, np.mean(towers, axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, launch, pair, tmp_path):
-    process = launch(tmp_path, "--processes", "2")
-    wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
-    workers = workers_of(process)
-    assert len(workers) == 2 and all(map(is_alive, workers))
-    killed = time.monotonic()
-    os.kill(workers[index], signal.SIGKILL)
-    output = finish(process, code=1)
-    assert time.monotonic() - killed < 20
+def kill_one(folder, index, at):
+    """Starts two workers, kills one after a step and waits until the command has ended."""
+    with launch(folder, "--processes", "2") as process:
+        wait_for(f"train | step {at} ", folder / "worker.1.log", process)
+        workers = workers_of(process)
+        assert len(workers) == 2 and all(map(is_alive, workers))
+        os.kill(workers[index], signal.SIGKILL)
+        output = finish(process, code=1)
     assert f"worker {index} was killed by SIGKILL" in output
     assert not any(map(is_alive, workers))
-    assert CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step < NUM_STEPS
-    finish(launch(tmp_path, "--processes", "2"))
+    assert CheckpointFolder(folder / "run" / "checkpoints").latest().step < NUM_STEPS
+
+
+@pytest.mark.slow
+def test_a_killed_second_worker_ends_all_and_the_same_command_goes_on(pair, tmp_path):
+    kill_one(tmp_path, 1, at=12)
+    train(tmp_path, "--processes", "2")
+    assert "continues at step" in (tmp_path / "worker.0.log").read_text()
+    assert_same_run(tmp_path / "run", pair / "run", 2)
+
+
+def test_ctrl_c_saves_a_killed_worker_ends_all_and_the_same_command_goes_on(pair, tmp_path):
+    with launch(tmp_path, "--processes", "2") as process:
+        wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
+        process.send_signal(signal.SIGINT)
+        assert "all 2 workers stopped" in finish(process, code=130)
+    stopped = CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step
+    assert 12 <= stopped < NUM_STEPS
+    log = (tmp_path / "worker.0.log").read_text()
+    assert f"done: SIGINT, step {stopped} saved" in log
+    kill_one(tmp_path, 0, at=stopped + 2)
+    assert f"continues at step {stopped}" in (tmp_path / "worker.0.log").read_text()
+    train(tmp_path, "--processes", "2")
     assert "continues at step" in (tmp_path / "worker.0.log").read_text()
     assert_same_run(tmp_path / "run", pair / "run", 2)
 
 
 @pytest.mark.slow
-def test_workers_do_not_outlive_a_launcher_that_was_killed(launch, tmp_path):
-    process = launch(tmp_path, "--processes", "2")
-    wait_for("train | step 4 ", tmp_path / "worker.1.log", process)
-    workers = workers_of(process)
-    assert len(workers) == 2 and all(map(is_alive, workers))
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 30
-    while any(map(is_alive, workers)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(map(is_alive, workers))
+def test_workers_do_not_outlive_a_launcher_that_was_killed(tmp_path):
+    with launch(tmp_path, "--processes", "2") as process:
+        wait_for("train | step 4 ", tmp_path / "worker.1.log", process)
+        workers = workers_of(process)
+        assert len(workers) == 2 and all(map(is_alive, workers))
+        process.kill()
+        process.wait()
+        wait_until(lambda: not any(map(is_alive, workers)), "the workers' end")
     saved = CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step
     assert 4 <= saved < NUM_STEPS
     assert f"step {saved} saved" in (tmp_path / "worker.0.log").read_text()
@@ -211,25 +213,36 @@ def save(*_):
     sys.exit(143)
 signal.signal(signal.SIGTERM, save)
 print("ready", flush=True)
-time.sleep(30)
+time.sleep(600)
 """
 
 
-def test_a_closed_terminal_lets_the_workers_save(tmp_path):
+@pytest.fixture
+def terminal():
+    """What a terminal's closing does to a program that is not under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_a_closed_terminal_lets_the_workers_save(terminal, tmp_path):
     workers = []
     with forward_signals(workers) as forwarded:
         workers.append(Worker(0, [sys.executable, "-c", ASKED_TO_SAVE], {}, tmp_path))
-        while "ready" not in workers[0].log.read_text():
-            time.sleep(0.01)
+        wait_until(lambda: "ready" in workers[0].log.read_text(), "the worker's handler")
         for _ in range(2):  # From the terminal, and from its shell.
             os.kill(os.getpid(), signal.SIGHUP)
         assert watch(workers, forwarded) == 143
     assert workers[0].code == 143
 
 
-@pytest.mark.parametrize(("seconds", "code"), [(0.5, 0), (60, -signal.SIGTERM)])
-def test_workers_that_do_not_stop_with_the_others_are_ended(seconds, code, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch_module, "PATIENCE_SECONDS", 3.0)
+@pytest.mark.parametrize(
+    ("patience", "seconds", "code"), [(600, 0.5, 0), (0.5, 600, -signal.SIGTERM)]
+)
+def test_workers_that_do_not_stop_with_the_others_are_ended(
+    patience, seconds, code, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(launch_module, "PATIENCE_SECONDS", patience)
     programs = ["import sys; sys.exit(143)", f"import time; time.sleep({seconds})"]
     workers = [
         Worker(index, [sys.executable, "-c", program], {}, tmp_path)
@@ -249,7 +262,7 @@ def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd
             started.append(self)
 
     monkeypatch.setattr(launch_module, "Worker", Noted)
-    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr(launch_module, "worker_command", lambda arguments: sleeping)
     assert "worker.1.log" in refuse(capfd, "launch", "--log-dir", tmp_path, *TRAIN)
     assert [worker.process.returncode for worker in started] == [-signal.SIGTERM]
@@ -263,59 +276,55 @@ def test_workers_are_this_package_wherever_they_are_started(tmp_path):
     assert ended.returncode == 0 and "usage: towers train" in ended.stdout, ended.stderr
 
 
-def test_ctrl_c_saves_and_the_same_command_goes_on(launch, pair, tmp_path):
-    process = launch(tmp_path, "--processes", "2")
-    wait_for("train | step 12 ", tmp_path / "worker.1.log", process)
-    process.send_signal(signal.SIGINT)
-    assert "all 2 workers stopped" in finish(process, code=130)
-    stopped = CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step
-    assert 12 <= stopped < NUM_STEPS
-    log = (tmp_path / "worker.0.log").read_text()
-    assert f"done: SIGINT, step {stopped} saved" in log
-    finish(launch(tmp_path, "--processes", "2"))
-    assert f"continues at step {stopped}" in (tmp_path / "worker.0.log").read_text()
-    assert_same_run(tmp_path / "run", pair / "run", 2)
-
-
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
 
 
-def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(launch, tmp_path):
-    cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
-    process = launch(tmp_path, "--cluster", cluster, "--index", "0")
-    time.sleep(6)  # By now it waits in TensorFlow, which does not hear a signal.
-    (worker,) = workers_of(process)
-    for _ in range(2):
+def is_open(port):
+    """Returns whether somebody listens at a port of this machine."""
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(tmp_path):
+    port = free_port()
+    cluster = f"127.0.0.1:{port},127.0.0.1:{free_port()}"
+    with launch(tmp_path, "--cluster", cluster, "--index", "0") as process:
+        # Then it waits in TensorFlow, which does not hear a signal.
+        wait_until(lambda: is_open(port), "TensorFlow's server")
+        (worker,) = workers_of(process)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-    finish(process, code=130)
-    assert not is_alive(worker)
+        while "once more kills them" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        finish(process, code=130)
+        assert not is_alive(worker)
 
 
-def test_two_commands_as_on_two_machines_train_as_one_and_go_on(launch, alone, tmp_path):
+def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path):
     cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     folders = [tmp_path / "0", tmp_path / "1"]
 
-    def start():
-        """Returns both commands, each with a disk of its own."""
-        return [
-            launch(folder, "--cluster", cluster, "--index", str(index))
-            for index, folder in enumerate(folders)
-        ]
+    @contextlib.contextmanager
+    def both():
+        """Both commands, each with a disk of its own."""
+        options = [["--cluster", cluster, "--index", str(index)] for index in range(2)]
+        with launch(folders[0], *options[0]) as one, launch(folders[1], *options[1]) as other:
+            yield one, other
 
-    processes = start()
-    wait_for("train | step 12 ", folders[1] / "worker.1.log", processes[1])
-    processes[1].send_signal(signal.SIGTERM)
-    for index, process in enumerate(processes):
-        assert "all 1 workers stopped" in finish(process, code=143)
-        log = (folders[index] / f"worker.{index}.log").read_text()
-        assert "done: SIGTERM" in log and "test  | step" not in log.split("train | step 12 ")[1]
-        assert log.splitlines()[-1].startswith("continue with the commands")
-    for process in start():
-        finish(process)
+    with both() as processes:
+        wait_for("train | step 12 ", folders[1] / "worker.1.log", processes[1])
+        processes[1].send_signal(signal.SIGTERM)
+        for index, process in enumerate(processes):
+            assert "all 1 workers stopped" in finish(process, code=143)
+            log = (folders[index] / f"worker.{index}.log").read_text()
+            assert "done: SIGTERM" in log and "test  | step" not in log.split("train | step 12 ")[1]
+            assert log.splitlines()[-1].startswith("continue with the commands")
+    with both() as processes:
+        for process in processes:
+            finish(process)
     helpers.assert_same_weights(weights_of(folders[0] / "run"), weights_of(alone), float64=True)
     assert not list(folders[1].rglob("*.ckpt*"))
     for index, folder in enumerate(folders):
@@ -389,7 +398,14 @@ REFUSED_BY_WORKERS = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED_BY_WORKERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "absent GPUs",
+        "wrong argument",
+        pytest.param("a carried state", marks=pytest.mark.slow),
+    ],
+)
 def test_what_the_workers_refuse_is_told(name, capfd, tmp_path):
     launch_options, train_options, expected = REFUSED_BY_WORKERS[name]
     command = ["launch", "--log-dir", tmp_path, *launch_options, "--", "train", *train_options]

@@ -1,10 +1,9 @@
 """What happens periodically: when it is due, what it prints and writes, how a run is stopped."""
 
+import contextlib
 import signal
-import subprocess
 import sys
 import textwrap
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event
 
 from tests.paths import ROOT
+from tests.programs import PATIENCE, finish, started
 from towers import Position, StepReport, StopTraining
 from towers.loop import actions
 from towers.loop.rates import Rates
@@ -179,7 +179,7 @@ def test_training_stops_early_when_no_evaluation_was_a_number():
 
 # Trains a tiny model without end and says so; the last action of a step may take its time.
 TRAINING = """
-    import sys, time
+    import signal, sys, time
     import keras
     import towers
     from tests import helpers
@@ -196,7 +196,12 @@ TRAINING = """
         print("step", report.step, flush=True)
         time.sleep(float(sys.argv[1]))
 
+    def hear(number, frame):
+        handle(number, frame)
+        print("heard", flush=True)
+
     with towers.stop_on_signals() as check_signals:
+        handle = signal.signal(signal.SIGINT, hear)
         batches, actions = towers.batches_from(dataset), [announce, check_signals]
         trainer = helpers.make_trainer(step, batches, actions)
         reason = trainer.train(steps=10**9)
@@ -204,34 +209,33 @@ TRAINING = """
 """
 
 
-def start_training(pause):
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(TRAINING), str(pause)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "step 1\n"
-    return process
+@contextlib.contextmanager
+def training(pause):
+    """A program that trains and has done its first step, after which it pauses."""
+    command = [sys.executable, "-c", textwrap.dedent(TRAINING), pause]
+    with started(command, cwd=ROOT, stderr=None) as process:
+        assert process.stdout.readline() == "step 1\n"
+        yield process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_the_first_signal_ends_the_training_after_the_step(number):
-    with start_training(0.05) as process:
+    with training(pause=0.05) as process:
         process.send_signal(number)
-        *steps, last = ["step 1", *process.stdout.read().splitlines()]
-    assert process.returncode == 0
+        lines = finish(process).splitlines()
+    *steps, last = ["step 1", *(line for line in lines if line != "heard")]
     assert last == f"stopped by {number.name} after {len(steps)}"
     assert steps[-1] == f"step {len(steps)}"
 
 
 def test_the_second_signal_ends_the_process_at_once():
-    with start_training(60) as process:
+    with training(pause=PATIENCE) as process:
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)  # Else the second may interrupt the first one's handler.
+        assert process.stdout.readline() == "heard\n"
         process.send_signal(signal.SIGTERM)
-        assert process.stdout.read() == ""
-    assert process.returncode == -signal.SIGTERM
+        assert finish(process, code=-signal.SIGTERM) == ""
 
 
 def test_the_handlers_are_put_back():

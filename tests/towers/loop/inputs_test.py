@@ -12,15 +12,10 @@ from hypothesis import strategies as st
 
 import towers
 from tests import helpers
-from towers.loop.inputs import (
-    DeviceFeed,
-    HostFeed,
-    check_batch_spec,
-    check_rows,
-    open_feed,
-    part_sizes,
-)
+from tests.programs import PATIENCE
+from towers.loop.inputs import DeviceFeed, HostFeed, open_feed
 from towers.loop.rates import Window
+from towers.step.shards import check_batch_spec, check_rows, part_sizes
 
 
 @settings(max_examples=30, deadline=None)
@@ -166,10 +161,14 @@ def test_exhausted_looks_ahead_without_taking(kind):
                 next(feed)
 
 
-def produced(counts, num_batches):
+def produced(counts, num_batches, *, last=None):
+    """A data set that counts its batches; the event `last` is set before the last of them."""
+
     def generate():
         for number in range(num_batches):
             counts.append(number)
+            if last is not None and number == num_batches - 1:
+                last.set()
             yield [number, number]
 
     return tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([2], tf.int64))
@@ -177,13 +176,10 @@ def produced(counts, num_batches):
 
 @both_kinds
 def test_batches_are_prepared_while_nobody_asks(kind):
-    counts = []
-    with feed_of(produced(counts, 2), kind=kind) as feed:
+    counts, last = [], threading.Event()
+    with feed_of(produced(counts, 2, last=last), kind=kind) as feed:
         next(feed)
-        for _ in range(500):
-            if len(counts) == 2:
-                break
-            time.sleep(0.01)
+        assert last.wait(PATIENCE)
         assert len(counts) == 2
 
 
@@ -229,51 +225,41 @@ def test_closing_ends_the_thread(taken):
     assert not feeding_threads()
 
 
-class SlowStep:
-    """A stand-in for a step that takes a while and keeps the time that it ran."""
+class Clock:
+    """Stands still, but for those who say that time has passed."""
 
-    def __init__(self, step, seconds):
-        self.devices = step.devices
-        self.seconds = 0.0
-        self._step = step
-        self._sleep = seconds
+    def __init__(self):
+        self.now = 0.0
 
-    def __call__(self, shards, number):
-        started = time.perf_counter()
-        results = self._step(shards, number)
-        time.sleep(self._sleep)
-        self.seconds += time.perf_counter() - started
-        return results
+    def __call__(self):
+        return self.now
+
+    def slow(self, call, seconds):
+        """Returns a function that takes so long."""
+
+        def called(*arguments):
+            self.now += seconds
+            return call(*arguments)
+
+        return called
 
 
-@pytest.mark.parametrize("batch_seconds, step_seconds", [(0.12, 0.03), (0.02, 0.1)])
-def test_the_share_of_input_wait_is_the_true_one(batch_seconds, step_seconds):
+@pytest.mark.parametrize("batch_seconds, step_seconds", [(0.75, 0.25), (0.125, 0.875)])
+def test_the_share_of_input_wait_is_the_true_one(batch_seconds, step_seconds, monkeypatch):
     """The loop's own time is either the step or waiting; an action's time is neither."""
     batches = helpers.dense_batches([4] * 10)
-
-    def generate():
-        for batch in batches:
-            time.sleep(batch_seconds)
-            yield batch
-
-    signature = helpers.dataset_of(batches).element_spec
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     model = helpers.dense_model()
-    step, (shards, *_) = helpers.build_step(
+    step, _ = helpers.build_step(
         helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2
     )
-    step(shards, 1)  # Traced now, so that the trace is not taken for a slow step.
-    for _ in range(3):  # A busy machine may disturb one of them.
-        slow, window = SlowStep(step, step_seconds), Window()
-        trainer = helpers.make_trainer(slow, towers.batches_from(dataset), [window.add])
-        started = time.perf_counter()
-        trainer.train(epochs=1)
-        seconds = time.perf_counter() - started
-        rates = window.read()
-        wait_error = abs(rates.input_wait - (1 - slow.seconds / seconds))
-        time_error = abs(10 / rates.steps_per_second / seconds - 1)
-        if max(wait_error, time_error) < 0.1:
-            break
-    assert wait_error < 0.1 and time_error < 0.1
-    assert rates.tower_input_wait.shape == (2,)
-    np.testing.assert_allclose(rates.examples_per_second, 4 * rates.steps_per_second)
+    clock, window = Clock(), Window()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(HostFeed, "_take", clock.slow(HostFeed._take, batch_seconds))
+    monkeypatch.setattr(type(step), "__call__", clock.slow(type(step).__call__, step_seconds))
+    dataset = towers.batches_from(helpers.dataset_of(batches))
+    helpers.make_trainer(step, dataset, [clock.slow(window.add, 3.0)]).train(epochs=1)
+    rates = window.read()
+    assert rates.input_wait == batch_seconds
+    assert rates.steps_per_second == 1.0
+    assert rates.tower_input_wait.tolist() == [batch_seconds] * 2
+    assert rates.examples_per_second == 4.0

@@ -174,7 +174,7 @@ def test_a_read_only_file_system_is_refused(small_disk):
     folder = CheckpointFolder(small_disk)
     folder.save(1, group_of(1), {})
     remount = ["mount", "-o", "remount,ro", str(small_disk)]
-    subprocess.run(remount, check=True, timeout=30)
+    subprocess.run(remount, check=True, timeout=600)
     with pytest.raises(OSError, match=r"Cannot save the checkpoint .*: Read-only file system"):
         folder.save(2, group_of(2), {})
     assert values_of(folder.latest()) == {1.0}
@@ -207,7 +207,7 @@ def save_without_end(path, step):
 
 def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["towers.checkpoints"])
+    context.set_forkserver_preload(["towers.run.checkpoints"])
     folder, random = CheckpointFolder(tmp_path), np.random.default_rng()
     step = 0
     for _ in range(10):

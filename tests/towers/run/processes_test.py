@@ -1,10 +1,10 @@
 """Several real processes: sums, the chief's values, stopping together, shards."""
 
+import contextlib
 import itertools
 import json
 import os
 import socket
-import subprocess
 import sys
 
 import keras
@@ -14,6 +14,7 @@ import pytest
 import towers
 from tests import helpers
 from tests.paths import ROOT
+from tests.programs import finish, started
 from tests.towers.run.processes_worker import CASES, NUM_TOWERS, make_case
 from towers.run.processes import Processes, join_processes, read_cluster
 
@@ -30,35 +31,29 @@ def free_addresses(count):
     return addresses
 
 
-def start(count, *command):
+@contextlib.contextmanager
+def workers(count, *command):
     """Starts a process for each worker; `{index}` in the command is its number."""
     addresses = free_addresses(count)
-    processes = []
-    for index in range(count):
-        cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        environment = {**os.environ, "TF_CONFIG": json.dumps(cluster)}
-        own = [part.replace("{index}", str(index)) for part in command]
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, *own],
-                cwd=ROOT,
-                env=environment,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-        )
-    return processes
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in range(count):
+            task = {"type": "worker", "index": index}
+            cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
+            own = [sys.executable, *(part.replace("{index}", str(index)) for part in command)]
+            environment = {**os.environ, "TF_CONFIG": cluster}
+            processes.append(stack.enter_context(started(own, cwd=ROOT, env=environment)))
+        yield processes
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def found(request, tmp_path_factory):
     """What each of several processes says that it found."""
     folder = tmp_path_factory.mktemp("processes")
-    module = "tests.towers.processes_worker"
-    processes = start(request.param, "-m", module, str(folder / "{index}.json"))
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * request.param, outputs
+    module = "tests.towers.run.processes_worker"
+    with workers(request.param, "-m", module, str(folder / "{index}.json")) as processes:
+        for process in processes:
+            finish(process)
     return [json.loads((folder / f"{i}.json").read_text()) for i in range(request.param)]
 
 

@@ -19,7 +19,6 @@ from towers.run.processes import join_processes  # noqa: E402
 NUM_TOWERS = 4  # Of all processes together.
 SIZES = [16, 13, 9, 3]
 CASES = {
-    "sparse": {},
     "sparse_clipped": {"clip_norm": 0.05, "accumulate": 2},
     "norm_mean": {"batch_norm": "mean"},
     "norm_first": {"batch_norm": "first"},

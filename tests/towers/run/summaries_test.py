@@ -227,7 +227,7 @@ def write_without_end(folder, step):
 
 def test_a_killed_writer_leaves_each_step_once(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["towers.summaries"])
+    context.set_forkserver_preload(["towers.run.summaries"])
     random = np.random.default_rng()
     step = 0
     for _ in range(3):

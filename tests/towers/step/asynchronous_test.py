@@ -15,7 +15,7 @@ from towers import NonFiniteGradientError, Position, StepReport
 from towers.run.op_devices import record_op_devices
 from towers.run.summaries import SummaryWriters, read_scalars
 
-TIMEOUT = 60.0  # Seconds until a test that waits for another thread gives up.
+TIMEOUT = 600.0  # Seconds until a test that waits for another thread gives up.
 
 
 class Counter(keras.layers.Layer):
@@ -405,20 +405,24 @@ def test_waiting_for_the_data_is_counted_for_each_tower():
     assert np.median(waits) > 0.15
 
 
-def test_a_pause_is_no_wait_for_data():
+def test_a_pause_is_no_wait_for_data(monkeypatch):
+    """The pause is one of the clock alone, and far longer than all that a busy machine delays."""
     _, step, batches = counting_step(3, num_batches=30)
     reports: list[StepReport] = []
+    clock, pauses = time.perf_counter, []
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + sum(pauses))
 
     def act(report):
         reports.append(report)
         if report.step == 5:
             with trainer.paused():
-                time.sleep(1.0)
+                pauses.append(1e6)
 
     trainer = helpers.make_async_trainer(step, batches, [act])
     trainer.train(epochs=1)
-    assert max(max(report.waits) for report in reports) < 1.0
-    assert max(report.seconds for report in reports[3:]) < 1.0  # The first include the tracing.
+    assert pauses
+    assert max(max(report.waits) for report in reports) < 1e6
+    assert max(report.seconds for report in reports) < 1e6
 
 
 def test_an_update_is_handed_over_while_another_tower_waits_for_data():
@@ -429,7 +433,7 @@ def test_an_update_is_handed_over_while_another_tower_waits_for_data():
     def generate():
         yield (np.ones(2, "float32"),)
         yield (np.ones(2, "float32"),)
-        in_time.append(reported.wait(5.0))
+        in_time.append(reported.wait(TIMEOUT))
         yield (np.ones(2, "float32"),)
 
     def slow_second(tower, batch_number):

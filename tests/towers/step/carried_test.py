@@ -133,8 +133,11 @@ ACCUMULATED = {"accumulate": 3, "clip_norm": 0.05}
 @pytest.mark.parametrize(
     ("options", "num_towers"),
     [
-        *[({}, 1), ({}, 2), ({}, 3), ({}, 4)],
-        *[({"clip_norm": 0.05}, 2), (ACCUMULATED, 1), (ACCUMULATED, 3)],
+        ({}, 2),
+        (ACCUMULATED, 1),
+        *[pytest.param({}, number, marks=pytest.mark.slow) for number in (1, 3, 4)],
+        pytest.param({"clip_norm": 0.05}, 2, marks=pytest.mark.slow),
+        pytest.param(ACCUMULATED, 3, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -147,7 +150,10 @@ def test_towers_that_carry_match_the_plain_loop(options, num_towers):
     np.testing.assert_allclose([float(result.loss) for result in results], losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_towers, accumulate", [(1, 1), (3, 1), (2, 2)])
+@pytest.mark.parametrize(
+    "num_towers, accumulate",
+    [(3, 1), *(pytest.param(*way, marks=pytest.mark.slow) for way in ((1, 1), (2, 2)))],
+)
 def test_towers_that_carry_match_the_plain_loop_in_float64(num_towers, accumulate):
     keras.config.set_dtype_policy("float64")
     expected, state, _ = plain("float64", clip_norm=0.05)
@@ -158,7 +164,10 @@ def test_towers_that_carry_match_the_plain_loop_in_float64(num_towers, accumulat
     assert_same_state(step, state, atol=1e-12)
 
 
-@pytest.mark.parametrize("rows, accumulate", [(1, 1), (2, 2), (5, 2)])
+@pytest.mark.parametrize(
+    "rows, accumulate",
+    [(1, 1), *(pytest.param(*way, marks=pytest.mark.slow) for way in ((2, 2), (5, 2)))],
+)
 def test_fewer_rows_than_towers_and_micro_batches_match_the_plain_loop(rows, accumulate):
     expected, state, _ = plain(rows=rows)
     model, step, shards = build(4, stream_batches(rows), accumulate=accumulate)
@@ -177,7 +186,7 @@ def test_a_state_that_does_not_go_on_would_differ():
 
 def test_compiled_towers_carry_too():
     expected, state, _ = plain()
-    model, step, shards = build(2, stream_batches(), compiled=True, accumulate=2)
+    model, step, shards = build(2, stream_batches(), compiled=True)
     run(step, shards)
     helpers.assert_same_weights(helpers.weights_of(model), expected)
     assert_same_state(step, state)
@@ -201,7 +210,7 @@ def test_rows_where_a_stream_begins_have_forgotten_what_came_before():
     np.testing.assert_array_equal(differs, [np.arange(ROWS) % 2 == 1] * 2)
 
 
-@pytest.mark.parametrize("loss_scale", [None, 8.0])
+@pytest.mark.parametrize("loss_scale", [pytest.param(None, marks=pytest.mark.slow), 8.0])
 def test_a_step_without_a_finite_gradient_keeps_the_state(loss_scale):
     loss_scale = loss_scale and LossScale(initial=loss_scale)
     model, step, (one, other, *_) = build(2, stream_batches(), loss_scale=loss_scale)
@@ -238,7 +247,7 @@ def resumed(tmp_path, num_towers, at):
     return batches
 
 
-@pytest.mark.parametrize("num_towers", [1, 3])
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_resumed_run_is_bit_identical(tmp_path, num_towers):
     batches = resumed(tmp_path, num_towers, at=2)
     _, uninterrupted, shards = build(num_towers, batches)
@@ -346,7 +355,9 @@ def evaluation(num_towers, batches, model):
     return step, dataset
 
 
-@pytest.mark.parametrize("num_towers", [1, 2, 4])
+@pytest.mark.parametrize(
+    "num_towers", [*(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2)), 4]
+)
 def test_every_evaluation_begins_with_zeros_and_carries_on(num_towers):
     batches = [(inputs, targets, np.zeros(3, bool)) for inputs, targets, _ in stream_batches(3)]
     model = LanguageModel()

@@ -1,6 +1,7 @@
 """A function run over devices returns, and trains, what it does on one device."""
 
 import functools
+import itertools
 
 import keras
 import numpy as np
@@ -170,11 +171,20 @@ def gradients_of(call, model, batch):
     return value, as_dense(tape.gradient(value, [v.value for v in model.trainable_variables]))
 
 
-@EACH_MODE
-@pytest.mark.parametrize("reads", ["ahead", "in place"])
-@pytest.mark.parametrize("size, num_devices", [(1, 2), (2, 4), (7, 3), (8, 1)])
-@pytest.mark.parametrize("kind", MODELS)
-def test_gradients_are_those_of_one_device(kind, size, num_devices, reads, mode, float64):
+WAYS = list(
+    itertools.product(MODELS, [(1, 2), (2, 4), (7, 3), (8, 1)], ["ahead", "in place"], MODES)
+)
+# In a graph a recurrent model takes longest to build: once ahead, once in place.
+QUICK = [way for way in WAYS if way[0] != "table" or way[3] == "eagerly"]
+QUICK += [("table", (2, 4), "in place", "in a graph"), ("table", (7, 3), "ahead", "in a graph")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "reads", "mode"),
+    [way if way in QUICK else pytest.param(*way, marks=pytest.mark.slow) for way in WAYS],
+)
+def test_gradients_are_those_of_one_device(kind, sizes, reads, mode, float64):
+    size, num_devices = sizes
     model, batch = MODELS[kind](), batch_for(kind, size)
 
     def cost(features, labels):
@@ -395,12 +405,14 @@ def placed():
     return [(node.op, node.name, device) for node, device in nodes]
 
 
-@pytest.mark.parametrize("kind", ["MatMul", "BiasAdd", "Sigmoid", "TanhGrad", "TensorListSetItem"])
-def test_a_tower_runs_forward_and_backward_on_its_device_in_a_graph(kind, placed):
-    where = {device for op, _, device in placed if kind in op}
-    assert where == {"CPU:1", "CPU:2"}
+@pytest.mark.xdist_group("parallel")  # With the next, which shares what takes long to make.
+def test_a_tower_runs_forward_and_backward_on_its_device_in_a_graph(placed):
+    for kind in ("MatMul", "BiasAdd", "Sigmoid", "TanhGrad", "TensorListSetItem"):
+        where = {device for op, _, device in placed if kind in op}
+        assert where == {"CPU:1", "CPU:2"}, kind
 
 
+@pytest.mark.xdist_group("parallel")
 def test_scopes_are_named_after_the_towers(placed):
     for tower, device in enumerate(("CPU:1", "CPU:2")):
         scope = f"tower_{tower}/"
@@ -440,7 +452,7 @@ def train_language_model(run):
     return helpers.weights_of(model)
 
 
-@pytest.mark.parametrize("num_devices", [2, 4])
+@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_language_model_trains_on_the_sum_of_its_sentences_costs(num_devices, float64):
     expected = train_language_model(lambda cost, model, **batch: cost(**batch))
     weights = train_language_model(

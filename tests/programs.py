@@ -1,0 +1,69 @@
+"""Programs that tests start: whatever comes, they and all that they started end with the test."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+PATIENCE = 600  # Seconds: a guard against hanging alone, since a busy machine is slow.
+TOWERS = [sys.executable, "-m", "towers.scripts.main"]
+
+
+@contextlib.contextmanager
+def started(command: list[str], **options) -> Iterator[subprocess.Popen]:
+    """Starts a program in a session of its own; yields its process, whose output is one pipe.
+
+    At the end of the scope the program, its descendants and their groups are killed.
+    """
+    defaults = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(
+        list(map(str, command)), start_new_session=True, **{**defaults, **options}
+    ) as process:
+        try:
+            yield process
+        finally:
+            kill_all(process)
+
+
+def kill_all(process: subprocess.Popen) -> None:
+    """Kills what is left of a program's group, and its descendants in groups of their own."""
+    descendants = descendants_of(process.pid) if process.poll() is None else []
+    kills = [(os.killpg, process.pid), *((os.kill, pid) for pid in descendants)]
+    for kill, number in kills:
+        with contextlib.suppress(ProcessLookupError):
+            kill(number, signal.SIGKILL)
+
+
+def descendants_of(pid: int) -> list[int]:
+    """Returns the process ids of the descendants, as far as there is a /proc."""
+    found = []
+    for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # A thread or a process that has ended meanwhile.
+            for child in map(int, children.read_text().split()):
+                found += [child, *descendants_of(child)]
+    return found
+
+
+def finish(process: subprocess.Popen, code: int = 0) -> str:
+    """Waits for a program's end and returns what it printed; any other exit code is an error."""
+    output = process.communicate(timeout=PATIENCE)[0]
+    assert process.returncode == code, output
+    return output
+
+
+def run(command: list[str], code: int = 0, **options) -> str:
+    """Runs a program to its end and returns what it printed."""
+    with started(command, **options) as process:
+        return finish(process, code)
+
+
+def wait_until(holds, what: str) -> None:
+    """Returns as soon as `holds()` is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.02)
