@@ -12,9 +12,9 @@ import traceback
 from collections.abc import Collection, Sequence
 from types import ModuleType
 
+from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
-WRONG_INPUT = 2
 FAILED = 1
 BUG = (
     "towers: this is a bug, not wrong input. Please report it with the traceback above: see "

@@ -6,18 +6,20 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
 
+EXIT_CODE = 2  # Of a command with wrong input, as argparse has it.
+
 
 class WrongInputError(Exception):
-    """The user gave something that cannot be used; the message says what, and what to do."""
+    """An argument or a file of the user's cannot be used; the message says why, and the remedy."""
 
 
 @contextlib.contextmanager
 def wrong_input(*kinds: type[Exception]) -> Iterator[None]:
-    """The scope in which errors are about what the user gave: they become `WrongInputError`.
+    """The scope that handles the user's arguments and files: errors become `WrongInputError`.
 
     The engine, the models and the data raise ValueError for wrong arguments and know nothing of
-    commands. Only a command knows which of its parts handle the user's arguments and files; an
-    error anywhere else is a bug.
+    commands. Only a command knows which of its parts get their arguments from the user; an error
+    anywhere else is a bug.
 
     Args:
         kinds: the errors to convert; by default ValueError, OSError and ImportError.

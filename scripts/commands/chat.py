@@ -53,14 +53,14 @@ def run(given: argparse.Namespace) -> int:
         opened = open_model(read_options(ModelOptions, given), read_options(DeviceOptions, given))
         answerer = open_answerer(opened, decoding)
     context, seed = opened.recipe.fields.context, decoding.seed
-    if options.stdin:
-        with wrong_input(UnicodeDecodeError):
+    with wrong_input(UnicodeDecodeError):  # Input in another encoding.
+        if options.stdin:
             conversation.answer_lines(answerer, context, seed)
-    elif options.ask:
-        print(opened.description)
-        conversation.converse(answerer, conversation.asked_lines(options.ask), context, seed)
-    else:
-        print(f"{opened.description}\n{conversation.HELP}")
-        with conversation.line_editing(opened.directory.path / "chat_history"):
-            conversation.converse(answerer, conversation.typed_lines(), context, seed)
+        elif options.ask:
+            print(opened.description)
+            conversation.converse(answerer, conversation.asked_lines(options.ask), context, seed)
+        else:
+            print(f"{opened.description}\n{conversation.HELP}")
+            with conversation.line_editing(opened.directory.path / "chat_history"):
+                conversation.converse(answerer, conversation.typed_lines(), context, seed)
     return 0

@@ -18,7 +18,7 @@ Options = TypeVar("Options")
 
 
 def read_options(kind: type[Options], given: argparse.Namespace) -> Options:
-    """Returns a dataclass of options; what was not given has the dataclass's default.
+    """Returns a dataclass of options, with its defaults for options that were not given.
 
     Args:
         kind: the dataclass. Fields that are dataclasses themselves are read in the same way.

@@ -13,11 +13,11 @@ from types import FrameType
 from typing import Any
 
 from towers.scripts.launching.processes import WorkerProcess
+from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0  # A worker that waits for a dead one does not answer a signal.
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # Exit codes after a request to stop.
-WRONG_INPUT = 2  # The exit code of a command that has to be written differently.
 
 
 def watch(workers: Sequence[WorkerProcess], forwarded: Sequence[int] = ()) -> int:

@@ -29,11 +29,11 @@ class Evaluation(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """What the metrics are means over."""
+        """The metrics are means over these."""
         return self.session.recipe.unit
 
     def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
-        """Returns the metrics; writes samples of what the model says, if it says anything."""
+        """Returns the metrics, and writes samples of a chatbot's answers."""
         metrics = self.session.evaluate()
         if self.session.answer_evaluator is not None:
             metrics.update(self.session.answer_evaluator.evaluate(write))
@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
 
 
 def open_evaluation(options: EvaluateOptions) -> Evaluation:
-    """Returns what `towers evaluate` evaluates.
+    """Returns a run's model and test data, ready to be evaluated.
 
     Raises:
         ValueError: the run, its checkpoint, the fields or the data cannot be used.

@@ -1,4 +1,4 @@
-"""A recipe: what it trains on, its model, its loss and the fields of a run."""
+"""A recipe: the data, the model, the loss and the fields of a training."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Data(NamedTuple):
 
 
 class AnswerEvaluator(Protocol):
-    """Judges what a model says, where a loss alone does not tell."""
+    """Judges the answers of a model, where a loss alone does not tell."""
 
     def show_samples(self, write: Callable[[str], None]) -> None:
         """Writes a few samples, and warnings about what looks wrong."""
@@ -73,7 +73,7 @@ class Recipe:
         takes_files: whether `--data` takes files and folders of the user's.
         best_metric: the metric that decides which checkpoint is the best.
         maximize: whether more of it is better.
-        unit: what the loss is a mean over.
+        unit: the loss is a mean over these.
         command: the command that lets the model speak, chat or generate.
         special_ids: of a recipe with text, the ids that stand for no word.
         derive_metrics: `derive_metrics(metrics, data) -> dict` of further metrics, such as the

@@ -30,7 +30,7 @@ class Session(NamedTuple):
         parameters: where the variables live.
         processes: all processes of the training, of which this is one.
         evaluate: `evaluate() -> dict` of means over the test data.
-        answer_evaluator: judges what the model says, None if it says nothing.
+        answer_evaluator: judges the model's answers, None if it gives none.
     """
 
     recipe: Recipe

@@ -49,6 +49,8 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         precision=options.engine.precision,
         join=True,
     )
+    if session.data.train.steps_per_epoch < 1:
+        raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
     if session.data.summary:
         print(session.data.summary, flush=True)
     record["data_key"] = session.data.key

@@ -18,7 +18,7 @@ def train(run_dir, *arguments):
 def test_a_bug_shows_a_traceback_and_where_to_report_it(error, tmp_path, capsys, monkeypatch):
     """Also a ValueError, if it comes from the middle of the training."""
 
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise error("inside the training")
 
     monkeypatch.setattr("towers.loop.actions.print_report", fail)
@@ -39,7 +39,7 @@ def test_wrong_input_shows_its_traceback_only_on_request(tmp_path, capsys, monke
 
 
 def test_a_runtime_error_of_another_package_is_a_bug(tmp_path, capsys, monkeypatch):
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise RuntimeError("inside Keras")
 
     monkeypatch.setattr("towers.loop.actions.print_report", fail)
