@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from tests.paths import ROOT
+from towers.scripts.main import COMMANDS
 
 ROOMS = ("towers", "models", "data", "scripts")
 MAY_IMPORT = {"towers": set(), "models": set(), "data": set(), "scripts": set(ROOMS[:3])}
@@ -112,6 +113,21 @@ def test_modules_do_not_import_their_own_package():
     assert not offenders(is_wrong)
 
 
+def test_only_commands_see_the_command_line():
+    def is_wrong(name):
+        if name == "towers.scripts.main" or name.startswith("towers.scripts.commands."):
+            return False
+        return room_of(name) == "scripts" and "argparse" in imports_of(name)
+
+    assert not offenders(is_wrong)
+
+
+def test_every_command_is_a_module():
+    folder = "towers.scripts.commands."
+    modules = {name.removeprefix(folder) for name in MODULES if name.startswith(folder)}
+    assert modules - {"options", "option_types"} == set(COMMANDS)
+
+
 def test_devices_are_chosen_only_in_the_engine():
     scopes = {"tf.device", "tensorflow.device", "keras.device"}
     assert not offenders(lambda name: room_of(name) != "towers" and scopes & attributes_of(name))
@@ -186,20 +202,23 @@ def test_importing_a_module_calls_nothing_of_tensorflow():
     assert not offenders(is_wrong)
 
 
-def test_help_does_not_import_tensorflow():
+def test_help_imports_neither_tensorflow_nor_numpy():
+    """Neither that of `towers` nor that of any command."""
     script = (
         "import sys\n"
-        "import towers.scripts.main\n"
-        "try:\n"
-        "    towers.scripts.main.main(['--help'])\n"
-        "except SystemExit:\n"
-        "    pass\n"
-        "print('tensorflow' in sys.modules)\n"
+        "from towers.scripts.main import COMMANDS, main\n"
+        "for arguments in [['--help'], *([name, '--help'] for name in COMMANDS)]:\n"
+        "    try:\n"
+        "        main(arguments)\n"
+        "    except SystemExit:\n"
+        "        pass\n"
+        "print({'tensorflow', 'keras', 'numpy'} & set(sys.modules))\n"
     )
     output = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
-    assert output.splitlines()[-1] == "False"
+    assert output.splitlines()[-1] == "set()"
+    assert output.count("usage: towers") == 1 + len(COMMANDS)
 
 
 def functions_of_the_engine():

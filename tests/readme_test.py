@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.paths import ROOT
 from towers.scripts import bootstrap
 from towers.scripts.main import build_parser
-from towers.scripts.training.recipe import recipe_names
+from towers.scripts.training.catalogue import recipe_names
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)

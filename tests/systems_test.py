@@ -16,7 +16,7 @@ from towers.data.samples import stories
 from towers.data.samples.conversations import conversations
 from towers.run.summaries import read_scalars
 from towers.scripts.main import main
-from towers.scripts.training.recipe import import_recipe
+from towers.scripts.training.catalogue import find_recipe
 
 pytestmark = pytest.mark.xdist_group("systems")  # They share what takes long to make.
 
@@ -70,7 +70,7 @@ def small(arguments, data_sets, folder):
         place = arguments.index("--data") + 1
         arguments[place] = str(data_sets / arguments[place])
     else:
-        arguments += ["--data", str(data_sets / import_recipe(recipe).DATA_SET)]
+        arguments += ["--data", str(data_sets / find_recipe(recipe).data_set)]
     for option in ("--epochs", "--report-every"):
         if option in arguments:
             place = arguments.index(option)

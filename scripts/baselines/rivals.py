@@ -11,8 +11,9 @@ import tensorflow as tf
 
 import towers
 from towers.loop.inputs import any_number_of_rows
-from towers.scripts.training.recipe import Data, Recipe, nearest
+from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import carried_options
+from towers.scripts.wrong_input import nearest
 
 # Runs so many steps and returns the seconds of all but the first, which may wait for its input.
 TimedRun = Callable[[int], float]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
 import statistics
 import time
 from collections import Counter
@@ -16,8 +14,10 @@ import tensorflow as tf
 
 import towers
 from towers.run.op_devices import short_device
+from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.baselines.rivals import Task
 from towers.scripts.training.session import carried_options
+from towers.scripts.wrong_input import WrongInputError
 from towers.step.tower import TowerFn
 
 WARM_UP_STEPS = 10
@@ -39,29 +39,29 @@ class Rates(NamedTuple):
 
 
 def compare_slow_tower(
-    task: Task, devices: Sequence[str], rows: float, options: argparse.Namespace
-) -> int:
-    """Times both modes, first with towers alike and then with the last one slowed by sleep.
+    task: Task, devices: Sequence[str], rows: float, options: BenchmarkOptions
+) -> list[dict[str, Any]]:
+    """Times both modes, first with equal towers and then with the last one slowed by sleep.
 
     Args:
         task: what is trained.
         devices: of the towers, at least two.
         rows: examples of a batch.
-        options: the command line, for slow, steps, repetitions and json.
+        options: the factor, the steps and the repetitions.
+
+    Returns:
+        A row for each mode and speed.
     """
+    factor = options.slow or 1.0
     measure = functools.partial(repeat, options=options, rows=rows)
     even = measure({mode: trainer_of(mode, task, devices) for mode in MODES})
-    seconds = {mode: slowing(even[mode], options.slow) for mode in MODES}
+    seconds = {mode: slowing(even[mode], factor) for mode in MODES}
     slowed = measure({mode: trainer_of(mode, task, devices, seconds[mode]) for mode in MODES})
-    report = [
+    return [
         {"mode": mode, "slow": slow, **summary(rates[mode])}
         for mode in MODES
-        for slow, rates in ((1.0, even), (options.slow, slowed))
+        for slow, rates in ((1.0, even), (factor, slowed))
     ]
-    print_table(report, task, options)
-    if options.json:
-        print(json.dumps({"recipe": task.recipe.name, "results": report}))
-    return 0
 
 
 def slowing(rates: Sequence[Rates], factor: float) -> float:
@@ -95,9 +95,9 @@ def trainer_of(
 
 
 def check_stateless(task: Task, model: keras.Model) -> None:
-    """Raises ValueError for a recipe that carries a state, which asynchronous towers cannot."""
+    """Raises WrongInputError for a recipe with a state, which asynchronous towers cannot carry."""
     if carried_options(task.recipe, model, task.data.train):
-        raise ValueError(
+        raise WrongInputError(
             f"--slow trains asynchronous towers too, which have no order in which "
             f"{task.recipe.name} could carry its state from batch to batch. Give it batches "
             "without one: a language model takes --set form=sentences."
@@ -126,7 +126,7 @@ def sleep(seconds: float) -> Any:
 
 
 def repeat(
-    trainers: dict[str, Callable[..., towers.Trainer]], rows: float, options: argparse.Namespace
+    trainers: dict[str, Callable[..., towers.Trainer]], rows: float, options: BenchmarkOptions
 ) -> dict[str, list[Rates]]:
     """Returns the rates of each way in each repetition; the ways take turns."""
     rates: dict[str, list[Rates]] = {mode: [] for mode in trainers}
@@ -184,7 +184,7 @@ def summary(rates: Sequence[Rates]) -> dict[str, Any]:
     }
 
 
-def print_table(report: Sequence[dict[str, Any]], task: Task, options: argparse.Namespace) -> None:
+def print_table(report: Sequence[dict[str, Any]], task: Task, options: BenchmarkOptions) -> None:
     """Prints the rows as a Markdown table."""
     num_towers = len(report[0]["updates_per_second"])
     print(

@@ -1,4 +1,4 @@
-"""How good a chatbot's answers are: agreement with the given ones, and variety."""
+"""Metrics of a chatbot's answers: agreement with the references, and variety."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def answer_metrics(
     """Returns `bleu`, `exact_match`, `distinct_1`, `distinct_2`, `empty_rate` and `commonest`.
 
     Args:
-        answers: what the chatbot said, a text for each question; at least one.
-        references: the answers that were given in the corpus.
+        answers: the chatbot's, a text for each question; at least one.
+        references: the answers of the corpus.
         token_lists: the tokens of each of the chatbot's answers.
         language: `zh` or `en`, for the tokenizer of BLEU.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,11 +10,39 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextCodec
+from towers.data.text import TextCodec
 from towers.models.decoding import Decoded, Decoding, decode
+from towers.scripts.training.recipe import SpecialIds
+from towers.scripts.training.trained import OpenModel
 
-SILENT = (PAD, START, UNKNOWN, SEPARATOR)  # Never spoken.
 BATCH_SIZE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingOptions:
+    """How answers are decoded; by default greedily.
+
+    Attributes:
+        beam: number of beams.
+        nbest: answers to each question.
+        length_penalty: exponent of Wu et al. 2016, for beam search.
+        temperature, top_k, top_p: of sampling; without any of them nothing is sampled.
+        no_repeat_ngram: length of the sequences that are never repeated, or None.
+        repetition_penalty: factor by which tokens that were said become less likely.
+        max_length: tokens of an answer, None for the recipe's number.
+        seed: of samples.
+    """
+
+    beam: int = 1
+    nbest: int = 1
+    length_penalty: float = 1.0
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    no_repeat_ngram: int | None = None
+    repetition_penalty: float = 1.0
+    max_length: int | None = None
+    seed: int = 0
 
 
 class Answer(NamedTuple):
@@ -22,7 +50,7 @@ class Answer(NamedTuple):
 
     Attributes:
         text: as a person writes it.
-        tokens: what the model said, without END.
+        tokens: the tokens that the model said, without the end.
         score: as `models.decoding.decode` gives it; the higher, the better.
     """
 
@@ -31,36 +59,56 @@ class Answer(NamedTuple):
     score: float
 
 
+def open_answerer(opened: OpenModel, options: DecodingOptions) -> Answerer:
+    """Returns the answerer of a trained chatbot; raises ValueError for impossible options."""
+    fields = opened.recipe.fields
+    return Answerer(
+        opened.model,
+        opened.text,
+        make_decoding(options, fields.max_answer_length),
+        special_ids=opened.special_ids,
+        max_question_length=fields.max_question_length,
+    )
+
+
 class Answerer:
     """Answers questions with a model.
 
     Args:
         model: a `Seq2Seq`.
-        text: what turns text into ids and back.
+        text: the codec between text and ids.
         decoding: how to decode.
+        special_ids: the ids of the codec that stand for no word.
         max_question_length: of longer questions only the last tokens count.
     """
 
     def __init__(
-        self, model: keras.Model, text: TextCodec, decoding: Decoding, *, max_question_length: int
+        self,
+        model: keras.Model,
+        text: TextCodec,
+        decoding: Decoding,
+        *,
+        special_ids: SpecialIds,
+        max_question_length: int,
     ):
         self._text = text
-        self._decode = decode_questions(model, decoding)
+        self._special_ids = special_ids
+        self._decode = decode_questions(model, decoding, special_ids)
         self._max_question_length = max_question_length
 
     def answer(self, questions: Sequence[Sequence[str]], *, seed: int = 0) -> list[list[Answer]]:
         """Returns the answers to each question, the best first.
 
         Args:
-            questions: each the turns of a dialogue, the question the last of them.
-            seed: of the answers that are sampled.
+            questions: for each the turns of a dialogue, of which the last is the question.
+            seed: of sampled answers.
         """
         encoded = [self._encode(turns) for turns in questions]
         order = sorted(range(len(encoded)), key=lambda index: len(encoded[index]))
         answers: list[list[Answer]] = [[] for _ in encoded]
         for start in range(0, len(order), BATCH_SIZE):
             rows = order[start : start + BATCH_SIZE]
-            ids = pad([encoded[row] for row in rows])
+            ids = pad([encoded[row] for row in rows], self._special_ids.padding)
             decoded = self._decode(tf.constant(ids), tf.constant([seed, start], tf.int64))
             for row, found in zip(rows, self._read(decoded), strict=True):
                 answers[row] = found
@@ -68,7 +116,7 @@ class Answerer:
 
     def _encode(self, turns: Sequence[str]) -> list[int]:
         ids = self._text.encode_question(turns)[-self._max_question_length :]
-        return ids or [UNKNOWN]  # A question without a word still gets an answer.
+        return ids or [self._special_ids.unknown]  # A question without a word gets an answer too.
 
     def _read(self, decoded: Decoded) -> list[list[Answer]]:
         """Returns the answers of each row of a batch."""
@@ -79,16 +127,17 @@ class Answerer:
         ]
 
     def _answer(self, ids: np.ndarray, score: float) -> Answer:
-        spoken = [int(one) for one in ids if one not in (PAD, END)]
+        silent = (self._special_ids.padding, self._special_ids.end)
+        spoken = [int(one) for one in ids if one not in silent]
         return Answer(self._text.decode(spoken), self._text.vocabulary.tokens(spoken), score)
 
 
 def decode_questions(
-    model: keras.Model, decoding: Decoding
+    model: keras.Model, decoding: Decoding, special_ids: SpecialIds
 ) -> Callable[[tf.Tensor, tf.Tensor], Decoded]:
     """Returns `answer(questions, seed) -> Decoded`, one graph for every batch.
 
-    Questions are int32 [batch, length], padded with 0; the seed is int64 [2].
+    Questions are int32 [batch, length], filled with padding; the seed is int64 [2].
     """
 
     @tf.function(
@@ -100,9 +149,9 @@ def decode_questions(
             model.step,
             model.start(questions),
             decoding,
-            start=START,
-            end=END,
-            forbidden=SILENT,
+            start=special_ids.start,
+            end=special_ids.end,
+            forbidden=special_ids.unspoken,
             batch_size=tf.shape(questions)[0],
             seed=seed,
         )
@@ -110,28 +159,28 @@ def decode_questions(
     return answer
 
 
-def pad(rows: Sequence[Sequence[int]]) -> np.ndarray:
+def pad(rows: Sequence[Sequence[int]], padding_id: int) -> np.ndarray:
     """Returns the rows as int32 [rows, length of the longest], filled with padding."""
-    padded: Any = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
+    padded: Any = np.full((len(rows), max(map(len, rows))), padding_id, np.int32)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded
 
 
-def decoding_from(options: argparse.Namespace, max_length: int) -> Decoding:
-    """Returns the decoding that the command line asks for.
+def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
+    """Returns the decoding of some options.
 
     Args:
-        options: the command line.
-        max_length: tokens of an answer, if the command line does not say.
+        options: how answers are decoded.
+        max_length: tokens of an answer, if the options leave it open.
 
     Raises:
-        ValueError: more answers than beams are asked for, or beams of samples.
+        ValueError: there would be more answers than beams, or samples in a beam search.
     """
     samples = any((options.temperature, options.top_k, options.top_p))
     if samples and options.beam > 1:
         raise ValueError(
-            "--beam searches, --temperature, --top-k and --top-p sample: give one or the other. "
+            "--beam searches; --temperature, --top-k and --top-p sample: give one or the other. "
             f"Received --beam {options.beam}."
         )
     if not samples and options.nbest > options.beam:

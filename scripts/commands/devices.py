@@ -1,4 +1,4 @@
-"""`towers devices`: what TensorFlow finds on this machine."""
+"""`towers devices`: the devices that TensorFlow finds on this machine."""
 
 from __future__ import annotations
 
@@ -6,34 +6,45 @@ import argparse
 import json
 from typing import Any
 
-import tensorflow as tf
+from towers.scripts.commands.options import add_json_option
+from towers.scripts.quiet import import_tensorflow_quietly
 
 
-def run(options: argparse.Namespace) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    add_json_option(parser)
+
+
+def run(given: argparse.Namespace) -> int:
     """Prints a line per device, and with --json one object in the last line."""
+    import_tensorflow_quietly()
     found = find_devices()
     for kind, devices in found.items():
         for device in devices:
             print(f"{kind} {device['number']}: {device['name']}")
     if not found["GPU"]:
         print("no GPU: towers run on virtual CPUs")
-    if options.json:
+    if given.json:
         print(json.dumps(found))
     return 0
 
 
 def find_devices() -> dict[str, list[dict[str, Any]]]:
-    """Returns the physical devices by kind, without touching the memory of a GPU."""
+    """Returns the physical devices by kind, without touching the memory of a GPU.
+
+    A device has its product name, or TensorFlow's name if the product is unknown.
+    """
+    import tensorflow as tf
+
     return {
         kind: [
-            {"number": number, "name": describe(device)}
+            {
+                "number": number,
+                "name": tf.config.experimental.get_device_details(device).get(
+                    "device_name", device.name
+                ),
+            }
             for number, device in enumerate(tf.config.list_physical_devices(kind))
         ]
         for kind in ("CPU", "GPU")
     }
-
-
-def describe(device: tf.config.PhysicalDevice) -> str:
-    """Returns the product name of a device, or TensorFlow's name for it."""
-    details = tf.config.experimental.get_device_details(device)
-    return details.get("device_name", device.name)

@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
-from towers.data.fetching.download import download
-from towers.scripts.training.recipe import DATA_SETS
+from towers.scripts.commands.options import read_options
+from towers.scripts.training.catalogue import DATA_SETS
+from towers.scripts.wrong_input import wrong_input
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True)
+class DownloadOptions:
+    """The download of a data set.
+
+    Attributes:
+        name: the data set.
+        data: the folder, None for datasets/NAME.
+        url: another address that serves the same files.
+    """
+
+    name: str
+    data: str | None = None
+    url: str | None = None
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument("name", metavar="NAME", help="mnist, fashion_mnist, cifar10 or ptb")
+    parser.add_argument("--data", metavar="DIR", help="default: datasets/NAME")
+    parser.add_argument("--url", metavar="URL", help="another address that serves the same files")
+
+
+def run(given: argparse.Namespace) -> int:
     """Downloads into a folder that the recipe of the same name reads by default."""
-    folder = options.data or DATA_SETS / options.name
-    path = download(options.name, folder, base_url=options.url)
+    from towers.data.fetching.download import download
+
+    options = read_options(DownloadOptions, given)
+    with wrong_input():
+        folder = options.data or DATA_SETS / options.name
+        path = download(options.name, folder, base_url=options.url)
     print(f"{options.name} is in {path}")
     return 0

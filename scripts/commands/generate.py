@@ -1,81 +1,79 @@
-"""`towers generate`: text that goes on from a prompt, by a language model that was trained."""
+"""`towers generate`: text that continues a prompt, by a trained language model."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Any
+import dataclasses
 
-import keras
-import tensorflow as tf
+from towers.scripts.commands.option_types import positive_int
+from towers.scripts.commands.options import (
+    add_device_options,
+    add_model_options,
+    add_sampling_options,
+    read_options,
+)
+from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.training.options import DeviceOptions, ModelOptions
+from towers.scripts.wrong_input import wrong_input
 
-from towers.data.language import END, PAD, UNKNOWN
-from towers.models.decoding import Decoded, Decoding, decode
-from towers.scripts.training.trained import open_model
 
-SILENT = (PAD, UNKNOWN)  # Never said.
+@dataclasses.dataclass(frozen=True)
+class GenerateOptions:
+    """The text to generate.
+
+    Attributes:
+        prompt: its first words, separated by spaces.
+        length: words after the prompt.
+        num_samples: how many texts.
+        temperature, top_k, top_p: of the sampling.
+        seed: of the samples.
+    """
+
+    prompt: str = ""
+    length: int = 50
+    num_samples: int = 1
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
 
 
-def run(options: argparse.Namespace) -> int:
-    """Prints the prompt and what follows it, once for each sample."""
-    decoding = Decoding(
-        n_best=options.num_samples,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        max_length=options.length,
-    )
-    opened = open_model(options.run_dir, options.checkpoint, options, command="generate")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    add_model_options(parser)
+    parser.add_argument("--prompt", metavar="TEXT", help="words separated by spaces")
+    parser.add_argument("--length", type=positive_int, metavar="N",
+                        help="words after the prompt (default: 50)")  # fmt: skip
+    parser.add_argument("--num-samples", type=positive_int, metavar="M",
+                        help="texts to write (default: 1)")  # fmt: skip
+    add_sampling_options(parser.add_argument_group("sampling (default: at temperature 1)"))
+    add_device_options(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Prints the prompt and its continuation, once for each sample."""
+    import_tensorflow_quietly()
+    from towers.models.decoding import Decoding
+    from towers.scripts.training.generation import generate
+    from towers.scripts.training.trained import open_model
+
+    options = read_options(GenerateOptions, given)
+    model, devices = read_options(ModelOptions, given), read_options(DeviceOptions, given)
+    with wrong_input():
+        decoding = Decoding(
+            n_best=options.num_samples,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            max_length=options.length,
+        )
+        opened = open_model(model, devices, command="generate")
     prompt = opened.text.encode(options.prompt)
-    samples = generate(opened.model, decoding, prompt, seed=options.seed)
+    samples = generate(
+        opened.model, decoding, prompt, special_ids=opened.special_ids, seed=options.seed
+    )
     for number, ids in enumerate(samples, start=1):
         if len(samples) > 1:
             print(f"[{number}]")
         print(opened.text.decode([*prompt, *ids]))
     return 0
-
-
-def generate(
-    model: keras.Model, decoding: Decoding, prompt: Sequence[int], *, seed: int = 0
-) -> list[list[int]]:
-    """Returns what follows a prompt: `decoding.max_length` ids for each sample.
-
-    Args:
-        model: an `RNNLanguageModel`.
-        decoding: how to decode; `n_best` samples.
-        prompt: ids; before them the text begins.
-        seed: of the samples.
-    """
-    read = tf.constant([END, *prompt], tf.int32)
-    decoded = continue_text(model, decoding)(read, tf.constant([seed, 0], tf.int64))
-    return decoded.ids.numpy()[0].tolist()
-
-
-def continue_text(model: Any, decoding: Decoding) -> Callable[[tf.Tensor, tf.Tensor], Decoded]:
-    """Returns `continue_(read, seed) -> Decoded`, one graph for every prompt.
-
-    What is read is int32 [length], at least one token; the seed is int64 [2].
-    """
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([2], tf.int64)],
-        autograph=False,
-    )
-    def continue_(read: tf.Tensor, seed: tf.Tensor) -> Decoded:
-        state = tf.cond(
-            tf.size(read) > 1,  # No layer takes a text of no tokens.
-            lambda: model.hidden(read[None, :-1])[1],
-            lambda: model.zero_state(1),
-        )
-        return decode(
-            model.step,
-            state,
-            decoding,
-            start=read[-1],
-            end=PAD,  # A text has no end: it goes on behind the end of a sentence.
-            forbidden=SILENT,
-            batch_size=1,
-            seed=seed,
-        )
-
-    return continue_

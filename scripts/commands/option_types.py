@@ -1,4 +1,4 @@
-"""What an option's text may be: each function returns its value, or says what was expected."""
+"""The types of options: each function returns the value of a text, or raises an error for it."""
 
 from __future__ import annotations
 

@@ -1,24 +1,29 @@
-"""`towers recipes`: what can be trained, and what can be set."""
+"""`towers recipes`: the recipes, and the fields of one."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import inspect
-import re
 
 from towers.scripts.quiet import import_tensorflow_quietly
-from towers.scripts.training.recipe import check_name, import_recipe, summaries
+from towers.scripts.training.catalogue import check_name, describe_recipe, find_recipe, summaries
+from towers.scripts.training.fields import describe_fields
+from towers.scripts.wrong_input import wrong_input
 
 
-def run(options: argparse.Namespace) -> int:
-    """Prints a line per recipe, or all about one."""
-    if options.recipe is None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument("recipe", metavar="RECIPE", nargs="?", default=None, help="show its fields")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Prints a line for each recipe, or everything about one."""
+    if given.recipe is None:
         print_recipes()
-    else:
-        check_name(options.recipe)
-        import_tensorflow_quietly()
-        print_recipe(options.recipe)
+        return 0
+    with wrong_input():
+        check_name(given.recipe)
+    import_tensorflow_quietly()
+    print_recipe(given.recipe)
     return 0
 
 
@@ -31,23 +36,7 @@ def print_recipes() -> None:
 
 
 def print_recipe(name: str) -> None:
-    """Prints a recipe's description, and its fields with what they mean and are by default."""
-    module = import_recipe(name)
-    print(f"{inspect.getdoc(module)}\n\nFields (--set FIELD=VALUE):")
-    meanings = field_meanings(module.Fields)
-    for field in dataclasses.fields(module.Fields):
-        default = field.default
-        value = ",".join(map(str, default)) if isinstance(default, tuple) else default
-        print(f"  {field.name}={value}  {meanings[field.name]}")
-
-
-def field_meanings(fields_class: type) -> dict[str, str]:
-    """Returns what the docstrings of a class and its bases say of each field."""
-    meanings: dict[str, str] = {}
-    for base in reversed(fields_class.__mro__):
-        names = "|".join(getattr(base, "__annotations__", {}))
-        # A meaning goes on in the lines that are indented further than its name.
-        entry = re.compile(rf"^( *)({names}): (.*(?:\n\1 +\S.*)*)", re.MULTILINE)
-        for _, name, meaning in entry.findall(inspect.getdoc(base) or ""):
-            meanings[name] = " ".join(meaning.split())
-    return meanings
+    """Prints a recipe's description, and its fields with their values, meanings and bounds."""
+    print(f"{describe_recipe(name)}\n\nFields (--set FIELD=VALUE):")
+    for line in describe_fields(find_recipe(name).fields):
+        print(f"  {line}")

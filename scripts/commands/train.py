@@ -1,285 +1,57 @@
-"""`towers train`: trains a recipe on towers, or continues its run."""
+"""`towers train`: trains a recipe, or continues its run."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import functools
-import itertools
-import shlex
-import sys
-from collections.abc import Sequence
-from typing import Any
 
-import tensorflow as tf
-
-from towers.loop import actions
-from towers.loop.advice import advise_placement
-from towers.loop.trainer import Action, Position, StepReport, Trainer
-from towers.run.checkpoints import CheckpointFolder, restore
-from towers.run.determinism import enable_determinism
-from towers.run.op_devices import format_placement, record_placement, short_device
-from towers.run.summaries import SummaryWriters, forget_after
-from towers.scripts.training.engines import check_engine, open_engine
-from towers.scripts.training.recipe import Recipe, chosen_recipe
-from towers.scripts.training.run_directory import RunDirectory
-from towers.scripts.training.session import Session, open_session
-
-SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+from towers.scripts.commands.option_types import positive_float, positive_int
+from towers.scripts.commands.options import (
+    add_device_options,
+    add_engine_options,
+    add_recipe_options,
+    chosen_recipe,
+    read_options,
+)
+from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.training.options import TrainOptions
+from towers.scripts.wrong_input import wrong_input
 
 
-def run(options: argparse.Namespace) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.description = "Trains a recipe. The same command continues an interrupted run."
+    parser.add_argument("recipe", metavar="RECIPE", help="see `towers recipes`")
+    parser.add_argument("--run-dir", metavar="DIR", help="default: runs/RECIPE")
+    parser.add_argument("--epochs", type=positive_int, metavar="E")
+    parser.add_argument("--steps", type=positive_int, metavar="S", help="instead of epochs")
+    add_recipe_options(parser)
+    add_device_options(parser)
+    add_engine_options(parser)
+    add_period_options(parser)
+
+
+def add_period_options(parser: argparse.ArgumentParser) -> None:
+    """Adds how often the training reports, evaluates and saves."""
+    group = parser.add_argument_group("reports, evaluations and checkpoints")
+    group.add_argument("--report-every", type=positive_int, metavar="STEPS", help="default: 50")
+    group.add_argument("--evaluate-every", type=positive_int, metavar="STEPS",
+                       help="default: every epoch")  # fmt: skip
+    group.add_argument("--early-stopping", type=positive_int, metavar="N",
+                       help="stop after N evaluations without a better one")  # fmt: skip
+    group.add_argument("--checkpoint-every", type=positive_int, metavar="STEPS",
+                       help="default: every epoch")  # fmt: skip
+    group.add_argument("--checkpoint-minutes", type=positive_float, metavar="M",
+                       help="also save after M minutes (default: 10)")  # fmt: skip
+
+
+def run(given: argparse.Namespace) -> int:
     """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
-    recipe = chosen_recipe(options)
-    check_engine(recipe, options)
-    directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
-    record = describe_run(recipe, options)
-    directory.check(record)
-    if options.deterministic:
-        enable_determinism()
-    session = open_session(
-        recipe, options, seed=options.seed, precision=options.precision, join=True
-    )
-    record["data_key"] = session.data.key
-    directory.check(record)
-    with Training(session, directory, options) as training:
-        begin(directory, {**record, "devices": list(session.devices.towers)}, session)
+    import_tensorflow_quietly()
+    from towers.scripts.training.training import SIGNAL_CODES, open_training
+
+    options = read_options(TrainOptions, given)
+    with wrong_input():
+        training = open_training(chosen_recipe(given), options)
+    with training, wrong_input(OSError):  # Such as a full disk.
         reason = training.train()
     return SIGNAL_CODES.get(reason, 0)
-
-
-def begin(directory: RunDirectory, record: dict[str, Any], session: Session) -> None:
-    """Records the run: the chief does, and whoever does not see the chief's directory."""
-    with session.processes.chief_first():
-        if session.processes.is_chief or not directory.exists:
-            directory.begin(record)
-            if session.data.text is not None:
-                session.data.text.save(directory.text)
-
-
-def describe_run(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what run.json records besides the devices."""
-    return {
-        "recipe": recipe.name,
-        "fields": dataclasses.asdict(recipe.fields),
-        "seed": options.seed,
-        "precision": options.precision,
-        "batch_norm": options.batch_norm,
-        "engine": options.engine,
-        "updates": options.updates,
-        "data": options.data,
-        "parameters": options.parameters,
-    }
-
-
-class Training:
-    """One process of a run: a trainer with everything periodic attached.
-
-    Args:
-        session: what is trained.
-        directory: where checkpoints and curves go.
-        options: the command line.
-    """
-
-    def __init__(self, session: Session, directory: RunDirectory, options: argparse.Namespace):
-        self._session = session
-        self._options = options
-        self._directory = directory
-        self._processes = session.processes
-        self._first_tower = session.processes.first_tower(len(session.devices.towers))
-        self._engine = open_engine(session, options)
-        self._step = self._engine.step
-        where = short_device(self._step.parameter_device)
-        print(
-            f"{session.recipe.name}: {session.devices.description}, parameters on "
-            f"{where if self._step.num_copies == 1 else 'each of them'}{self._engine.description}, "
-            f"run in {directory.path}{self._processes.description}",
-            flush=True,
-        )
-        self._checkpoints = CheckpointFolder(directory.checkpoints)
-        recipe = session.recipe
-        self._best = actions.Best(recipe.best_metric, recipe.maximize)
-        position = self._restore()
-        self._writers = SummaryWriters(directory.summaries)
-        self._bar = actions.ProgressBar(self._total_steps(), position.step)
-        self._position = position
-        self._evaluated_step = position.step
-        self._saved_step: int | None = position.step
-
-    def __enter__(self) -> Training:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-        self._writers.close()
-
-    def train(self) -> str:
-        """Trains to the end, evaluates and saves, and returns why it ended."""
-        if not self._position.step and self._processes.is_chief and self._step.graph is not None:
-            self._writers.write_graph(self._step.graph)
-        with actions.stop_on_signals() as check_signals:
-            self._trainer = self._make_trainer([*self._actions(), check_signals])
-            reason = self._run(self._trainer)
-        self._position = self._trainer.position
-        if self._processes.is_chief:
-            if reason not in SIGNAL_CODES and self._evaluated_step != self._position.step:
-                self._evaluate(self._position)
-            self._save(self._position)
-        self._say_goodbye(reason)
-        self._processes.wait()  # Who leaves early looks like one who died.
-        return reason
-
-    def _make_trainer(self, actions: Sequence[Action]) -> Trainer:
-        return self._engine.make_trainer(
-            self._step,
-            self._session.data.train,
-            self._processes.together(actions),
-            position=self._position,
-            split=self._processes.split,
-            first_tower=self._first_tower,
-        )
-
-    def _run(self, trainer: Trainer) -> str:
-        steps = self._options.steps
-        epochs = None if steps else self._session.recipe.fields.epochs
-        if self._options.log_placement and self._position.step < self._total_steps():
-            with record_placement() as placement:
-                trainer.rehearse()
-                reason = trainer.train(steps=self._position.step + 1)
-            for line in format_placement(placement):
-                self._bar.write(line)
-            if reason in SIGNAL_CODES:
-                return reason
-        return trainer.train(epochs=epochs, steps=steps)
-
-    def _actions(self) -> Any:
-        """Yields the actions in the order in which they run; the save is the last.
-
-        Of several processes, those but the chief only report.
-        """
-        options = self._options
-        report = options.report_every
-        is_chief = self._processes.is_chief
-        yield self._bar
-        write_summaries = actions.write_summaries(
-            self._writers, first_tower=self._first_tower, average=is_chief
-        )
-        yield actions.with_rates(write_summaries, steps=report)
-        print_report = functools.partial(
-            actions.print_report,
-            unit=self._session.recipe.unit,
-            first_tower=self._first_tower if self._processes.count > 1 else None,
-            write=self._bar.write,
-        )
-        yield actions.with_rates(print_report, steps=report)
-        if not is_chief:
-            return
-        yield advise_placement(self._step, self._bar.write)
-        every = options.evaluate_every
-        yield actions.every(
-            lambda report: self._evaluate_still(), steps=every, epochs=every is None
-        )
-        if options.early_stopping:
-            yield actions.stop_early(self._best, patience=options.early_stopping)
-        every = options.checkpoint_every
-        yield actions.every(
-            self._save_after,
-            steps=every,
-            epochs=every is None,
-            seconds=60 * options.checkpoint_minutes,
-        )
-
-    def _evaluate_still(self) -> None:
-        with self._trainer.still():
-            self._evaluate(self._trainer.position)
-
-    def _evaluate(self, position: Position) -> None:
-        metrics = self._engine.evaluate()
-        examples = metrics.pop("examples")
-        self._evaluated_step = position.step
-        self._writers.write("evaluation", position.step, metrics)
-        better = self._best.improves(position.step, metrics)
-        values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        mark = " | best so far" if better else ""
-        count = f"{examples:.0f} {self._session.recipe.unit}"
-        self._bar.write(f"test  | step {position.step} | {values} | {count}{mark}")
-        if better:
-            self._checkpoints.save_best(position.step, self._groups(), self._state(position))
-            self._saved_step = None  # A checkpoint of this step does not know of the best yet.
-        if self._session.examiner is not None:
-            self._session.examiner.show(self._bar.write)
-
-    def _save_after(self, report: StepReport) -> None:
-        if bool(report.results.finite):
-            with self._trainer.still():
-                self._save(self._trainer.position)
-
-    def _save(self, position: Position) -> None:
-        """Saves where the training is; curves first, so that none is missing after a kill."""
-        if position.step == self._saved_step:
-            return
-        self._writers.flush()
-        self._step.check_parameters()
-        self._checkpoints.save(position.step, self._groups(), self._state(position))
-        self._saved_step = position.step
-
-    def _restore(self) -> Position:
-        """Goes back to the newest checkpoint, if there is one, and returns its position.
-
-        Of several processes only the chief needs to have the files.
-        """
-        checkpoint = self._checkpoints.latest() if self._processes.is_chief else None
-        position = Position()
-        if checkpoint is not None:
-            restore(checkpoint, self._groups())
-            position = Position(**checkpoint.state["position"])
-            self._best = actions.Best(**checkpoint.state["best"])
-            print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
-        if self._processes.is_chief:
-            forget_after(self._directory.summaries, position.step)
-        return self._share(position)
-
-    def _share(self, position: Position) -> Position:
-        """Gives all processes the chief's variables, and returns its position."""
-        if self._processes.count == 1:
-            return position
-        numbers = tf.Variable(dataclasses.astuple(position), dtype=tf.int64)
-        self._processes.broadcast([*itertools.chain(*self._groups().values()), numbers])
-        position = Position(*numbers.numpy().tolist())
-        for tower in range(len(self._step.devices) * (not self._processes.is_chief)):
-            forget_after(
-                self._directory.summaries / f"tower_{self._first_tower + tower}", position.step
-            )
-        return position
-
-    def _groups(self) -> dict[str, Any]:
-        step = self._step
-        groups = {"variables": step.shared.all, "optimizer": step.optimizer.variables}
-        if step.loss_scale is not None:
-            groups["loss_scale"] = step.loss_scale.variables
-        if step.carried.variables:
-            groups["carried"] = step.carried.variables
-        return groups
-
-    def _state(self, position: Position) -> dict[str, Any]:
-        return {
-            "position": dataclasses.asdict(position),
-            "best": dataclasses.asdict(self._best),
-            "seed": self._options.seed,
-        }
-
-    def _total_steps(self) -> int:
-        fields, train = self._session.recipe.fields, self._session.data.train
-        return self._options.steps or fields.epochs * train.steps_per_epoch
-
-    def _say_goodbye(self, reason: str) -> None:
-        position, best = self._position, self._best
-        is_chief = self._processes.is_chief
-        saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
-        self._bar.write(f"done: {reason}{saved}")
-        if is_chief and best.value is not None:
-            self._bar.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
-        if reason in SIGNAL_CODES and self._processes.count > 1:
-            self._bar.write("continue with the commands that started all processes")
-        elif reason in SIGNAL_CODES:
-            self._bar.write(f"continue with: towers {shlex.join(sys.argv[1:])}")

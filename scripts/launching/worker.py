@@ -10,7 +10,7 @@ import time
 from towers.scripts.main import main
 
 POLL_SECONDS = 1.0
-SAVE_SECONDS = 60.0  # Then a worker that waits for a dead one is killed.
+SAVE_SECONDS = 60.0  # A worker that takes longer waits for a dead one, and is killed.
 
 
 def run(launcher: int) -> int:
@@ -24,7 +24,7 @@ def run(launcher: int) -> int:
 
 
 def end_with(launcher: int) -> None:
-    """Waits until the launcher is gone, however it died; then this process saves and ends."""
+    """Waits for the end of the launcher, by whatever cause; then this process saves and ends."""
     while os.getppid() == launcher:
         time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)

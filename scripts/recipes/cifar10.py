@@ -3,15 +3,16 @@
 Source:   the TensorFlow CIFAR-10 tutorial (cifar10.py), after Krizhevsky 2009
 Data:     towers download cifar10
 Command:  towers train cifar10 --towers 2
-Expected: 66 % after 20 epochs of 10,000 images, 3 minutes on two CPU cores; the tutorial states
-          about 86 % after 100,000 updates on all images
+Expected: 66.2 % test accuracy (best of 20 epochs) with 10,000 images, pixels after JPEG, in
+          3 minutes on two CPU cores; the tutorial states about 86 % after 100,000 updates on all
+          images
 """
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 
@@ -20,40 +21,37 @@ from towers.data.images import cifar10 as cifar10_files
 from towers.data.images.batches import image_batches
 from towers.data.images.image_set import content_key
 from towers.models import cnn, losses
-from towers.scripts.training import recipe
+from towers.scripts.training import fields as common
+from towers.scripts.training.recipe import Data, Recipe
 
-DATA_SET = "cifar10"
 INPUT_SHAPE, NUM_CLASSES = (24, 24, 3), 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(recipe.Fields):
+class Fields(common.Fields):
     """The common fields, and:
 
     Attributes:
-        response_normalization: whether the tutorial's normalisation layers are there.
+        response_normalization: whether to use the tutorial's normalisation layers.
         weight_decay: L2 penalty on the two dense layers.
     """
 
-    epochs: int = 40
-    schedule: str = "cosine"
-    warmup_steps: int = 100
     response_normalization: bool = True
-    weight_decay: float = 0.004
+    weight_decay: Annotated[float, common.NOT_NEGATIVE] = 0.004
 
 
-def make_data(fields: Fields, folder: Path, seed: int) -> recipe.Data:
+def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches: 24x24 crops, standardised; distorted for training."""
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     distorted, plain = augmentation.tutorial_training(), augmentation.tutorial_evaluation()
-    return recipe.Data(
+    return Data(
         image_batches(train, fields.batch_size, seed=seed, transform=distorted),
         image_batches(test, fields.batch_size, shuffle=False, transform=plain),
         key=content_key(train, test),
     )
 
 
-def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
+def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     return cnn.cifar_cnn(
         INPUT_SHAPE,
@@ -66,3 +64,13 @@ def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
     return losses.classification(model, training=training)
+
+
+RECIPE = Recipe(
+    name="cifar10",
+    fields=Fields(epochs=40, schedule="cosine", warmup_steps=100),
+    data_set="cifar10",
+    make_data=make_data,
+    make_model=make_model,
+    make_tower_fn=make_tower_fn,
+)

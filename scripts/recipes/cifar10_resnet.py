@@ -3,14 +3,15 @@
 Paper:    He et al. 2015, "Deep Residual Learning for Image Recognition", section 4.2
 Data:     towers download cifar10
 Command:  towers train cifar10_resnet --gpus 0,1
-Expected: 91.25 % test accuracy at depth 20 on the whole training set (the paper's table 6)
+Expected: 91.25 % test accuracy at depth 20 on the whole training set (the paper's table 6);
+          not yet run by this project
 """
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 
@@ -19,14 +20,14 @@ from towers.data.images import cifar10 as cifar10_files
 from towers.data.images.batches import image_batches
 from towers.data.images.image_set import content_key
 from towers.models import losses, resnet
-from towers.scripts.training import recipe
+from towers.scripts.training import fields as common
+from towers.scripts.training.recipe import Data, Recipe
 
-DATA_SET = "cifar10"
 INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(recipe.Fields):
+class Fields(common.Fields):
     """The common fields, and:
 
     Attributes:
@@ -34,29 +35,24 @@ class Fields(recipe.Fields):
         weight_decay: L2 penalty on all weights.
     """
 
-    epochs: int = 164  # 64000 updates of 128 images.
-    optimizer: str = "momentum"
-    learning_rate: float = 0.1
-    schedule: str = "piecewise"
-    boundaries: tuple[float, ...] = (82, 123)  # 32000 and 48000 updates.
     depth: int = 20
-    weight_decay: float = 1e-4
+    weight_decay: Annotated[float, common.NOT_NEGATIVE] = 1e-4
 
 
-def make_data(fields: Fields, folder: Path, seed: int) -> recipe.Data:
+def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches, normalised per channel; padded, cropped and flipped for training."""
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     moments = augmentation.channel_moments(train.images)
     augmented = augmentation.resnet_training(*moments)
     plain = augmentation.resnet_evaluation(*moments)
-    return recipe.Data(
+    return Data(
         image_batches(train, fields.batch_size, seed=seed, transform=augmented),
         image_batches(test, fields.batch_size, shuffle=False, transform=plain),
         key=content_key(train, test),
     )
 
 
-def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
+def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     return resnet.cifar_resnet(
         INPUT_SHAPE, NUM_CLASSES, depth=fields.depth, weight_decay=fields.weight_decay
@@ -66,3 +62,19 @@ def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
     return losses.classification(model, training=training)
+
+
+RECIPE = Recipe(
+    name="cifar10_resnet",
+    fields=Fields(
+        epochs=164,  # 64000 updates of 128 images.
+        optimizer="momentum",
+        learning_rate=0.1,
+        schedule="piecewise",
+        boundaries=(82, 123),  # 32000 and 48000 updates.
+    ),
+    data_set="cifar10",
+    make_data=make_data,
+    make_model=make_model,
+    make_tower_fn=make_tower_fn,
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 
@@ -18,39 +18,40 @@ from towers.data.images import augmentation, idx
 from towers.data.images.batches import image_batches
 from towers.data.images.image_set import content_key
 from towers.models import cnn, losses, mlp
-from towers.scripts.training import recipe
+from towers.scripts.training import fields as common
+from towers.scripts.training.recipe import Data, Recipe
+from towers.scripts.wrong_input import nearest
 
-DATA_SET = "mnist"
 INPUT_SHAPE, NUM_CLASSES = (28, 28, 1), 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(recipe.Fields):
+class Fields(common.Fields):
     """The common fields, and:
 
     Attributes:
         network: lenet, mlp or softmax.
         dropout_rate: before the last layer of lenet and mlp.
-        label_smoothing: share of the target that all classes divide among themselves.
+        label_smoothing: share of each label that is spread evenly over all classes.
     """
 
     network: str = "lenet"
-    dropout_rate: float = 0.0
-    label_smoothing: float = 0.0
+    dropout_rate: Annotated[float, common.SHARE] = 0.0
+    label_smoothing: Annotated[float, common.SHARE] = 0.0
 
 
-def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -> recipe.Data:
+def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -> Data:
     """Returns the batches, pixels in [0, 1]."""
     train, test = (idx.load(folder, split, name=name) for split in ("train", "test"))
     scaled = augmentation.scaled()
-    return recipe.Data(
+    return Data(
         image_batches(train, fields.batch_size, seed=seed, transform=scaled),
         image_batches(test, fields.batch_size, shuffle=False, transform=scaled),
         key=content_key(train, test),
     )
 
 
-def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
+def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     rate = fields.dropout_rate
     networks = {
@@ -59,7 +60,7 @@ def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
         "softmax": lambda: mlp.softmax_regression(INPUT_SHAPE, NUM_CLASSES),
     }
     if fields.network not in networks:
-        hint = recipe.nearest(fields.network, networks)
+        hint = nearest(fields.network, networks)
         raise ValueError(f"There is no network {fields.network!r}.{hint}")
     return networks[fields.network]()
 
@@ -68,3 +69,13 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
     smoothing = fields.label_smoothing if training else 0.0
     return losses.classification(model, training=training, label_smoothing=smoothing)
+
+
+RECIPE = Recipe(
+    name="mnist",
+    fields=Fields(),
+    data_set="mnist",
+    make_data=make_data,
+    make_model=make_model,
+    make_tower_fn=make_tower_fn,
+)

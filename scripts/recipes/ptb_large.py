@@ -11,48 +11,20 @@ from __future__ import annotations
 import dataclasses
 
 from towers.scripts.recipes import ptb_small
-from towers.scripts.recipes.ptb_small import (
-    BEST_METRIC,
-    COMMAND,
-    DATA_SET,
-    MAXIMIZE,
-    UNIT,
-    derive_metrics,
-    load_text,
-    make_carried,
-    make_data,
-    make_model,
-    make_tower_fn,
-    to_keras,
+
+RECIPE = dataclasses.replace(
+    ptb_small.RECIPE,
+    name="ptb_large",
+    fields=dataclasses.replace(
+        ptb_small.RECIPE.fields,
+        epochs=55,
+        learning_rate=35.0,  # 1 of a sum over 35 steps, see ptb_small.
+        clip_norm=10 / 35,
+        boundaries=tuple(range(14, 55)),
+        decay_rate=1 / 1.15,
+        num_steps=35,
+        hidden_size=1500,
+        dropout_rate=0.65,
+        initial_scale=0.04,
+    ),
 )
-
-__all__ = [
-    "BEST_METRIC",
-    "COMMAND",
-    "DATA_SET",
-    "MAXIMIZE",
-    "UNIT",
-    "Fields",
-    "derive_metrics",
-    "load_text",
-    "make_carried",
-    "make_data",
-    "make_model",
-    "make_tower_fn",
-    "to_keras",
-]
-
-
-@dataclasses.dataclass(frozen=True)
-class Fields(ptb_small.Fields):
-    """The fields of ptb_small with other values."""
-
-    epochs: int = 55
-    learning_rate: float = 35.0  # 1 of a sum over 35 steps, see ptb_small.
-    clip_norm: float = 10 / 35
-    boundaries: tuple[float, ...] = tuple(range(14, 55))
-    decay_rate: float = 1 / 1.15
-    num_steps: int = 35
-    hidden_size: int = 1500
-    dropout_rate: float = 0.65
-    initial_scale: float = 0.04

@@ -2,7 +2,7 @@
 
 Data:     ten kinds of drawn, textured shapes, carried by this project in CIFAR-10's format
 Command:  towers train shapes --towers 2
-Expected: 92 % test accuracy in 20 seconds on two CPU cores
+Expected: 91.8 % test accuracy (best of 10 epochs) in 20 seconds on two CPU cores
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from towers.data.images.batches import image_batches
 from towers.data.images.image_set import content_key
 from towers.data.samples import shapes
 from towers.models import cnn, losses
-from towers.scripts.training import recipe
+from towers.scripts.training import fields as common
+from towers.scripts.training.recipe import Data, Recipe
 
-DATA_SET = None
 INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(recipe.Fields):
+class Fields(common.Fields):
     """The common fields, and:
 
     Attributes:
@@ -34,26 +34,23 @@ class Fields(recipe.Fields):
         hidden_size: units of the dense layer.
     """
 
-    batch_size: int = 50
-    epochs: int = 10
-    schedule: str = "cosine"
     filters: tuple[int, ...] = (20, 50)
     hidden_size: int = 128
 
 
-def make_data(fields: Fields, folder: Path | None, seed: int) -> recipe.Data:
+def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels in [0, 1]; without a folder those of the embedded files."""
     folder = folder or shapes.folder()
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     scaled = augmentation.scaled()
-    return recipe.Data(
+    return Data(
         image_batches(train, fields.batch_size, seed=seed, transform=scaled),
         image_batches(test, fields.batch_size, shuffle=False, transform=scaled),
         key=content_key(train, test),
     )
 
 
-def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
+def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     return cnn.lenet(
         INPUT_SHAPE, NUM_CLASSES, filters=fields.filters, hidden_size=fields.hidden_size
@@ -63,3 +60,12 @@ def make_model(fields: Fields, data: recipe.Data) -> keras.Model:
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
     return losses.classification(model, training=training)
+
+
+RECIPE = Recipe(
+    name="shapes",
+    fields=Fields(batch_size=50, epochs=10, schedule="cosine"),
+    make_data=make_data,
+    make_model=make_model,
+    make_tower_fn=make_tower_fn,
+)

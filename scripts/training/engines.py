@@ -1,8 +1,7 @@
-"""What trains a recipe: the towers or, to compare with them, MirroredStrategy or Keras's `fit`."""
+"""The engines that train a recipe: the towers or, to compare, MirroredStrategy or Keras's `fit`."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from towers.run.processes import read_cluster
 from towers.scripts.baselines.fit import FitStep, FitTrainer
 from towers.scripts.baselines.mirrored import MirroredStep
 from towers.scripts.baselines.rivals import Task
+from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import (
     Session,
@@ -27,13 +27,13 @@ from towers.step.protocol import Step
 
 
 class Engine(NamedTuple):
-    """What trains a session's model.
+    """An engine that trains a session's model.
 
     Attributes:
-        step: what checkpoints and curves see of a step; its trainer calls it.
+        step: the step that the trainer calls, with the variables for checkpoints and curves.
         make_trainer: as `towers.Trainer`.
         evaluate: the session's `evaluate`, of the values that the training has reached.
-        description: a clause for the line that says what trains.
+        description: a clause for the first line of the output.
     """
 
     step: Step
@@ -42,29 +42,29 @@ class Engine(NamedTuple):
     description: str = ""
 
 
-def open_engine(session: Session, options: argparse.Namespace) -> Engine:
-    """Returns what `--engine` names; call `check_engine` before."""
-    return ENGINES[options.engine](session, options)
+def open_engine(session: Session, options: TrainOptions) -> Engine:
+    """Returns the engine that `--engine` names; call `check_engine` before."""
+    return ENGINES[options.engine.engine](session, options)
 
 
-def on_towers(session: Session, options: argparse.Namespace) -> Engine:
-    """The towers, which update together or, with `--updates async`, each by itself."""
-    make_trainer = asynchronous_trainer if options.updates == "async" else Trainer
+def open_towers(session: Session, options: TrainOptions) -> Engine:
+    """Returns the towers: one update from all or, with `--updates async`, one from each."""
+    make_trainer = asynchronous_trainer if options.engine.updates == "async" else Trainer
     return Engine(build_step(session, options), make_trainer, session.evaluate)
 
 
 def asynchronous_trainer(
     step: AsyncStep, batches: Any, actions: Sequence[Action], *, position: Position, **_: Any
 ) -> AsyncTrainer:
-    """Returns the trainer of asynchronous towers, without what only shards and processes need."""
+    """Returns the trainer of asynchronous towers; it has no use for the other arguments."""
     return AsyncTrainer(step, batches, actions, position=position)
 
 
-def by_strategy(session: Session, options: argparse.Namespace) -> Engine:
-    """A hand-written step under `tf.distribute.MirroredStrategy`, in the loop of the towers.
+def open_mirrored(session: Session, options: TrainOptions) -> Engine:
+    """Returns a hand-written step under `tf.distribute.MirroredStrategy`, in the towers' loop.
 
-    BatchNorm's moving averages are each replica's own; evaluations and checkpoints have those of
-    the first, as with `--batch-norm first`.
+    Each replica has its own moving averages of BatchNorm; evaluations and checkpoints take those of
+    the first replica, as with `--batch-norm first`.
     """
     check_stateless(session, options)
     step = MirroredStep(make_task(session, options), session.devices.towers, seed=options.seed)
@@ -78,8 +78,8 @@ def by_strategy(session: Session, options: argparse.Namespace) -> Engine:
     return Engine(step, Trainer, evaluate, ", by tf.distribute.MirroredStrategy")
 
 
-def by_fit(session: Session, options: argparse.Namespace) -> Engine:
-    """Keras's `model.fit` on one device, with Keras's own optimizer and its choice of XLA."""
+def open_fit(session: Session, options: TrainOptions) -> Engine:
+    """Returns Keras's `model.fit` on one device, with Keras's own optimizer and choice of XLA."""
     check_stateless(session, options)
     devices = session.devices.towers
     if len(devices) > 1:
@@ -91,60 +91,63 @@ def by_fit(session: Session, options: argparse.Namespace) -> Engine:
     return Engine(step, FitTrainer, session.evaluate, ", by keras.Model.fit")
 
 
-ENGINES: dict[str, Callable[[Session, argparse.Namespace], Engine]] = {
-    "towers": on_towers,
-    "mirrored": by_strategy,
-    "keras": by_fit,
+ENGINES: dict[str, Callable[[Session, TrainOptions], Engine]] = {
+    "towers": open_towers,
+    "mirrored": open_mirrored,
+    "keras": open_fit,
 }
 
 
-def check_engine(recipe: Recipe, options: argparse.Namespace) -> None:
+def check_engine(recipe: Recipe, options: TrainOptions) -> None:
     """Raises ValueError for an option or a field with which the chosen engine cannot train."""
-    if options.updates == "async":
+    engine = options.engine
+    if engine.updates == "async":
         check_asynchronous(options)
-    if options.xla and recipe.unit == "tokens":
+    if engine.xla and recipe.unit == "tokens":
         raise ValueError(
-            f"--xla cannot compile {recipe.name}: its loss leaves padding out, and XLA wants to "
+            f"--xla cannot compile {recipe.name}: its loss leaves padding out, and XLA needs to "
             "know sizes in advance. Leave --xla out; image networks can be compiled."
         )
-    if options.engine == "towers":
+    if engine.engine == "towers":
         return
+    parameters, num_towers = options.devices.parameters, options.devices.towers
     refused = {
-        "--accumulate": options.accumulate != 1,
-        "--xla": options.xla,
-        "--precision float16": options.precision == "float16",
-        f"--parameters {options.parameters}": options.parameters != "auto",
+        "--accumulate": engine.accumulate != 1,
+        "--xla": engine.xla,
+        "--precision float16": engine.precision == "float16",
+        f"--parameters {parameters}": parameters != "auto",
         "several processes": is_one_of_several(),
     }
-    if options.engine == "keras":
-        refused[f"--towers {options.towers}"] = (options.towers or 1) > 1
+    if engine.engine == "keras":
+        refused[f"--towers {num_towers}"] = (num_towers or 1) > 1
         refused["optimizer=lazy_adam"] = recipe.fields.optimizer == "lazy_adam"
         refused["label_smoothing"] = bool(getattr(recipe.fields, "label_smoothing", 0))
-    refuse_all(f"--engine {options.engine}", refused, "train on towers")
+    refuse_all(f"--engine {engine.engine}", refused, "train on towers")
 
 
-def check_asynchronous(options: argparse.Namespace) -> None:
+def check_asynchronous(options: TrainOptions) -> None:
     """Raises ValueError for an option with which asynchronous towers cannot train.
 
     They share their variables, add BatchNorm's changes one by one, and run in one process in an
-    order that is never the same twice.
+    order that differs from run to run.
     """
+    engine = options.engine
     refused = {
-        "--deterministic": options.deterministic,
-        f"--engine {options.engine}": options.engine != "towers",
-        "--parameters replicated": options.parameters == "replicated",
-        "--batch-norm first": options.batch_norm == "first",
+        "--deterministic": engine.deterministic,
+        f"--engine {engine.engine}": engine.engine != "towers",
+        "--parameters replicated": options.devices.parameters == "replicated",
+        "--batch-norm first": engine.batch_norm == "first",
         "several processes": is_one_of_several(),
     }
     refuse_all("--updates async", refused, "use --updates sync")
 
 
-def refuse_all(what: str, refused: dict[str, bool], remedy: str) -> None:
-    """Raises ValueError that lists what was given of what cannot be trained with."""
+def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
+    """Raises ValueError that lists the given options with which another one cannot train."""
     received = [name for name, given in refused.items() if given]
     if received:
         raise ValueError(
-            f"{what} cannot train with {', '.join(received)}. Leave that out, or {remedy}."
+            f"{option} cannot train with {', '.join(received)}. Leave that out, or {remedy}."
         )
 
 
@@ -154,18 +157,18 @@ def is_one_of_several() -> bool:
     return bool(config) and read_cluster(config)[0] > 1
 
 
-def check_stateless(session: Session, options: argparse.Namespace) -> None:
+def check_stateless(session: Session, options: TrainOptions) -> None:
     """Raises ValueError if the recipe carries a state from step to step."""
     if carried_options(session.recipe, session.model, session.data.train):
         raise ValueError(
-            f"--engine {options.engine} carries no state from step to step, as recipe "
+            f"--engine {options.engine.engine} carries no state from step to step, as recipe "
             f"{session.recipe.name} does with these fields. Give it batches without one (a "
             "language model takes --set form=sentences), or train on towers."
         )
 
 
-def make_task(session: Session, options: argparse.Namespace) -> Task:
-    """Returns what is trained, as the rivals of `towers benchmark` take it."""
+def make_task(session: Session, options: TrainOptions) -> Task:
+    """Returns the session's task, as the rivals of `towers benchmark` take it."""
     fields, data = session.recipe.fields, session.data
     make = functools.partial(make_optimizer, fields, data, total_epochs(options, session))
     return Task(session.recipe, data, data.train(0, 0), make)

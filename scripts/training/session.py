@@ -1,8 +1,7 @@
-"""A recipe put together: devices, data, model and steps, as train and evaluate need them."""
+"""A session: the devices, the data, the model and the steps of a recipe."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import pathlib
 from collections.abc import Callable, Sequence
@@ -14,22 +13,24 @@ import towers
 from towers.optimize.optimizers import build_optimizer
 from towers.optimize.schedules import build_schedule, scale_learning_rate
 from towers.run.processes import Processes, join_processes
-from towers.scripts.training.recipe import DATA_SETS, Data, Examiner, Recipe
+from towers.scripts.training.catalogue import DATA_SETS
+from towers.scripts.training.options import DeviceOptions, TrainOptions
+from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
 from towers.step.precision import LossScale, set_precision
 
 
 class Session(NamedTuple):
-    """What a command works with.
+    """A recipe with everything that its training and evaluation need.
 
     Attributes:
         recipe: the recipe.
         data: its batches.
         model: its Keras model, the variables on the parameter device.
-        devices: the towers' devices, and a line about them.
+        devices: the towers' devices, and a line that describes them.
         parameters: where the variables live.
-        processes: those that train together, of which this is one.
+        processes: all processes of the training, of which this is one.
         evaluate: `evaluate() -> dict` of means over the test data.
-        examiner: who looks at what the model says, or None.
+        answer_evaluator: judges the model's answers, None if it gives none.
     """
 
     recipe: Recipe
@@ -39,44 +40,46 @@ class Session(NamedTuple):
     parameters: str
     processes: Processes
     evaluate: Callable[[], dict[str, float]]
-    examiner: Examiner | None
+    answer_evaluator: AnswerEvaluator | None
 
 
 def open_session(
     recipe: Recipe,
-    options: argparse.Namespace,
     *,
+    data: Sequence[str] | None,
+    devices: DeviceOptions,
     seed: int,
     precision: str,
     join: bool = False,
 ) -> Session:
-    """Returns the session of a recipe on the devices that the options choose.
+    """Returns the session of a recipe.
 
     Args:
         recipe: the recipe.
-        options: the command line.
+        data: the folder or the files, None for the recipe's default.
+        devices: the choice of the devices.
         seed: of the initial values and of the data's order.
         precision: as `set_precision` takes it.
         join: whether to join the other processes that TF_CONFIG names.
     """
-    devices = choose_devices(options)
+    chosen = choose_devices(devices)
     processes = join_processes() if join else Processes()
     set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
-        data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), seed)
-    parameters = towers.working_placement(options.parameters, devices.towers)
-    with towers.shared_variables(towers.parameter_device(parameters, devices.towers)):
-        model = recipe.make_model(recipe.fields, data)
-    evaluate = make_evaluate(recipe, model, data, devices.towers, parameters)
-    examiner = None
-    if recipe.make_examiner is not None:
-        examiner = recipe.make_examiner(recipe.fields, model, data)
-    return Session(recipe, data, model, devices, parameters, processes, evaluate, examiner)
+        batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
+    parameters = towers.working_placement(devices.parameters, chosen.towers)
+    with towers.shared_variables(towers.parameter_device(parameters, chosen.towers)):
+        model = recipe.make_model(recipe.fields, batches)
+    evaluate = make_evaluate(recipe, model, batches, chosen.towers, parameters)
+    evaluator = None
+    if recipe.make_answer_evaluator is not None:
+        evaluator = recipe.make_answer_evaluator(recipe.fields, model, batches)
+    return Session(recipe, batches, model, chosen, parameters, processes, evaluate, evaluator)
 
 
-def choose_devices(options: argparse.Namespace) -> towers.Devices:
-    """Returns the devices that the command line asks for."""
+def choose_devices(options: DeviceOptions) -> towers.Devices:
+    """Returns the chosen devices; raises ValueError if they are not there."""
     if options.virtual and options.towers is None:
         raise ValueError("--virtual splits one GPU into towers: say into how many with --towers N.")
     return towers.select_devices(
@@ -89,7 +92,7 @@ def choose_devices(options: argparse.Namespace) -> towers.Devices:
 
 
 def data_paths(recipe: Recipe, given: Sequence[str] | None) -> Any:
-    """Returns where a recipe's data is: what is given, or its default if it has one.
+    """Returns the paths of a recipe's data: the given ones, or its default if it has one.
 
     A recipe that takes files gets a list of paths, the others get one folder.
     """
@@ -111,7 +114,7 @@ def make_evaluate(
     """Returns a function that evaluates the model as it is; its graph is built when first used."""
     built: list[Callable] = []
     carried = carried_options(recipe, model, data.test)
-    used = devices[: carried.get("carried_rows")]  # A tower without a row would help nobody.
+    used = devices[: carried.get("carried_rows")]  # A tower without a row would be idle.
 
     def evaluate() -> dict[str, float]:
         if not built:
@@ -131,24 +134,19 @@ def make_evaluate(
 
 
 def carried_options(recipe: Recipe, model: keras.Model, batches: Any) -> dict[str, Any]:
-    """Returns what a step is built with so that it carries a recipe's state, if it has one."""
+    """Returns the arguments with which a step carries a recipe's state; none if it has none."""
     carried = None if recipe.make_carried is None else recipe.make_carried(recipe.fields, model)
     return {} if carried is None else {"carried": carried, "carried_rows": batches.num_rows}
 
 
-def build_step(session: Session, options: argparse.Namespace) -> Any:
-    """Returns the training step of a session.
-
-    Args:
-        session: an open session.
-        options: the command line, for accumulate, xla, batch_norm, precision, updates and seed.
-    """
+def build_step(session: Session, options: TrainOptions) -> Any:
+    """Returns the training step of a session, synchronous or asynchronous."""
     recipe, devices = session.recipe, session.devices.towers
     device = towers.parameter_device(session.parameters, devices)
     with towers.shared_variables(device):
         optimizer = make_optimizer(recipe.fields, session.data, total_epochs(options, session))
-        loss_scale = LossScale() if options.precision == "float16" else None
-    build = build_async_step if options.updates == "async" else build_sync_step
+        loss_scale = LossScale() if options.engine.precision == "float16" else None
+    build = build_async_step if options.engine.updates == "async" else build_sync_step
     return build(
         session,
         options,
@@ -158,16 +156,14 @@ def build_step(session: Session, options: argparse.Namespace) -> Any:
         devices=devices,
         parameters=session.parameters,
         clip_norm=recipe.fields.clip_norm or None,
-        accumulate=options.accumulate,
+        accumulate=options.engine.accumulate,
         seed=options.seed,
         loss_scale=loss_scale,
-        compiled=options.xla,
+        compiled=options.engine.xla,
     )
 
 
-def build_sync_step(
-    session: Session, options: argparse.Namespace, **choices: Any
-) -> towers.TrainStep:
+def build_sync_step(session: Session, options: TrainOptions, **choices: Any) -> towers.TrainStep:
     """Returns a synchronous step, joined with the other processes if there are any.
 
     Raises:
@@ -179,23 +175,21 @@ def build_sync_step(
     if processes.count > 1:
         if carried:
             raise ValueError(
-                f"{session.recipe.name} carries a state from batch to batch, whose rows only the "
-                f"towers of one process share. Received {processes.count} processes; use one, with "
-                "--towers (a language model may also be given --set form=sentences)."
+                f"{session.recipe.name} carries a state from batch to batch, and only the towers "
+                f"of one process can share its rows. Received {processes.count} processes; use "
+                "one, with --towers (a language model may also be given --set form=sentences)."
             )
         choices["reduce_across"] = processes.sum
         choices["first_tower"] = processes.first_tower(num_towers)
     return towers.build_train_step(
         shard_specs=towers.shard_specs(train, num_towers),
-        batch_norm=options.batch_norm,
+        batch_norm=options.engine.batch_norm,
         **carried,
         **choices,
     )
 
 
-def build_async_step(
-    session: Session, options: argparse.Namespace, **choices: Any
-) -> towers.AsyncStep:
+def build_async_step(session: Session, options: TrainOptions, **choices: Any) -> towers.AsyncStep:
     """Returns an asynchronous step; raises ValueError for a recipe that carries a state."""
     if carried_options(session.recipe, session.model, session.data.train):
         raise ValueError(
@@ -207,9 +201,9 @@ def build_async_step(
     return towers.build_async_step(shard_specs=specs, **choices)
 
 
-def total_epochs(options: argparse.Namespace, session: Session) -> float:
+def total_epochs(options: TrainOptions, session: Session) -> float:
     """Returns how many epochs the run is going to take."""
-    if getattr(options, "steps", None):
+    if options.steps is not None:
         return options.steps / session.data.train.steps_per_epoch
     return session.recipe.fields.epochs
 

@@ -1,15 +1,16 @@
-"""A run's trained model: found, made and filled without the data that it was trained on."""
+"""The trained model of a run, without the data that it was trained on."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from typing import Any, NamedTuple
 
 import keras
 
 from towers.run.checkpoints import Checkpoint, CheckpointFolder, restore
-from towers.scripts.training.recipe import Data, Recipe, restore_recipe
+from towers.scripts.training.catalogue import restore_recipe
+from towers.scripts.training.options import DeviceOptions, ModelOptions
+from towers.scripts.training.recipe import Data, Recipe, SpecialIds
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import choose_devices
 from towers.step.parameters import SharedVariables
@@ -23,47 +24,51 @@ class OpenModel(NamedTuple):
         directory: the run's.
         recipe: the recipe with the run's fields.
         model: the model with the checkpoint's values.
-        text: what turns text into ids and back.
-        description: a line about where all this comes from.
+        text: the codec between text and ids.
+        special_ids: the ids of the codec that stand for no word.
+        description: a line that names the recipe, the step and the run.
     """
 
     directory: RunDirectory
     recipe: Recipe
     model: keras.Model
     text: Any
+    special_ids: SpecialIds
     description: str
 
 
 def open_model(
-    run_dir: str, checkpoint: str, options: argparse.Namespace, *, command: str = "chat"
+    options: ModelOptions, devices: DeviceOptions | None = None, *, command: str = "chat"
 ) -> OpenModel:
-    """Returns the model of a run that has text, for talking to it.
+    """Returns the model of a run that has text.
 
     Args:
-        run_dir: the run's directory.
-        checkpoint: `best` or `latest`.
-        options: the command line; its devices are used if it has any.
-        command: how the model is to speak: chat (as an exported one does) or generate.
+        options: the run and its checkpoint.
+        devices: the choice of the devices; by default the devices stay as they are.
+        command: the command that lets the model speak: chat (also for an export) or generate.
+
+    Raises:
+        ValueError: the run has no checkpoint, or no model for this command.
     """
-    directory = RunDirectory(run_dir)
+    directory = RunDirectory(options.run_dir)
     record = directory.read()
     recipe = restore_recipe(record["recipe"], record["fields"])
-    if recipe.load_text is None or not directory.text.exists():
-        raise ValueError(f"{directory.path} is a run of {recipe.name}, which has no text to say.")
+    if recipe.load_text is None or recipe.special_ids is None or not directory.text.exists():
+        raise ValueError(f"{directory.path} is a run of {recipe.name}, which has no text.")
     if recipe.command != command:
         raise ValueError(
             f"{directory.path} is a run of {recipe.name}, which speaks with "
             f"`towers {recipe.command} {directory.path}`."
         )
-    chosen = choose_checkpoint(directory, checkpoint)
-    if hasattr(options, "gpus"):
-        choose_devices(options)
+    chosen = choose_checkpoint(directory, options.checkpoint)
+    if devices is not None:
+        choose_devices(devices)
     set_precision(record["precision"])
     text = recipe.load_text(directory.text)
     model = recipe.make_model(recipe.fields, Data(None, None, text))
     restore_model(model, chosen)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
-    return OpenModel(directory, recipe, model, text, description)
+    return OpenModel(directory, recipe, model, text, recipe.special_ids, description)
 
 
 def choose_checkpoint(directory: RunDirectory, which: str) -> Checkpoint:
@@ -80,7 +85,7 @@ def choose_checkpoint(directory: RunDirectory, which: str) -> Checkpoint:
 
 
 def restore_model(model: keras.Model, checkpoint: Checkpoint) -> None:
-    """Puts the checkpoint's values into the model; the optimizer's are not needed."""
+    """Assigns the checkpoint's values to the model; the optimizer's are not needed."""
     variables = SharedVariables(model.variables, []).all
     model_only = {"variables": checkpoint.groups.get("variables", [])}
     restore(dataclasses.replace(checkpoint, groups=model_only), {"variables": variables})

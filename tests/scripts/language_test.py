@@ -14,9 +14,10 @@ from towers.data.language import END, PAD, UNKNOWN, load_language
 from towers.data.samples import stories
 from towers.models.decoding import Decoding
 from towers.run.summaries import read_scalars
-from towers.scripts.commands.generate import generate
 from towers.scripts.main import main
-from towers.scripts.training.recipe import load_recipe
+from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.generation import generate
+from towers.scripts.training.options import ModelOptions
 from towers.scripts.training.trained import open_model
 
 pytestmark = pytest.mark.xdist_group("language")  # They share what takes long to make.
@@ -100,7 +101,7 @@ def test_a_checkpoint_of_three_towers_goes_on_on_others(train, tmp_path, capsys)
 
 def oracle(run_dir, tokens):
     """Returns the mean loss of a text that the run's model reads at once, from its beginning."""
-    model = open_model(str(run_dir), "latest", None, command="generate").model
+    model = open_model(ModelOptions(str(run_dir), "latest"), command="generate").model
     logits = model(np.concatenate([[END], tokens[:-1]])[None].astype("int32"))[0].numpy()
     logits = logits.astype(float)
     log_likely = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -160,12 +161,16 @@ def test_ptb_recipes_have_the_sizes_and_schedules_of_the_paper():
 
 @pytest.fixture(scope="module")
 def opened(finished):
-    return open_model(str(finished), "best", None, command="generate")
+    return open_model(ModelOptions(str(finished)), command="generate")
+
+
+def sample(opened, decoding, prompt, seed=0):
+    return generate(opened.model, decoding, prompt, special_ids=opened.special_ids, seed=seed)
 
 
 def test_the_likeliest_words_follow_the_prompt(opened):
     prompt = opened.text.encode("one morning anna")
-    (written,) = generate(opened.model, Decoding(top_k=1, max_length=12), prompt)
+    (written,) = sample(opened, Decoding(top_k=1, max_length=12), prompt)
     read = [END, *prompt]
     for word in written:
         logits = opened.model(np.array([read], np.int32))[0, -1].numpy()
@@ -177,17 +182,17 @@ def test_the_likeliest_words_follow_the_prompt(opened):
 
 def test_samples_differ_from_each_other_and_are_drawn_from_the_seed(opened):
     decoding = Decoding(n_best=3, temperature=1.0, max_length=20)
-    samples = generate(opened.model, decoding, [], seed=1)
+    samples = sample(opened, decoding, [], seed=1)
     assert len({tuple(one) for one in samples}) == 3
-    assert generate(opened.model, decoding, [], seed=1) == samples
-    assert generate(opened.model, decoding, [], seed=2) != samples
+    assert sample(opened, decoding, [], seed=1) == samples
+    assert sample(opened, decoding, [], seed=2) != samples
     assert not {PAD, UNKNOWN} & {word for one in samples for word in one}
 
 
 def test_frequencies_are_those_of_the_model(opened):
     """The first word of many samples, against the softmax that it is drawn from."""
     decoding = Decoding(n_best=4000, temperature=0.5, max_length=1)
-    first = np.array(generate(opened.model, decoding, [], seed=3))[:, 0]
+    first = np.array(sample(opened, decoding, [], seed=3))[:, 0]
     logits = opened.model(np.array([[END]], np.int32))[0, 0].numpy() / 0.5
     logits[[PAD, UNKNOWN]] = -np.inf
     expected = tf.nn.softmax(logits).numpy()

@@ -135,7 +135,7 @@ FLAGS = {
         ["launch", "--cluster", "a:1,a:1", "--index", "0", "--", "train", "shapes"],
         "all different",
     ),
-    "negative clipping": (train("--set", "clip_norm=-1"), "clip_norm must not be negative"),
+    "negative clipping": (train("--set", "clip_norm=-1"), "clip_norm must be at least 0"),
     "steps without boundaries": (train("--set", "schedule=piecewise"), "boundary"),
     "one convolution": (train("--set", "filters=20"), "filters"),
     "no exam": (["prepare", "chatbot", "--set", "exam_questions=-1"], "must be above 0"),

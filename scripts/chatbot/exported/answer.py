@@ -1,6 +1,6 @@
-"""Answers each line of the standard input by a line; TAB parts earlier turns of a dialogue.
+"""Prints one line of answers per input line; TABs separate earlier turns, and answers.
 
-It needs TensorFlow and, for Chinese, jieba; nothing else but the files beside it.
+It needs TensorFlow and, for Chinese, jieba; otherwise only the files beside it.
 """
 
 import json
@@ -10,13 +10,12 @@ from pathlib import Path
 import tensorflow as tf
 
 HERE = Path(__file__).resolve().parent
-UNKNOWN = 3  # What stands for a question without a known word.
 
 
 def main() -> None:
     """Loads the model, then answers until the input ends."""
     sys.path.insert(0, str(HERE))
-    from text.codec import TextCodec  # Stands beside this file.
+    from text.codec import TextCodec  # The folder beside this file.
 
     settings = json.loads((HERE / "settings.json").read_text(encoding="utf-8"))
     codec = TextCodec.load(HERE / "vocabulary")
@@ -27,9 +26,13 @@ def main() -> None:
             print(flush=True)
             continue
         turns = turns[-1 - settings["context"] :]
-        ids = codec.encode_question(turns)[-settings["max_question_length"] :] or [UNKNOWN]
+        ids = codec.encode_question(turns)[-settings["max_question_length"] :]
+        ids = ids or [settings["unknown_id"]]  # A question without a word gets an answer too.
         decoded = model.answer(tf.constant([ids], tf.int32), tf.constant([0, number], tf.int64))
-        texts = [codec.decode([int(one) for one in row if one]) for row in decoded.ids[0].numpy()]
+        texts = [
+            codec.decode([int(one) for one in row if one != settings["padding_id"]])
+            for row in decoded.ids[0].numpy()
+        ]
         print("\t".join(texts), flush=True)
 
 

@@ -17,8 +17,10 @@ from tests.programs import TOWERS, finish, run, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.run.checkpoints import CheckpointFolder
 from towers.run.summaries import read_scalars
-from towers.scripts.commands import launch as launch_module
-from towers.scripts.commands.launch import Worker, forward_signals, watch, worker_command
+from towers.scripts.commands import launch as launch_command
+from towers.scripts.launching import watching
+from towers.scripts.launching.processes import WorkerProcess, worker_command
+from towers.scripts.launching.watching import forward_signals, watch
 from towers.scripts.main import main
 
 pytestmark = pytest.mark.xdist_group("launch")  # They share what takes long to make.
@@ -197,7 +199,7 @@ def test_workers_do_not_outlive_a_launcher_that_was_killed(tmp_path):
 def test_the_one_whose_failure_follows_from_no_other_is_named(code, tmp_path, capsys):
     codes = ["sys.exit(1)", "os.abort()" if "kill" in code else "sys.exit(1)", code]
     workers = [
-        Worker(index, [sys.executable, "-c", f"import os, sys; {code}"], {}, tmp_path)
+        WorkerProcess(index, [sys.executable, "-c", f"import os, sys; {code}"], {}, tmp_path)
         for index, code in enumerate(codes)
     ]
     for worker in workers:
@@ -228,7 +230,7 @@ def terminal():
 def test_a_closed_terminal_lets_the_workers_save(terminal, tmp_path):
     workers = []
     with forward_signals(workers) as forwarded:
-        workers.append(Worker(0, [sys.executable, "-c", ASKED_TO_SAVE], {}, tmp_path))
+        workers.append(WorkerProcess(0, [sys.executable, "-c", ASKED_TO_SAVE], {}, tmp_path))
         wait_until(lambda: "ready" in workers[0].log.read_text(), "the worker's handler")
         for _ in range(2):  # From the terminal, and from its shell.
             os.kill(os.getpid(), signal.SIGHUP)
@@ -242,10 +244,10 @@ def test_a_closed_terminal_lets_the_workers_save(terminal, tmp_path):
 def test_workers_that_do_not_stop_with_the_others_are_ended(
     patience, seconds, code, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(launch_module, "PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(watching, "PATIENCE_SECONDS", patience)
     programs = ["import sys; sys.exit(143)", f"import time; time.sleep({seconds})"]
     workers = [
-        Worker(index, [sys.executable, "-c", program], {}, tmp_path)
+        WorkerProcess(index, [sys.executable, "-c", program], {}, tmp_path)
         for index, program in enumerate(programs)
     ]
     assert watch(workers) == 143
@@ -256,14 +258,14 @@ def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd
     (tmp_path / "worker.1.log").mkdir()
     started = []
 
-    class Noted(Worker):
+    class Noted(WorkerProcess):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             started.append(self)
 
-    monkeypatch.setattr(launch_module, "Worker", Noted)
+    monkeypatch.setattr(launch_command, "WorkerProcess", Noted)
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
-    monkeypatch.setattr(launch_module, "worker_command", lambda arguments: sleeping)
+    monkeypatch.setattr(launch_command, "worker_command", lambda arguments: sleeping)
     assert "worker.1.log" in refuse(capfd, "launch", "--log-dir", tmp_path, *TRAIN)
     assert [worker.process.returncode for worker in started] == [-signal.SIGTERM]
 

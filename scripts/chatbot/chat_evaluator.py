@@ -1,36 +1,45 @@
-"""What a chatbot says to held-out questions: a few while it trains, many when it is evaluated."""
+"""A chatbot's answers to held-out questions: samples during training, metrics in an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from towers.data.text import UNKNOWN
 from towers.scripts.chatbot.answer_metrics import answer_metrics
 from towers.scripts.chatbot.answerer import Answer, Answerer
 
-SHOWN, ASKED = 4, 16  # While training: so many exchanges are shown of so many that are tried.
-UNKNOWN_ALARM = 0.2  # Above this share of unknown tokens the questions cannot be understood.
+SHOWN, ASKED = 4, 16  # During training it asks 16 questions and shows 4 of the exchanges.
+UNKNOWN_ALARM = 0.2  # Above this share of unknown tokens a model cannot understand questions.
 
 
-class ChatExaminer:
+class ChatEvaluator:
     """Asks a chatbot the held-out questions.
 
     Args:
         answerer: the chatbot.
         corpus: the prepared pairs.
         language: `zh` or `en`.
-        num_questions: how many questions an examination asks at most.
+        num_questions: an evaluation asks at most so many.
+        unknown_id: the id of tokens that the vocabulary does not have.
     """
 
-    def __init__(self, answerer: Answerer, corpus: Any, language: str, num_questions: int):
+    def __init__(
+        self,
+        answerer: Answerer,
+        corpus: Any,
+        language: str,
+        num_questions: int,
+        *,
+        unknown_id: int,
+    ):
         self._answerer = answerer
         self._corpus = corpus
         self._language = language
         self._num_questions = num_questions
+        self._unknown_id = unknown_id
 
-    def show(self, write: Callable[[str], None]) -> None:
-        """Writes a few exchanges; warns if the answers are all the same, empty, or blind."""
+    def show_samples(self, write: Callable[[str], None]) -> None:
+        """Writes a few exchanges; warns if all answers agree, or if many tokens are unknown."""
         exchanges = self._exchanges(ASKED)
         write_exchanges(exchanges[:SHOWN], write)
         answers = [answer.text for _, _, answer in exchanges]
@@ -47,8 +56,8 @@ class ChatExaminer:
                 "--encoding and the vocabulary size."
             )
 
-    def examine(self, write: Callable[[str], None]) -> dict[str, float]:
-        """Returns how the answers to the held-out questions agree with the given ones."""
+    def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
+        """Returns metrics of the answers to the held-out questions, and writes some of them."""
         exchanges = self._exchanges(self._num_questions)
         write_exchanges(exchanges[: 2 * SHOWN], write)
         metrics = answer_metrics(
@@ -60,7 +69,7 @@ class ChatExaminer:
         return {**metrics, "unknown_rate": self._corpus.unknown_rate, "asked": len(exchanges)}
 
     def _exchanges(self, limit: int) -> list[tuple[Sequence[str], str, Answer]]:
-        """Returns (turns of the question, given answer, answer) of pairs from the whole part."""
+        """Returns (turns of the question, given answer, answer), evenly chosen from all pairs."""
         pairs = self._corpus.held_out_pairs
         chosen = pairs[:: max(1, -(-len(pairs) // limit))]
         texts = [self._corpus.texts(pair) for pair in chosen]
@@ -69,13 +78,13 @@ class ChatExaminer:
 
     def _unknown_share(self, questions: Sequence[Sequence[str]]) -> float:
         ids = [one for turns in questions for one in self._corpus.text.encode_question(turns)]
-        return ids.count(UNKNOWN) / max(1, len(ids))
+        return ids.count(self._unknown_id) / max(1, len(ids))
 
 
 def write_exchanges(
     exchanges: Sequence[tuple[Sequence[str], str, Answer]], write: Callable[[str], None]
 ) -> None:
-    """Writes questions with the chatbot's answers, and the given answer where it is another."""
+    """Writes questions with the chatbot's answers, and the given answer where it differs."""
     for turns, reference, answer in exchanges:
         given = "" if answer.text == reference else f"   (given: {reference})"
         write(f"  {' / '.join(turns)}  ->  {answer.text or '(nothing)'}{given}")

@@ -1,0 +1,213 @@
+"""The time of a step on towers and in other ways, measured by interleaved repetitions."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+import towers
+from towers.scripts.baselines import rivals
+from towers.scripts.baselines.options import BenchmarkOptions
+from towers.scripts.training.recipe import Recipe
+from towers.scripts.training.session import carried_options, data_paths, make_optimizer
+
+WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
+NUM_BATCHES = 8  # So many batches of the recipe's data are kept in memory and repeated.
+
+
+class Contender(NamedTuple):
+    """One way to train.
+
+    Attributes:
+        name: as the table shows it.
+        run: `run(num_steps) -> seconds` of all steps but the first.
+    """
+
+    name: str
+    run: rivals.TimedRun
+
+
+class Benchmark(NamedTuple):
+    """A task that is ready to be timed.
+
+    Attributes:
+        task: the model, the data and the optimizer.
+        devices: for the towers, and for the replicas of rivals.
+        rows: examples of a batch, on average.
+    """
+
+    task: rivals.Task
+    devices: tuple[str, ...]
+    rows: float
+
+
+def open_benchmark(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
+    """Returns the task, the first batches of its data in memory.
+
+    Raises:
+        ValueError: the options or the data cannot be used.
+        OSError: a file cannot be read.
+    """
+    check_options(options)
+    devices = towers.select_devices(max([*options.towers, needed_replicas(options)]))
+    data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
+    batches = first_batches(data.train(0, 0))
+    rows = statistics.fmean(len(tf.nest.flatten(batch)[0]) for batch in batches)
+
+    def optimizer() -> Any:
+        return make_optimizer(recipe.fields, data, recipe.fields.epochs)
+
+    task = rivals.Task(recipe, data, endless(batches), optimizer)
+    return Benchmark(task, tuple(devices.towers), rows)
+
+
+def check_options(options: BenchmarkOptions) -> None:
+    """Raises ValueError for arguments that cannot be timed."""
+    if min(options.towers) < 1 or len(set(options.towers)) != len(options.towers):
+        raise ValueError(
+            f"--towers takes different numbers of at least 1. Received {list(options.towers)}."
+        )
+    if options.steps < 2:
+        raise ValueError(
+            f"--steps must be at least 2, since the first is not timed. Received {options.steps}."
+        )
+    for name in options.against:
+        rivals.check_rival(name)
+    if options.slow and options.against:
+        raise ValueError(
+            "--slow compares synchronous with asynchronous towers only. Received also --against "
+            f"{','.join(options.against)}."
+        )
+    if options.slow and (max(options.towers) < 2 or options.slow <= 1):
+        raise ValueError(
+            "--slow takes a factor above 1, and --towers a number of at least 2. Received "
+            f"{options.slow:g} and {list(options.towers)}."
+        )
+
+
+def needed_replicas(options: BenchmarkOptions) -> int:
+    """Returns the number of replicas of the mirrored rivals: the most towers, at least 2."""
+    mirrored = any(name.startswith("mirrored") for name in options.against)
+    return max(2, *options.towers) if mirrored else 1
+
+
+def make_contenders(opened: Benchmark, options: BenchmarkOptions) -> Iterator[Contender]:
+    """Yields every way to train, each with its own model."""
+    task, devices = opened.task, opened.devices
+    for number in options.towers:
+        chosen = ("/CPU:0",) if number == 1 and "CPU" in devices[0] else devices[:number]
+        yield Contender(f"towers {number}", towers_run(task, chosen))
+    for name in options.against:
+        replicas = devices[: needed_replicas(options)]
+        label = f"{name} {len(replicas)}" if name.startswith("mirrored") else name
+        timed = rivals.make_rival(name, task, replicas)
+        yield Contender(label, timed)
+
+
+def first_batches(dataset: tf.data.Dataset) -> list[Any]:
+    """Returns the first batches, in memory.
+
+    Of an epoch that is shorter than `NUM_BATCHES`, the smaller last batch is left out.
+    """
+    batches = list(dataset.take(NUM_BATCHES))
+    if NUM_BATCHES > len(batches) > 1:
+        batches.pop()
+    return batches
+
+
+def endless(batches: Sequence[Any]) -> tf.data.Dataset:
+    """Returns a data set that repeats the same batches, of any shapes, without end."""
+    parts = [tf.data.Dataset.from_tensors(batch) for batch in batches]
+    return functools.reduce(tf.data.Dataset.concatenate, parts).cache().repeat()
+
+
+def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
+    """Returns training on towers by the `Trainer`, its input feed included."""
+    with towers.shared_variables(towers.parameter_device("auto", devices)):
+        model = task.make_model()
+        optimizer = task.make_optimizer()
+    step = towers.build_train_step(
+        task.make_tower_fn(model),
+        model,
+        optimizer,
+        devices,
+        towers.shard_specs(task.dataset, len(devices)),
+        clip_norm=task.recipe.fields.clip_norm or None,
+        **carried_options(task.recipe, model, task.data.train),
+    )
+
+    def timed(num_steps: int) -> float:
+        ends: list[float] = []
+        results: list[Any] = []
+
+        def note(report: towers.StepReport) -> None:
+            results[:] = [report.results]
+            if not ends or report.step == num_steps:
+                float(report.results.loss)  # Waits for the devices.
+            ends.append(time.perf_counter())
+
+        trainer = towers.Trainer(step, towers.batches_from(task.dataset), [note])
+        trainer.train(steps=num_steps)
+        return ends[-1] - ends[0]
+
+    return timed
+
+
+def measure(
+    contenders: Sequence[Contender], repetitions: int, num_steps: int
+) -> dict[str, list[float]]:
+    """Returns the seconds of a step of each contender, one number per repetition.
+
+    The repetitions are interleaved, since a machine's speed drifts: times that are compared were
+    measured within seconds of each other. Every second round has the opposite order.
+    """
+    for contender in contenders:
+        contender.run(WARM_UP_STEPS)
+    seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    for repetition in range(repetitions):
+        for contender in contenders if repetition % 2 == 0 else reversed(contenders):
+            seconds[contender.name].append(contender.run(num_steps) / (num_steps - 1))
+    return seconds
+
+
+def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[str, Any]]:
+    """Returns a row for each contender; ratios are medians over the repetitions."""
+    reference = seconds[next(iter(seconds))]
+    rows = []
+    for name, times in seconds.items():
+        ratios = [own / other for own, other in zip(times, reference, strict=True)]
+        median = statistics.median(times)
+        rows.append(
+            {
+                "name": name,
+                "milliseconds": 1000 * median,
+                "fastest": 1000 * min(times),
+                "slowest": 1000 * max(times),
+                "examples_per_second": batch_size / median,
+                "time_ratio": statistics.median(ratios),
+                "speed_up": 1 / statistics.median(ratios),
+            }
+        )
+    return rows
+
+
+def print_table(rows: list[dict[str, Any]], recipe: Recipe, options: BenchmarkOptions) -> None:
+    """Prints the rows as a Markdown table."""
+    first = rows[0]["name"]
+    print(
+        f"{recipe.name}, batch {recipe.fields.batch_size}, median of {options.repetitions} "
+        f"interleaved repetitions of {options.steps} steps"
+    )
+    print(f"| way | ms a step (min - max) | examples/s | time / {first} |")
+    print("|---|---|---|---|")
+    for row in rows:
+        print(
+            f"| {row['name']} | {row['milliseconds']:.1f} "
+            f"({row['fastest']:.1f} - {row['slowest']:.1f}) "
+            f"| {row['examples_per_second']:.0f} | {row['time_ratio']:.3f} |"
+        )

@@ -1,0 +1,31 @@
+"""The options of `towers benchmark`, with their defaults; importing them is cheap."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkOptions:
+    """What a benchmark compares, and how long.
+
+    Attributes:
+        towers: numbers of towers to compare.
+        against: names of the rivals.
+        slow: factor by which the last tower is slower, for a comparison of synchronous and
+            asynchronous towers; None for a comparison with rivals.
+        repetitions: of each measurement.
+        steps: in a repetition.
+        data: the folder or the files, None for the recipe's default.
+        seed: of the data's order.
+        json: whether the last line is a JSON object.
+    """
+
+    towers: tuple[int, ...] = (1, 2)
+    against: tuple[str, ...] = ()
+    slow: float | None = None
+    repetitions: int = 10
+    steps: int = 20
+    data: tuple[str, ...] | None = None
+    seed: int = 0
+    json: bool = False

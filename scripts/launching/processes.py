@@ -1,0 +1,108 @@
+"""The processes that `towers launch` starts: their command, their environment and their logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+LAST_LINES = 5
+# The paths of this program, since `-m` would look for it in the working folder first.
+WORKER_PROGRAM = (
+    "import sys; sys.path[:] = {!r}; "
+    "from towers.scripts.launching.worker import run; sys.exit(run({}))"
+)
+
+
+def make_log_dir(name: str) -> Path:
+    """Returns the folder of the logs, and makes it if it is missing."""
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"--log-dir takes a folder. Received {name!r}, which cannot be made: {error.strerror}."
+        ) from error
+    return Path(name)
+
+
+def worker_command(arguments: Sequence[str]) -> list[str]:
+    """Returns the command of every worker; raises ValueError if it is not `train`."""
+    arguments = list(arguments)
+    arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
+    if arguments[:1] != ["train"]:
+        raise ValueError(
+            "towers launch starts `train`: write -- and then train with its arguments. Received "
+            f"{' '.join(arguments) or 'nothing'}."
+        )
+    paths = [os.path.abspath(entry) for entry in sys.path]
+    return [sys.executable, "-c", WORKER_PROGRAM.format(paths, os.getpid()), *arguments]
+
+
+def worker_environment(addresses: Sequence[str], index: int, local_workers: int) -> dict[str, str]:
+    """Returns a worker's environment: its place in the cluster, and its share of the cores."""
+    cluster = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
+    threads = str(max(1, (os.cpu_count() or 1) // local_workers))
+    return {
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+        **os.environ,
+        "TF_CONFIG": json.dumps(cluster),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+class WorkerProcess:
+    """One process and its log file.
+
+    Args:
+        index: its number in the cluster.
+        command: its command line.
+        environment: its whole environment.
+        log_dir: the folder of `worker.INDEX.log`; it continues the log of an earlier start.
+    """
+
+    def __init__(
+        self, index: int, command: Sequence[str], environment: dict[str, str], log_dir: Path
+    ):
+        self.index = index
+        self.log = log_dir / f"worker.{index}.log"
+        with open_log(self.log) as log:
+            self._begin = log.tell()
+            # In a session of its own, Ctrl-C reaches it only once, by `forward_signals`.
+            self.process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, negative for a signal, or None while it runs."""
+        return self.process.poll()
+
+    def describe_end(self) -> str:
+        """Returns how the process ended, with the path and the last lines of its log."""
+        code = self.process.returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        lines = self.log.read_bytes()[self._begin :].decode("utf-8", "replace").splitlines()
+        tail = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
+        return f"worker {self.index} {how}; the end of {self.log}:{tail}"
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Returns a log, opened to be continued at its end."""
+    try:
+        return path.open("ab")
+    except OSError as error:
+        raise ValueError(
+            f"The log {path} cannot be written ({error.strerror}): remove it, or choose another "
+            "--log-dir."
+        ) from error

@@ -1,0 +1,124 @@
+"""Waits for the processes of `towers launch`, forwards signals to them, and ends them together."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from towers.scripts.launching.processes import WorkerProcess
+from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
+
+POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 10.0  # A worker that waits for a dead one does not answer a signal.
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # Exit codes after a request to stop.
+
+
+def watch(workers: Sequence[WorkerProcess], forwarded: Sequence[int] = ()) -> int:
+    """Waits for all workers and returns the exit code; if one fails, it ends the others.
+
+    Args:
+        workers: all of them.
+        forwarded: numbers of the signals that they received, which may grow. A worker that ends
+            by one of these has not failed, nor has one that saved because another machine
+            received one: then all end within `PATIENCE_SECONDS`.
+    """
+    deadline = math.inf
+    while True:
+        asked = [code for number in forwarded for code in (128 + number, -number)]
+        asked += STOPPED if time.monotonic() < deadline else ()
+        codes = [worker.code for worker in workers]
+        failed = [
+            worker
+            for worker, code in zip(workers, codes, strict=True)
+            if code not in (None, 0, *asked)
+        ]
+        if failed:
+            return give_up(first_to_fail(failed), workers)
+        if None not in codes:
+            print(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
+            return stopped_code(codes, forwarded)
+        if any(codes) and not forwarded:
+            deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
+        time.sleep(POLL_SECONDS)
+
+
+def stopped_code(codes: Sequence[int | None], forwarded: Sequence[int]) -> int:
+    """Returns 0, or 128 + the number of the first signal if a worker ended by one."""
+    return 128 + forwarded[0] if any(codes) and forwarded else max(code or 0 for code in codes)
+
+
+def first_to_fail(failed: Sequence[WorkerProcess]) -> WorkerProcess:
+    """Returns the worker that probably failed first.
+
+    No other worker's failure kills a worker by a signal, or makes its input wrong.
+    """
+    codes = [worker.process.returncode for worker in failed]
+    return failed[codes.index(max(codes, key=lambda code: (code < 0, abs(code))))]
+
+
+def give_up(failed: WorkerProcess, workers: Sequence[WorkerProcess]) -> int:
+    """Prints how a worker failed, ends the others, and returns its exit code."""
+    print(f"towers: error: {failed.describe_end()}", file=sys.stderr, flush=True)
+    end(workers)
+    code = failed.process.returncode
+    remedy = "" if code == WRONG_INPUT else "; the same command continues from the last checkpoint"
+    print(f"all workers ended{remedy}")
+    return code if code > 0 else 1
+
+
+def end(workers: Sequence[WorkerProcess]) -> None:
+    """Ends the running workers, by SIGTERM and then by SIGKILL."""
+    for worker in workers:
+        if worker.code is None:
+            worker.process.terminate()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for worker in workers:
+        try:
+            worker.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.process.kill()
+            worker.process.wait()
+
+
+@contextlib.contextmanager
+def forward_signals(workers: Sequence[WorkerProcess]) -> Iterator[list[int]]:
+    """The scope in which Ctrl-C and SIGTERM go to every worker, which save and end.
+
+    A second signal kills them: a worker that still waits for the others ignores the first.
+    A closed terminal (SIGHUP) counts as SIGTERM, but never as the second, since it may come twice.
+    Yields the growing list of the forwarded signals. The end of the scope ends the workers, also
+    after an error.
+    """
+    forwarded: list[int] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        is_second = bool(forwarded)
+        if number == signal.SIGHUP and is_second:
+            return
+        if number == signal.SIGHUP:
+            number = signal.SIGTERM
+        forwarded.append(signal.SIGKILL if is_second else number)
+        for worker in workers:
+            if worker.code is None:
+                worker.process.send_signal(forwarded[-1])
+        if not is_second:
+            with contextlib.suppress(OSError):  # The terminal may be gone.
+                print("the workers finish their step and save; once more kills them", flush=True)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.
+        numbers.append(signal.SIGHUP)
+    before: dict[int, Any] = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        yield forwarded
+    finally:
+        end(workers)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""The catalogue of recipes: which there are, and one of them by name with fields of the user's."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import pathlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from towers.scripts.training.fields import parse_overrides, replace_fields
+from towers.scripts.training.recipe import Recipe
+from towers.scripts.wrong_input import nearest
+
+DATA_SETS = pathlib.Path("datasets")  # `towers download` puts the data sets here.
+RECIPES_FOLDER = pathlib.Path(__file__).parents[1] / "recipes"
+
+
+def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recipe:
+    """Returns a recipe by name, with fields from `field=value` texts and from flags.
+
+    Args:
+        name: as `towers recipes` lists it.
+        overrides: texts such as `learning_rate=0.01`.
+        flags: fields whose value is not None win over the overrides.
+
+    Raises:
+        ValueError: there is no such recipe or field, or a value is outside of its bounds.
+    """
+    recipe = find_recipe(name)
+    values = parse_overrides(type(recipe.fields), overrides)
+    given = {key: value for key, value in flags.items() if value is not None}
+    for flag in given:
+        if not hasattr(recipe.fields, flag):
+            raise ValueError(f"Recipe {name} takes no --{flag}: it has no such field.")
+    return with_fields(recipe, {**values, **given})
+
+
+def restore_recipe(name: str, fields: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """Returns a recipe with the fields that a run recorded.
+
+    Args:
+        name: as `towers recipes` lists it.
+        fields: the recorded values.
+        overrides: texts such as `part=test`, which win.
+    """
+    recipe = find_recipe(name)
+    known = {field.name for field in dataclasses.fields(recipe.fields)}
+    unknown = sorted(set(fields) - known)
+    if unknown:
+        raise ValueError(
+            f"The run was made with fields that recipe {name} does not have (any more): "
+            f"{', '.join(unknown)}."
+        )
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    return with_fields(recipe, {**values, **parse_overrides(type(recipe.fields), overrides)})
+
+
+def with_fields(recipe: Recipe, values: dict[str, Any]) -> Recipe:
+    """Returns the recipe with other values of some fields."""
+    return dataclasses.replace(recipe, fields=replace_fields(recipe.fields, values))
+
+
+def find_recipe(name: str) -> Recipe:
+    """Returns the recipe of this name, its fields as its module sets them."""
+    return import_recipe(name).RECIPE
+
+
+def describe_recipe(name: str) -> str:
+    """Returns the description of a recipe: the paper, the commands, the expected result."""
+    return inspect.getdoc(import_recipe(name)) or ""
+
+
+def import_recipe(name: str) -> ModuleType:
+    """Returns the module of a recipe; raises ValueError that suggests the nearest name."""
+    check_name(name)
+    return importlib.import_module(f"towers.scripts.recipes.{name}")
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError if there is no such recipe."""
+    names = recipe_names()
+    if name not in names:
+        raise ValueError(f"There is no recipe {name!r}.{nearest(name, names)}")
+
+
+def recipe_names() -> list[str]:
+    """Returns the names of all recipes."""
+    return sorted(path.stem for path in RECIPES_FOLDER.glob("[a-z]*.py"))
+
+
+def summaries() -> dict[str, str]:
+    """Returns the first line of each recipe's docstring, by name, without importing it."""
+    lines = {}
+    for name in recipe_names():
+        source = (RECIPES_FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        lines[name] = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+    return lines

@@ -1,0 +1,125 @@
+"""The options of a training and of its parts, with their defaults; importing them is cheap."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceOptions:
+    """The choice of the devices.
+
+    Attributes:
+        towers: how many, None for one per GPU.
+        cpu_towers: how many where there is no GPU, if `towers` is None.
+        gpus: numbers of the GPUs to use, None for the first ones.
+        virtual: whether to split one GPU into the towers.
+        gpu_memory: limit in GB, or a fraction of a GPU's memory; None to grow with need.
+        parameters: where the shared variables live: auto, cpu, tower0 or replicated.
+    """
+
+    towers: int | None = None
+    cpu_towers: int = 1
+    gpus: tuple[int, ...] | None = None
+    virtual: bool = False
+    gpu_memory: float | None = None
+    parameters: str = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineOptions:
+    """How a step runs.
+
+    Attributes:
+        engine: towers, mirrored (MirroredStrategy) or keras (fit).
+        updates: sync, or async where each tower updates by itself.
+        accumulate: micro-batches of each shard.
+        precision: float32, float64, bfloat16 or float16.
+        xla: whether XLA compiles each tower.
+        batch_norm: how the towers' moving averages become one: mean, or the first tower's.
+        deterministic: whether every run on the same machine gives the same numbers.
+    """
+
+    engine: str = "towers"
+    updates: str = "sync"
+    accumulate: int = 1
+    precision: str = "float32"
+    xla: bool = False
+    batch_norm: str = "mean"
+    deterministic: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class PeriodOptions:
+    """How often a training reports, evaluates and saves, in steps.
+
+    Attributes:
+        report_every: between two lines of report.
+        evaluate_every: between two evaluations, None for every epoch.
+        early_stopping: evaluations without a better one before the training stops, or None.
+        checkpoint_every: between two checkpoints, None for every epoch.
+        checkpoint_minutes: the longest time between two checkpoints.
+    """
+
+    report_every: int = 50
+    evaluate_every: int | None = None
+    early_stopping: int | None = None
+    checkpoint_every: int | None = None
+    checkpoint_minutes: float = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """Everything about a training besides its recipe.
+
+    Attributes:
+        devices, engine, periods: the groups.
+        run_dir: the run's directory, None for runs/RECIPE.
+        data: the folder or the files, None for the recipe's default.
+        seed: of the initial values, of the data's order and of all random numbers.
+        steps: how many, None for as many as the recipe's epochs have.
+        log_placement: whether to print on which device each kind of op runs.
+    """
+
+    devices: DeviceOptions
+    engine: EngineOptions
+    periods: PeriodOptions
+    run_dir: str | None = None
+    data: tuple[str, ...] | None = None
+    seed: int = 0
+    steps: int | None = None
+    log_placement: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateOptions:
+    """The evaluation of a run.
+
+    Attributes:
+        run_dir: the run's directory.
+        devices: the choice of the devices.
+        data: the folder or the files, None for those of the training.
+        checkpoint: best or latest.
+        batch_size: examples in one batch, None for the run's.
+        overrides: texts such as `part=test`.
+    """
+
+    run_dir: str
+    devices: DeviceOptions
+    data: tuple[str, ...] | None = None
+    checkpoint: str = "best"
+    batch_size: int | None = None
+    overrides: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions:
+    """The choice of a trained model.
+
+    Attributes:
+        run_dir: the run's directory.
+        checkpoint: best or latest.
+    """
+
+    run_dir: str
+    checkpoint: str = "best"

@@ -1,0 +1,40 @@
+"""Wrong input: the error type that ends a command with one line instead of a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterable, Iterator
+
+EXIT_CODE = 2  # Of a command with wrong input, as argparse has it.
+
+
+class WrongInputError(Exception):
+    """An argument or a file of the user's cannot be used; the message says why, and the remedy."""
+
+
+@contextlib.contextmanager
+def wrong_input(*kinds: type[Exception]) -> Iterator[None]:
+    """The scope that handles the user's arguments and files: errors become `WrongInputError`.
+
+    The engine, the models and the data raise ValueError for wrong arguments and know nothing of
+    commands. Only a command knows which of its parts get their arguments from the user; an error
+    anywhere else is a bug.
+
+    Args:
+        kinds: the errors to convert; by default ValueError, OSError and ImportError.
+    """
+    kinds = kinds or (ValueError, OSError, ImportError)
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # The reader of the output has left, which is no error.
+    except kinds as error:
+        raise WrongInputError(str(error)) from error
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Returns a suggestion to put behind an error about an unknown name."""
+    names = sorted(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(names)}."

@@ -1,0 +1,64 @@
+"""How a command ends: wrong input in one line, a failure in one line, a bug with its traceback."""
+
+import re
+
+import pytest
+
+from towers.scripts.main import main
+from towers.scripts.wrong_input import WrongInputError, nearest, wrong_input
+
+TRAIN = ["train", "shapes", "--steps", "3", "--batch-size", "100", "--set", "filters=2,3"]
+
+
+def train(run_dir, *arguments):
+    return main([*TRAIN, "--run-dir", str(run_dir), *arguments])
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, KeyError])
+def test_a_bug_shows_a_traceback_and_where_to_report_it(error, tmp_path, capsys, monkeypatch):
+    """Also a ValueError, if it comes from the middle of the training."""
+
+    def fail(*arguments, **options):
+        raise error("inside the training")
+
+    monkeypatch.setattr("towers.loop.actions.print_report", fail)
+    assert train(tmp_path / "run", "--report-every", "1") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("Traceback") and "inside the training" in output
+    assert re.search(r"^towers: this is a bug.* report it .*CONTRIBUTING.md$", output, re.MULTILINE)
+
+
+def test_wrong_input_shows_its_traceback_only_on_request(tmp_path, capsys, monkeypatch):
+    wrong = ["--set", "optimizer=nothing"]
+    assert train(tmp_path / "run", *wrong) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("towers: error: ") and error.count("\n") == 1
+    monkeypatch.setenv("TOWERS_TRACEBACK", "1")
+    assert train(tmp_path / "run", *wrong) == 2
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_a_runtime_error_of_another_package_is_a_bug(tmp_path, capsys, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("inside Keras")
+
+    monkeypatch.setattr("towers.loop.actions.print_report", fail)
+    assert train(tmp_path / "run", "--report-every", "1") == 1
+    assert "this is a bug" in capsys.readouterr().err
+
+
+def test_errors_about_what_the_user_gave_are_converted():
+    for error in (ValueError("bad"), FileNotFoundError("bad"), ImportError("bad")):
+        with pytest.raises(WrongInputError, match="bad"), wrong_input():
+            raise error
+
+
+def test_other_errors_are_not_converted():
+    for error, kinds in [(KeyError(), ()), (BrokenPipeError(), ()), (ValueError(), (OSError,))]:
+        with pytest.raises(type(error)), wrong_input(*kinds):
+            raise error
+
+
+def test_the_nearest_name_is_suggested_or_all_are_listed():
+    assert nearest("shape", ["shapes", "mnist"]) == " Did you mean 'shapes'?"
+    assert nearest("xyz", ["shapes", "mnist"]) == " There are: mnist, shapes."

@@ -1,0 +1,84 @@
+"""Fields: their bounds stand on them, and texts become values of their types."""
+
+import dataclasses
+from typing import Annotated
+
+import pytest
+
+from towers.scripts.training.fields import (
+    EPOCHS,
+    POSITIVE,
+    SHARE,
+    Fields,
+    check_bounds,
+    describe_fields,
+    parse_overrides,
+    replace_fields,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Own(Fields):
+    """The common fields, and:
+
+    Attributes:
+        share: a part.
+        sizes: of something.
+        switch: on or off.
+    """
+
+    share: Annotated[float, SHARE] = 0.5
+    sizes: Annotated[tuple[int, ...], POSITIVE] = (1,)
+    switch: bool = True
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"share": 1.0}, r"share must be in \[0, 1\). Received 1.0"),
+        ({"share": float("nan")}, r"share must be in \[0, 1\)"),
+        ({"sizes": (2, 0)}, r"sizes must be above 0. Received \(2, 0\)"),
+        ({"learning_rate": float("inf")}, "learning_rate must be above 0"),
+        ({"decay_epochs": 1e300}, EPOCHS.text),
+        ({"boundaries": (1.0, -1.0)}, "boundaries must be from 0 to"),
+        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
+    ],
+)
+def test_a_value_outside_of_its_bounds_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        replace_fields(Own(), values)
+
+
+def test_values_at_their_bounds_are_taken():
+    check_bounds(replace_fields(Own(), {"share": 0.0, "sizes": (), "clip_norm": 0.0}))
+
+
+def test_texts_become_values_of_their_fields_types():
+    texts = ["sizes=2,3", "switch=false", "batch-size = 7", "share=0.25", "optimizer=sgd"]
+    assert parse_overrides(Own, texts) == {
+        "sizes": (2, 3),
+        "switch": False,
+        "batch_size": 7,
+        "share": 0.25,
+        "optimizer": "sgd",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sizes=a", "takes values such as 1,2. Received 'a'"),
+        ("switch=maybe", "takes true or false. Received 'maybe'"),
+        ("size=1", "Did you mean 'sizes'?"),
+        ("sizes", "FIELD=VALUE"),
+    ],
+)
+def test_a_text_of_another_type_is_refused(text, message):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        parse_overrides(Own, [text])
+
+
+def test_fields_are_described_with_value_meaning_and_bounds():
+    lines = describe_fields(Own(sizes=(3, 4)))
+    assert "sizes=3,4  of something. (above 0)" in lines
+    assert "switch=True  on or off." in lines
