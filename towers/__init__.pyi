@@ -21,10 +21,14 @@ from .loop.updates import Report as Report
 from .loop.updates import StepReport as StepReport
 from .loop.updates import StopTraining as StopTraining
 from .loop.updates import Updates as Updates
+from .loop.updates import end_empty_epoch as end_empty_epoch
 from .optimize.optimizers import build_optimizer as build_optimizer
 from .optimize.schedules import build_schedule as build_schedule
 from .optimize.schedules import scale_learning_rate as scale_learning_rate
 from .run.checkpoint_files import Checkpoint as Checkpoint
+from .run.checkpoint_files import DamagedCheckpointError as DamagedCheckpointError
+from .run.checkpoint_files import Groups as Groups
+from .run.checkpoint_files import write_checkpoint as write_checkpoint
 from .run.checkpoints import CheckpointFolder as CheckpointFolder
 from .run.checkpoints import restore as restore
 from .run.determinism import enable_determinism as enable_determinism
@@ -48,8 +52,11 @@ from .step.evaluation import build_evaluation_step as build_evaluation_step
 from .step.evaluation import evaluate as evaluate
 from .step.gradients import average_gradients as average_gradients
 from .step.gradients import global_norm as global_norm
+from .step.mirrored import MirroredStep as MirroredStep
+from .step.mirrored import build_mirrored_step as build_mirrored_step
 from .step.options import StepOptions as StepOptions
 from .step.parallel import parallel as parallel
+from .step.parameters import SharedVariables as SharedVariables
 from .step.placement import Placement as Placement
 from .step.precision import LossScale as LossScale
 from .step.precision import set_precision as set_precision
@@ -57,6 +64,8 @@ from .step.results import StepResults as StepResults
 from .step.results import TowerResults as TowerResults
 from .step.shards import Batches as Batches
 from .step.shards import Shard as Shard
+from .step.shards import any_number_of_rows as any_number_of_rows
 from .step.shards import shard_specs as shard_specs
 from .step.shards import split as split
 from .step.shards import split_batch as split_batch
+from .step.tower_function import TowerFn as TowerFn

@@ -14,7 +14,7 @@ import towers
 from towers.scripts.baselines import rivals
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.session import carried_options, data_paths, make_optimizer
+from towers.scripts.training.session import carried_state, data_paths, make_optimizer
 
 WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
 NUM_BATCHES = 8  # So many batches of the recipe's data are kept in memory and repeated.
@@ -128,17 +128,20 @@ def endless(batches: Sequence[Any]) -> tf.data.Dataset:
 
 def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
     """Returns training on towers by the `Trainer`, its input feed included."""
-    with towers.shared_variables(towers.parameter_device("auto", devices)):
+    placement = towers.Placement(devices)
+    with placement.scope():
         model = task.make_model()
         optimizer = task.make_optimizer()
     step = towers.build_train_step(
         task.make_tower_fn(model),
         model,
         optimizer,
-        devices,
-        towers.shard_specs(task.dataset, len(devices)),
-        clip_norm=task.recipe.fields.clip_norm or None,
-        **carried_options(task.recipe, model, task.data.train),
+        placement,
+        task.dataset,
+        towers.StepOptions(
+            clip_norm=task.recipe.fields.clip_norm or None,
+            carried=carried_state(task.recipe, model, task.data.train),
+        ),
     )
 
     def timed(num_steps: int) -> float:
@@ -151,8 +154,8 @@ def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
                 float(report.results.loss)  # Waits for the devices.
             ends.append(time.perf_counter())
 
-        trainer = towers.Trainer(step, towers.batches_from(task.dataset), [note])
-        trainer.train(steps=num_steps)
+        updates = towers.SynchronousUpdates(step, towers.batches_from(task.dataset))
+        towers.Trainer(updates, [note]).train(steps=num_steps)
         return ends[-1] - ends[0]
 
     return timed

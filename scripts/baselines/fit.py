@@ -2,77 +2,125 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from towers.loop.trainer import NonFiniteGradientError, Position, StepReport, Trainer
+import towers
 from towers.scripts.baselines.rivals import Task, compile_model, keras_batches
-from towers.step.gradients import global_norm
-from towers.step.parameters import SharedVariables
-from towers.step.results import StepResults, TowerResults
 
 
-class FitStep:
-    """A model compiled for `fit`, with what `FitTrainer` and a checkpoint need of a step.
+class FitUpdates:
+    """The updates that `model.fit` makes, epoch after epoch, for `towers.Trainer`.
+
+    How long a batch was waited for is a part of its step's time that `fit` does not tell.
 
     Args:
-        model: the session's model.
+        model: the session's model; it is compiled here.
         task: what is trained.
-        device: where.
+        batches: `batches(epoch, first_step)` with `steps_per_epoch`.
 
     Attributes:
-        devices, parameter_device, shared, optimizer, loss_scale, carried: as in `TrainStep`;
-            what is carried are the states of Keras's seed generators.
-        num_copies: 1.
+        position: where the training goes on.
         graph: None, since `fit` builds its own when it runs.
-        model: the model.
-        notes: the norm of the latest gradient and the learning rate that was used, [2].
     """
 
-    def __init__(self, model: keras.Model, task: Task, device: str):
+    graph = None
+
+    def __init__(self, model: keras.Model, task: Task, batches: Any):
         compile_model(model, task, [NumLabels(name="weight", dtype="float32")])
         model.optimizer.build(model.trainable_variables)
-        self.notes = note_gradients(model.optimizer)
-        self.model = model
-        self.devices = (device,)
-        self.parameter_device = device
-        self.num_copies = 1
-        self.graph = None
-        self.shared = SharedVariables(model.variables, [])
-        self.optimizer = model.optimizer
-        self.loss_scale = None
-        self.carried = types.SimpleNamespace(variables=self.shared.seeds)
+        self.position = towers.Position()
+        self._model = model
         self._task = task
+        self._batches = batches
+        self._notes = note_gradients(model.optimizer)
+        self._unchecked: tuple[int, towers.StepResults] | None = None
 
-    def check_parameters(self) -> None:
-        """Does nothing: there is one copy."""
+    def run_epoch(self, steps: int | None, report: towers.Report) -> None:
+        """Makes the updates from `position` to the end of its epoch, and reports each."""
+        dataset = self._batches(self.position.epoch, self.position.epoch_step)
+        if steps is not None:
+            dataset = dataset.take(steps - self.position.step)
+        begun = [0.0]
 
-    def batches(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns batches as `fit` takes them."""
-        return keras_batches(self._task._replace(dataset=dataset))
+        def begin_step(batch: int, logs: Any = None) -> None:
+            self._model.reset_metrics()  # Else they are means over the epoch so far.
+            begun[0] = time.perf_counter()
 
-    def results(self, logs: dict[str, Any]) -> StepResults:
+        def end_step(batch: int, logs: dict[str, Any]) -> None:
+            results = self._results(logs)
+            report(self._report(results, time.perf_counter() - begun[0]))
+
+        callback = keras.callbacks.LambdaCallback(
+            on_train_batch_begin=begin_step, on_train_batch_end=end_step
+        )
+        task = self._task._replace(dataset=dataset)
+        self._model.fit(keras_batches(task), shuffle=False, verbose=0, callbacks=[callback])
+
+    def _report(self, results: towers.StepResults, seconds: float) -> towers.StepReport:
+        before = self.position
+        step, epoch_step = before.step + 1, before.epoch_step + 1
+        epoch_end = epoch_step == self._batches.steps_per_epoch
+        self.position = before.after_step(epoch_end=epoch_end)
+        self.finish()
+        self._unchecked = (step, results)
+        return towers.StepReport(
+            step, before.epoch, epoch_end, self.position, results, seconds, [0.0]
+        )
+
+    def _results(self, logs: dict[str, Any]) -> towers.StepResults:
         """Returns the results of the step that `fit` has done, given what it logs of it alone."""
-        norm, learning_rate = tf.unstack(self.notes.value)
+        norm, learning_rate = tf.unstack(self._notes.value)
         loss, accuracy, weight = (
             tf.convert_to_tensor(logs[name]) for name in ("loss", "accuracy", "weight")
         )
-        metrics = {"accuracy": accuracy}
-        return StepResults(
+        own = towers.TowerResults(
+            loss[None], weight[None], {"accuracy": accuracy[None]}, norm[None]
+        )
+        return towers.StepResults(
             loss=loss,
             weight=weight,
-            metrics=metrics,
+            metrics={"accuracy": accuracy},
             gradient_norm=norm,
             learning_rate=learning_rate,
             finite=tf.math.is_finite(norm),
             loss_scale=tf.ones([]),
-            towers=TowerResults(loss[None], weight[None], {"accuracy": accuracy[None]}, norm[None]),
+            towers=own,
         )
+
+    def finish(self) -> None:
+        """Raises NonFiniteGradientError if the last gradient was not finite."""
+        if self._unchecked is None:
+            return
+        (step, results), self._unchecked = self._unchecked, None
+        if not bool(results.finite):
+            raise towers.NonFiniteGradientError(
+                f"The gradient is not finite at step {step}, and fit has applied it. Go on from "
+                "the checkpoint before with the same command; try a lower learning rate, warm-up "
+                "or clipping."
+            )
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The scope of what looks at the variables; between updates none changes anyway."""
+        yield
+
+    def dry_run(self) -> None:
+        """Does nothing: one device takes part in every update."""
+
+    def groups(self) -> towers.Groups:
+        """Returns the variables that a checkpoint keeps, with the states of seed generators."""
+        shared = towers.SharedVariables(self._model.variables, [])
+        groups = {"variables": shared.all, "optimizer": self._model.optimizer.variables}
+        return {**groups, "carried": shared.seeds} if shared.seeds else groups
+
+    def check_copies(self) -> None:
+        """Does nothing: there is one copy."""
 
 
 class NumLabels(keras.metrics.Sum):
@@ -94,58 +142,8 @@ def note_gradients(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     def noting(gradients: Sequence[Any], variables: Any = None) -> None:
         dense = [None if part is None else tf.convert_to_tensor(part) for part in gradients]
         rate = tf.cast(optimizer.learning_rate, tf.float32)
-        notes.assign(tf.stack([global_norm(dense), rate]))
+        notes.assign(tf.stack([towers.global_norm(dense), rate]))
         apply(gradients, variables)
 
     optimizer.apply = noting
     return notes
-
-
-class FitTrainer(Trainer):
-    """The training loop by `model.fit`, epoch after epoch, with the same data and actions.
-
-    How long a batch was waited for is a part of its step's time that `fit` does not tell.
-    """
-
-    _train_step: Any  # A FitStep in place of a TrainStep.
-    _started = 0.0
-
-    def _train_epoch(self, steps: int | None) -> None:
-        begin = self.position
-        dataset = self._batches(begin.epoch, begin.epoch_step)
-        if steps is not None:
-            dataset = dataset.take(steps - begin.step)
-        callback = keras.callbacks.LambdaCallback(
-            on_train_batch_begin=self._begin_step, on_train_batch_end=self._end_step
-        )
-        self._train_step.model.fit(
-            self._train_step.batches(dataset), shuffle=False, verbose=0, callbacks=[callback]
-        )
-
-    def _begin_step(self, batch: int, logs: Any = None) -> None:
-        self._train_step.model.reset_metrics()  # Else they are means over the epoch so far.
-        self._started = time.perf_counter()
-
-    def _end_step(self, batch: int, logs: dict[str, Any]) -> None:
-        results = self._train_step.results(logs)
-        seconds = time.perf_counter() - self._started
-        before, batches = self.position, self._batches
-        step, epoch_step = before.step + 1, before.epoch_step + 1
-        epoch_end = epoch_step == getattr(batches, "steps_per_epoch")  # noqa: B009
-        next_epoch = Position(step, before.epoch + 1, 0)
-        same_epoch = Position(step, before.epoch, epoch_step)
-        self.position = next_epoch if epoch_end else same_epoch
-        self._check_finite()
-        self._unchecked = (step, results)
-        self._act(StepReport(step, before.epoch, epoch_end, self.position, results, seconds, [0.0]))
-
-    def _check_finite(self) -> None:
-        if self._unchecked is None:
-            return
-        (step, results), self._unchecked = self._unchecked, None
-        if not bool(results.finite):
-            raise NonFiniteGradientError(
-                f"The gradient is not finite at step {step}, and fit has applied it. Go on from "
-                "the checkpoint before with the same command; try a lower learning rate, warm-up "
-                "or clipping."
-            )

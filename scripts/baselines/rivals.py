@@ -10,9 +10,8 @@ import keras
 import tensorflow as tf
 
 import towers
-from towers.loop.inputs import any_number_of_rows
 from towers.scripts.training.recipe import Data, Recipe
-from towers.scripts.training.session import carried_options
+from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import nearest
 
 # Runs so many steps and returns the seconds of all but the first, which may wait for its input.
@@ -45,14 +44,14 @@ class Task(NamedTuple):
     def make_rival_fn(self, model: keras.Model) -> Callable:
         """Returns it for a way that carries nothing: each batch begins with a state of zeros."""
         tower_fn = self.make_tower_fn(model)
-        carried = carried_options(self.recipe, model, self.data.train).get("carried")
+        carried = carried_state(self.recipe, model, self.data.train)
         if carried is None:
             return tower_fn
 
         def run(batch: Any) -> tuple:
             rows = tf.shape(tf.nest.flatten(batch)[0])[0]
             state = tf.nest.map_structure(
-                lambda spec: tf.zeros(tf.stack([rows, *spec.shape]), spec.dtype), carried
+                lambda spec: tf.zeros(tf.stack([rows, *spec.shape]), spec.dtype), carried.specs
             )
             return tower_fn(batch, state)[:3]
 
@@ -79,13 +78,13 @@ def check_rival(name: str) -> None:
 
 def plain(task: Task, devices: Sequence[str]) -> TimedRun:
     """A hand-written tf.function: tape, mean loss, metrics, apply; the optimizer of the towers."""
-    with towers.shared_variables(towers.parameter_device("auto", devices[:1])):
+    with towers.Placement(devices[:1]).scope():
         model = task.make_model()
         optimizer = task.make_optimizer()
         optimizer.build(model.trainable_variables)
     tower_fn = task.make_rival_fn(model)
 
-    any_batch_size = tf.nest.map_structure(any_number_of_rows, task.dataset.element_spec)
+    any_batch_size = tf.nest.map_structure(towers.any_number_of_rows, task.dataset.element_spec)
 
     @tf.function(input_signature=[any_batch_size], autograph=False)
     def step(batch: Any) -> tuple[tf.Tensor, Any]:

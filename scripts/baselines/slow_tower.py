@@ -13,12 +13,10 @@ import keras
 import tensorflow as tf
 
 import towers
-from towers.run.op_devices import short_device
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.baselines.rivals import Task
-from towers.scripts.training.session import carried_options
+from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import WrongInputError
-from towers.step.tower import TowerFn
 
 WARM_UP_STEPS = 10
 MODES = ("sync", "async")
@@ -74,29 +72,27 @@ def trainer_of(
     mode: str, task: Task, devices: Sequence[str], seconds: float = 0.0
 ) -> Callable[..., towers.Trainer]:
     """Returns what makes a trainer for some actions, whose last tower sleeps in every step."""
-    with towers.shared_variables(towers.parameter_device("cpu", devices)):
+    placement = towers.Placement(devices, "cpu")
+    with placement.scope():
         model = task.make_model()
         check_stateless(task, model)
         optimizer = task.make_optimizer()
     tower_fn = sleeping(task.make_tower_fn(model), devices[-1], seconds)
-    is_async = mode == "async"
-    build: Callable[..., Any] = towers.build_async_step if is_async else towers.build_train_step
-    step = build(
-        tower_fn,
-        model,
-        optimizer,
-        devices,
-        towers.shard_specs(task.dataset, 1 if is_async else len(devices)),
-        parameters="cpu",
-        clip_norm=task.recipe.fields.clip_norm or None,
-    )
-    trainer = towers.AsyncTrainer if is_async else towers.Trainer
-    return functools.partial(trainer, step, towers.batches_from(task.dataset))
+    options = towers.StepOptions(clip_norm=task.recipe.fields.clip_norm or None)
+    arguments = (tower_fn, model, optimizer, placement, task.dataset, options)
+    batches = towers.batches_from(task.dataset)
+    if mode == "async":
+        async_step = towers.build_async_step(*arguments)
+        return lambda actions: towers.Trainer(
+            towers.AsynchronousUpdates(async_step, batches), actions
+        )
+    step = towers.build_train_step(*arguments)
+    return lambda actions: towers.Trainer(towers.SynchronousUpdates(step, batches), actions)
 
 
 def check_stateless(task: Task, model: keras.Model) -> None:
     """Raises WrongInputError for a recipe with a state, which asynchronous towers cannot carry."""
-    if carried_options(task.recipe, model, task.data.train):
+    if carried_state(task.recipe, model, task.data.train) is not None:
         raise WrongInputError(
             f"--slow trains asynchronous towers too, which have no order in which "
             f"{task.recipe.name} could carry its state from batch to batch. Give it batches "
@@ -104,13 +100,13 @@ def check_stateless(task: Task, model: keras.Model) -> None:
         )
 
 
-def sleeping(tower_fn: TowerFn, device: str, seconds: float) -> TowerFn:
+def sleeping(tower_fn: towers.TowerFn, device: str, seconds: float) -> towers.TowerFn:
     """Returns a tower function that sleeps between its two passes if it runs on the device."""
 
     def run(batch: Any) -> tuple:
         loss_sum, weight, metrics = tower_fn(batch)
         here = tf.identity(loss_sum)
-        if seconds and short_device(here.device) == short_device(device):
+        if seconds and towers.short_device(here.device) == towers.short_device(device):
             with tf.control_dependencies([here]):
                 nothing = tf.numpy_function(functools.partial(sleep, seconds), [], tf.float32)
             loss_sum = here + tf.cast(tf.reshape(tf.stop_gradient(nothing), []), here.dtype)

@@ -5,41 +5,40 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from towers import AsyncStep, AsyncTrainer
-from towers.loop.trainer import Action, Position, Trainer
-from towers.run.processes import read_cluster
-from towers.scripts.baselines.fit import FitStep, FitTrainer
-from towers.scripts.baselines.mirrored import MirroredStep
+import towers
+from towers.scripts.baselines.fit import FitUpdates
+from towers.scripts.baselines.mirrored import make_mirrored_step
 from towers.scripts.baselines.rivals import Task
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import (
     Session,
+    build_async_step,
     build_step,
-    carried_options,
+    carried_state,
     make_optimizer,
     total_epochs,
 )
-from towers.step.parameters import SharedVariables
-from towers.step.protocol import Step
 
 
 class Engine(NamedTuple):
     """An engine that trains a session's model.
 
     Attributes:
-        step: the step that the trainer calls, with the variables for checkpoints and curves.
-        make_trainer: as `towers.Trainer`.
+        updates: for the trainer.
         evaluate: the session's `evaluate`, of the values that the training has reached.
-        description: a clause for the first line of the output.
+        parameters: where the variables live, for the first line of the output.
+        description: a clause for that line.
+        step: the towers' synchronous step, or None.
     """
 
-    step: Step
-    make_trainer: Callable[..., Trainer]
+    updates: towers.Updates
     evaluate: Callable[[], dict[str, float]]
+    parameters: str
     description: str = ""
+    step: towers.TrainStep | None = None
 
 
 def open_engine(session: Session, options: TrainOptions) -> Engine:
@@ -49,33 +48,39 @@ def open_engine(session: Session, options: TrainOptions) -> Engine:
 
 def open_towers(session: Session, options: TrainOptions) -> Engine:
     """Returns the towers: one update from all or, with `--updates async`, one from each."""
-    make_trainer = asynchronous_trainer if options.engine.updates == "async" else Trainer
-    return Engine(build_step(session, options), make_trainer, session.evaluate)
+    train, evaluate = session.data.train, session.evaluate
+    parameters = describe_devices(session.placement.copy_devices)
+    if options.engine.updates == "async":
+        updates = towers.AsynchronousUpdates(build_async_step(session, options), train)
+        return Engine(updates, evaluate, parameters)
+    step = build_step(session, options)
+    return Engine(towers.SynchronousUpdates(step, train), evaluate, parameters, step=step)
 
 
-def asynchronous_trainer(
-    step: AsyncStep, batches: Any, actions: Sequence[Action], *, position: Position, **_: Any
-) -> AsyncTrainer:
-    """Returns the trainer of asynchronous towers; it has no use for the other arguments."""
-    return AsyncTrainer(step, batches, actions, position=position)
+def describe_devices(devices: Sequence[str]) -> str:
+    """Returns where the copies of the variables are, in a few words."""
+    return towers.short_device(devices[0]) if len(devices) == 1 else "each of them"
 
 
 def open_mirrored(session: Session, options: TrainOptions) -> Engine:
-    """Returns a hand-written step under `tf.distribute.MirroredStrategy`, in the towers' loop.
+    """Returns the towers under `tf.distribute.MirroredStrategy`, in the same loop.
 
     Each replica has its own moving averages of BatchNorm; evaluations and checkpoints take those of
     the first replica, as with `--batch-norm first`.
     """
     check_stateless(session, options)
-    step = MirroredStep(make_task(session, options), session.devices.towers, seed=options.seed)
-    of_session = SharedVariables(session.model.variables, [])
-    step.assign(of_session)
+    devices = session.devices.towers
+    step = make_mirrored_step(make_task(session, options), devices, seed=options.seed)
+    variables = towers.SharedVariables(session.model.variables, []).all
+    step.assign(variables)
 
     def evaluate() -> dict[str, float]:
-        step.copy_to(of_session)
+        step.copy_to(variables)
         return session.evaluate()
 
-    return Engine(step, Trainer, evaluate, ", by tf.distribute.MirroredStrategy")
+    updates = towers.SynchronousUpdates(step, session.data.train)
+    description = ", by tf.distribute.MirroredStrategy"
+    return Engine(updates, evaluate, describe_devices(devices), description)
 
 
 def open_fit(session: Session, options: TrainOptions) -> Engine:
@@ -87,8 +92,9 @@ def open_fit(session: Session, options: TrainOptions) -> Engine:
             f"--engine keras trains on one device. Received {len(devices)}: "
             f"{', '.join(devices)}; give --towers 1, or --engine mirrored."
         )
-    step = FitStep(session.model, make_task(session, options), devices[0])
-    return Engine(step, FitTrainer, session.evaluate, ", by keras.Model.fit")
+    task, train = make_task(session, options), session.data.train
+    updates = FitUpdates(session.model, task, train)
+    return Engine(updates, session.evaluate, describe_devices(devices), ", by keras.Model.fit")
 
 
 ENGINES: dict[str, Callable[[Session, TrainOptions], Engine]] = {
@@ -154,12 +160,12 @@ def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
 def is_one_of_several() -> bool:
     """Returns whether TF_CONFIG makes this process one of several that train together."""
     config = os.environ.get("TF_CONFIG", "")
-    return bool(config) and read_cluster(config)[0] > 1
+    return bool(config) and towers.read_cluster(config)[0] > 1
 
 
 def check_stateless(session: Session, options: TrainOptions) -> None:
     """Raises ValueError if the recipe carries a state from step to step."""
-    if carried_options(session.recipe, session.model, session.data.train):
+    if carried_state(session.recipe, session.model, session.data.train) is not None:
         raise ValueError(
             f"--engine {options.engine.engine} carries no state from step to step, as recipe "
             f"{session.recipe.name} does with these fields. Give it batches without one (a "

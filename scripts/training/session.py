@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 from collections.abc import Callable, Sequence
@@ -10,13 +11,9 @@ from typing import Any, NamedTuple
 import keras
 
 import towers
-from towers.optimize.optimizers import build_optimizer
-from towers.optimize.schedules import build_schedule, scale_learning_rate
-from towers.run.processes import Processes, join_processes
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
-from towers.step.precision import LossScale, set_precision
 
 
 class Session(NamedTuple):
@@ -27,7 +24,7 @@ class Session(NamedTuple):
         data: its batches.
         model: its Keras model, the variables on the parameter device.
         devices: the towers' devices, and a line that describes them.
-        parameters: where the variables live.
+        placement: the towers' devices, and where the variables live.
         processes: all processes of the training, of which this is one.
         evaluate: `evaluate() -> dict` of means over the test data.
         answer_evaluator: judges the model's answers, None if it gives none.
@@ -37,8 +34,8 @@ class Session(NamedTuple):
     data: Data
     model: keras.Model
     devices: towers.Devices
-    parameters: str
-    processes: Processes
+    placement: towers.Placement
+    processes: towers.Processes
     evaluate: Callable[[], dict[str, float]]
     answer_evaluator: AnswerEvaluator | None
 
@@ -63,19 +60,19 @@ def open_session(
         join: whether to join the other processes that TF_CONFIG names.
     """
     chosen = choose_devices(devices)
-    processes = join_processes() if join else Processes()
-    set_precision(precision)
+    processes = towers.join_processes() if join else towers.Processes()
+    towers.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
-    parameters = towers.working_placement(devices.parameters, chosen.towers)
-    with towers.shared_variables(towers.parameter_device(parameters, chosen.towers)):
+    placement = towers.Placement(chosen.towers, devices.parameters)
+    with placement.scope():
         model = recipe.make_model(recipe.fields, batches)
-    evaluate = make_evaluate(recipe, model, batches, chosen.towers, parameters)
+    evaluate = make_evaluate(recipe, model, batches, placement)
     evaluator = None
     if recipe.make_answer_evaluator is not None:
         evaluator = recipe.make_answer_evaluator(recipe.fields, model, batches)
-    return Session(recipe, batches, model, chosen, parameters, processes, evaluate, evaluator)
+    return Session(recipe, batches, model, chosen, placement, processes, evaluate, evaluator)
 
 
 def choose_devices(options: DeviceOptions) -> towers.Devices:
@@ -109,23 +106,20 @@ def data_paths(recipe: Recipe, given: Sequence[str] | None) -> Any:
 
 
 def make_evaluate(
-    recipe: Recipe, model: keras.Model, data: Data, devices: Sequence[str], parameters: str
+    recipe: Recipe, model: keras.Model, data: Data, placement: towers.Placement
 ) -> Callable[[], dict[str, float]]:
     """Returns a function that evaluates the model as it is; its graph is built when first used."""
-    built: list[Callable] = []
-    carried = carried_options(recipe, model, data.test)
-    used = devices[: carried.get("carried_rows")]  # A tower without a row would be idle.
+    carried = carried_state(recipe, model, data.test)
+    num_rows = None if carried is None else carried.num_rows  # A tower without a row would idle.
+    used = towers.Placement(placement.devices[:num_rows], placement.parameters)
+
+    @functools.cache
+    def step() -> towers.EvaluationStep:
+        tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
+        return towers.build_evaluation_step(tower_fn, model, used, data.test, carried)
 
     def evaluate() -> dict[str, float]:
-        if not built:
-            tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
-            specs = towers.shard_specs(data.test, len(used))
-            built.append(
-                towers.build_evaluation_step(
-                    tower_fn, model, used, specs, parameters=parameters, **carried
-                )
-            )
-        metrics = towers.evaluate(built[0], data.test(0, 0), used)
+        metrics = towers.evaluate(step(), data.test(0, 0))
         if recipe.derive_metrics is not None:
             metrics.update(recipe.derive_metrics(metrics, data))
         return metrics
@@ -133,72 +127,78 @@ def make_evaluate(
     return evaluate
 
 
-def carried_options(recipe: Recipe, model: keras.Model, batches: Any) -> dict[str, Any]:
-    """Returns the arguments with which a step carries a recipe's state; none if it has none."""
-    carried = None if recipe.make_carried is None else recipe.make_carried(recipe.fields, model)
-    return {} if carried is None else {"carried": carried, "carried_rows": batches.num_rows}
+def carried_state(recipe: Recipe, model: keras.Model, batches: Any) -> towers.Carried | None:
+    """Returns the state that a recipe carries from batch to batch, if it has one."""
+    specs = None if recipe.make_carried is None else recipe.make_carried(recipe.fields, model)
+    return None if specs is None else towers.Carried(specs, batches.num_rows)
 
 
-def build_step(session: Session, options: TrainOptions) -> Any:
-    """Returns the training step of a session, synchronous or asynchronous."""
-    recipe, devices = session.recipe, session.devices.towers
-    device = towers.parameter_device(session.parameters, devices)
-    with towers.shared_variables(device):
-        optimizer = make_optimizer(recipe.fields, session.data, total_epochs(options, session))
-        loss_scale = LossScale() if options.engine.precision == "float16" else None
-    build = build_async_step if options.engine.updates == "async" else build_sync_step
-    return build(
-        session,
-        options,
-        tower_fn=recipe.make_tower_fn(recipe.fields, session.model, True),
-        variables=session.model,
-        optimizer=optimizer,
-        devices=devices,
-        parameters=session.parameters,
-        clip_norm=recipe.fields.clip_norm or None,
-        accumulate=options.engine.accumulate,
-        seed=options.seed,
-        loss_scale=loss_scale,
-        compiled=options.engine.xla,
-    )
-
-
-def build_sync_step(session: Session, options: TrainOptions, **choices: Any) -> towers.TrainStep:
+def build_step(session: Session, options: TrainOptions) -> towers.TrainStep:
     """Returns a synchronous step, joined with the other processes if there are any.
 
     Raises:
         ValueError: several processes, and a recipe that carries a state.
     """
-    train, processes = session.data.train, session.processes
-    num_towers = len(session.devices.towers)
-    carried = carried_options(session.recipe, session.model, train)
-    if processes.count > 1:
-        if carried:
-            raise ValueError(
-                f"{session.recipe.name} carries a state from batch to batch, and only the towers "
-                f"of one process can share its rows. Received {processes.count} processes; use "
-                "one, with --towers (a language model may also be given --set form=sentences)."
-            )
-        choices["reduce_across"] = processes.sum
-        choices["first_tower"] = processes.first_tower(num_towers)
+    recipe, train, processes = session.recipe, session.data.train, session.processes
+    carried = carried_state(recipe, session.model, train)
+    if processes.count > 1 and carried is not None:
+        raise ValueError(
+            f"{recipe.name} carries a state from batch to batch, and only the towers of one "
+            f"process can share its rows. Received {processes.count} processes; use one, with "
+            "--towers (a language model may also be given --set form=sentences)."
+        )
     return towers.build_train_step(
-        shard_specs=towers.shard_specs(train, num_towers),
-        batch_norm=options.engine.batch_norm,
-        **carried,
-        **choices,
+        recipe.make_tower_fn(recipe.fields, session.model, True),
+        session.model,
+        open_optimizer(session, options),
+        session.placement,
+        train,
+        step_options(session, options, carried),
+        processes,
     )
 
 
-def build_async_step(session: Session, options: TrainOptions, **choices: Any) -> towers.AsyncStep:
+def build_async_step(session: Session, options: TrainOptions) -> towers.AsyncStep:
     """Returns an asynchronous step; raises ValueError for a recipe that carries a state."""
-    if carried_options(session.recipe, session.model, session.data.train):
+    recipe, train = session.recipe, session.data.train
+    if carried_state(recipe, session.model, train) is not None:
         raise ValueError(
-            f"--updates async has no order in which {session.recipe.name} could carry its state "
-            "from batch to batch. Give it batches without one (a language model takes --set "
+            f"--updates async has no order in which {recipe.name} could carry its state from "
+            "batch to batch. Give it batches without one (a language model takes --set "
             "form=sentences), or use --updates sync."
         )
-    specs = towers.shard_specs(session.data.train, 1)
-    return towers.build_async_step(shard_specs=specs, **choices)
+    return towers.build_async_step(
+        recipe.make_tower_fn(recipe.fields, session.model, True),
+        session.model,
+        open_optimizer(session, options),
+        session.placement,
+        train,
+        step_options(session, options),
+    )
+
+
+def step_options(
+    session: Session, options: TrainOptions, carried: towers.Carried | None = None
+) -> towers.StepOptions:
+    """Returns the options of a session's step."""
+    with session.placement.scope():
+        loss_scale = towers.LossScale() if options.engine.precision == "float16" else None
+    return towers.StepOptions(
+        clip_norm=session.recipe.fields.clip_norm or None,
+        accumulate=options.engine.accumulate,
+        batch_norm=options.engine.batch_norm,
+        seed=options.seed,
+        loss_scale=loss_scale,
+        compiled=options.engine.xla,
+        carried=carried,
+    )
+
+
+def open_optimizer(session: Session, options: TrainOptions) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of a session, made on the parameter device."""
+    with session.placement.scope():
+        epochs = total_epochs(options, session)
+        return make_optimizer(session.recipe.fields, session.data, epochs)
 
 
 def total_epochs(options: TrainOptions, session: Session) -> float:
@@ -213,10 +213,10 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
     steps_per_epoch = data.train.steps_per_epoch
     learning_rate = fields.learning_rate
     if fields.base_batch_size:
-        learning_rate = scale_learning_rate(
+        learning_rate = towers.scale_learning_rate(
             learning_rate, fields.batch_size, fields.base_batch_size
         )
-    schedule = build_schedule(
+    schedule = towers.build_schedule(
         fields.schedule,
         learning_rate,
         total_steps=max(1, math.ceil(epochs * steps_per_epoch)),
@@ -226,7 +226,7 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
         decay_rate=fields.decay_rate,
         boundaries=[round(epoch * steps_per_epoch) for epoch in fields.boundaries],
     )
-    return build_optimizer(
+    return towers.build_optimizer(
         fields.optimizer,
         schedule,
         momentum=fields.momentum,

@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 
 import keras
 
-from towers.run.checkpoints import Checkpoint, CheckpointFolder, restore
+from towers import Checkpoint, CheckpointFolder, SharedVariables, restore, set_precision
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, ModelOptions
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import choose_devices
-from towers.step.parameters import SharedVariables
-from towers.step.precision import set_precision
 
 
 class OpenModel(NamedTuple):

@@ -7,18 +7,12 @@ import functools
 import itertools
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from towers.loop import actions
-from towers.loop.advice import advise_placement
-from towers.loop.trainer import Action, Position, StepReport, Trainer
-from towers.run.checkpoints import CheckpointFolder, restore
-from towers.run.determinism import enable_determinism
-from towers.run.op_devices import format_placement, record_placement, short_device
-from towers.run.summaries import SummaryWriters, forget_after
+import towers
 from towers.scripts.training.engines import check_engine, open_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
@@ -40,7 +34,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     record = describe_run(recipe, options)
     directory.check(record)
     if options.engine.deterministic:
-        enable_determinism()
+        towers.enable_determinism()
     session = open_session(
         recipe,
         data=options.data,
@@ -105,21 +99,19 @@ class Training:
         self._processes = session.processes
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._engine = open_engine(session, options)
-        self._step = self._engine.step
-        where = short_device(self._step.parameter_device)
+        self._updates = self._engine.updates
         print(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
-            f"{where if self._step.num_copies == 1 else 'each of them'}{self._engine.description}, "
+            f"{self._engine.parameters}{self._engine.description}, "
             f"run in {directory.path}{self._processes.description}",
             flush=True,
         )
-        self._checkpoints = CheckpointFolder(directory.checkpoints)
+        self._checkpoints = towers.CheckpointFolder(directory.checkpoints)
         recipe = session.recipe
-        self._best = actions.Best(recipe.best_metric, recipe.maximize)
-        position = self._restore()
-        self._writers = SummaryWriters(directory.summaries)
-        self._bar = actions.ProgressBar(self._total_steps(), position.step)
-        self._position = position
+        self._best = towers.Best(recipe.best_metric, recipe.maximize)
+        self._updates.position = position = self._restore()
+        self._writers = towers.SummaryWriters(directory.summaries)
+        self._bar = towers.ProgressBar(self._total_steps(), position.step)
         self._evaluated_step = position.step
         self._saved_step: int | None = position.step
 
@@ -136,44 +128,34 @@ class Training:
 
     def train(self) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
-        if not self._position.step and self._processes.is_chief and self._step.graph is not None:
-            self._writers.write_graph(self._step.graph)
-        with actions.stop_on_signals() as check_signals:
-            self._trainer = self._make_trainer([*self._actions(), check_signals])
-            reason = self._run(self._trainer)
-        self._position = self._trainer.position
+        is_new = not self._updates.position.step
+        if is_new and self._processes.is_chief and self._updates.graph is not None:
+            self._writers.write_graph(self._updates.graph)
+        with towers.stop_on_signals() as check_signals:
+            actions = towers.stop_together(self._processes, [*self._actions(), check_signals])
+            reason = self._run(towers.Trainer(self._updates, actions))
         if self._processes.is_chief:
-            if reason not in SIGNAL_CODES and self._evaluated_step != self._position.step:
-                self._evaluate(self._position)
-            self._save(self._position)
+            if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
+                self._evaluate()
+            self._save()
         self._print_end(reason)
         self._processes.wait()  # A process that leaves early looks like one that died.
         return reason
 
-    def _make_trainer(self, actions: Sequence[Action]) -> Trainer:
-        return self._engine.make_trainer(
-            self._step,
-            self._session.data.train,
-            self._processes.together(actions),
-            position=self._position,
-            split=self._processes.split,
-            first_tower=self._first_tower,
-        )
-
-    def _run(self, trainer: Trainer) -> str:
+    def _run(self, trainer: towers.Trainer) -> str:
         steps = self._options.steps
         epochs = None if steps else self._session.recipe.fields.epochs
-        if self._options.log_placement and self._position.step < self._total_steps():
-            with record_placement() as placement:
-                trainer.rehearse()
-                reason = trainer.train(steps=self._position.step + 1)
-            for line in format_placement(placement):
+        if self._options.log_placement and trainer.position.step < self._total_steps():
+            with towers.record_op_devices() as op_devices:
+                self._updates.dry_run()
+                reason = trainer.train(steps=trainer.position.step + 1)
+            for line in towers.format_op_devices(op_devices):
                 self._bar.write(line)
             if reason in SIGNAL_CODES:
                 return reason
         return trainer.train(epochs=epochs, steps=steps)
 
-    def _actions(self) -> Iterator[Action]:
+    def _actions(self) -> Iterator[towers.Action]:
         """Yields the actions in the order in which they run; the save is the last.
 
         Of several processes, only the chief evaluates and saves.
@@ -182,28 +164,29 @@ class Training:
         report = periods.report_every
         is_chief = self._processes.is_chief
         yield self._bar
-        write_summaries = actions.write_summaries(
+        write_summaries = towers.write_summaries(
             self._writers, first_tower=self._first_tower, average=is_chief
         )
-        yield actions.with_rates(write_summaries, steps=report)
+        yield towers.with_rates(write_summaries, steps=report)
         print_report = functools.partial(
-            actions.print_report,
+            towers.print_report,
             unit=self._session.recipe.unit,
             first_tower=self._first_tower if self._processes.count > 1 else None,
             write=self._bar.write,
         )
-        yield actions.with_rates(print_report, steps=report)
+        yield towers.with_rates(print_report, steps=report)
         if not is_chief:
             return
-        yield advise_placement(self._step, self._bar.write)
+        if self._engine.step is not None:
+            yield towers.advise_placement(self._engine.step, self._bar.write)
         every = periods.evaluate_every
-        yield actions.every(
+        yield towers.every(
             lambda report: self._pause_and_evaluate(), steps=every, epochs=every is None
         )
         if periods.early_stopping:
-            yield actions.stop_early(self._best, patience=periods.early_stopping)
+            yield towers.stop_early(self._best, patience=periods.early_stopping)
         every = periods.checkpoint_every
-        yield actions.every(
+        yield towers.every(
             self._save_after,
             steps=every,
             epochs=every is None,
@@ -211,80 +194,73 @@ class Training:
         )
 
     def _pause_and_evaluate(self) -> None:
-        with self._trainer.still():
-            self._evaluate(self._trainer.position)
+        with self._updates.paused():
+            self._evaluate()
 
-    def _evaluate(self, position: Position) -> None:
+    def _evaluate(self) -> None:
+        step = self._updates.position.step
         metrics = self._engine.evaluate()
         examples = metrics.pop("examples")
-        self._evaluated_step = position.step
-        self._writers.write("evaluation", position.step, metrics)
-        better = self._best.improves(position.step, metrics)
+        self._evaluated_step = step
+        self._writers.write("evaluation", step, metrics)
+        better = self._best.improves(step, metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         mark = " | best so far" if better else ""
         count = f"{examples:.0f} {self._session.recipe.unit}"
-        self._bar.write(f"test  | step {position.step} | {values} | {count}{mark}")
+        self._bar.write(f"test  | step {step} | {values} | {count}{mark}")
         if better:
-            self._checkpoints.save_best(position.step, self._groups(), self._state(position))
+            self._checkpoints.save_best(step, self._updates.groups(), self._state())
             self._saved_step = None  # A checkpoint of this step lacks the new best.
         if self._session.answer_evaluator is not None:
             self._session.answer_evaluator.show_samples(self._bar.write)
 
-    def _save_after(self, report: StepReport) -> None:
+    def _save_after(self, report: towers.StepReport) -> None:
         if bool(report.results.finite):
-            with self._trainer.still():
-                self._save(self._trainer.position)
+            with self._updates.paused():
+                self._save()
 
-    def _save(self, position: Position) -> None:
+    def _save(self) -> None:
         """Saves the training's state; curves first, so that none is missing after a kill."""
-        if position.step == self._saved_step:
+        step = self._updates.position.step
+        if step == self._saved_step:
             return
         self._writers.flush()
-        self._step.check_parameters()
-        self._checkpoints.save(position.step, self._groups(), self._state(position))
-        self._saved_step = position.step
+        self._updates.check_copies()
+        self._checkpoints.save(step, self._updates.groups(), self._state())
+        self._saved_step = step
 
-    def _restore(self) -> Position:
+    def _restore(self) -> towers.Position:
         """Restores the newest checkpoint, if there is one, and returns its position.
 
         Of several processes only the chief needs the files.
         """
         checkpoint = self._checkpoints.latest() if self._processes.is_chief else None
-        position = Position()
+        position = towers.Position()
         if checkpoint is not None:
-            restore(checkpoint, self._groups())
-            position = Position(**checkpoint.state["position"])
-            self._best = actions.Best(**checkpoint.state["best"])
+            towers.restore(checkpoint, self._updates.groups())
+            position = towers.Position(**checkpoint.state["position"])
+            self._best = towers.Best(**checkpoint.state["best"])
             print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
         if self._processes.is_chief:
-            forget_after(self._directory.summaries, position.step)
+            towers.forget_after(self._directory.summaries, position.step)
         return self._share(position)
 
-    def _share(self, position: Position) -> Position:
+    def _share(self, position: towers.Position) -> towers.Position:
         """Sends the chief's variables to all processes, and returns its position."""
         if self._processes.count == 1:
             return position
         numbers = tf.Variable(dataclasses.astuple(position), dtype=tf.int64)
-        self._processes.broadcast([*itertools.chain(*self._groups().values()), numbers])
-        position = Position(*numbers.numpy().tolist())
-        for tower in range(len(self._step.devices) * (not self._processes.is_chief)):
-            forget_after(
-                self._directory.summaries / f"tower_{self._first_tower + tower}", position.step
-            )
+        self._processes.broadcast([*itertools.chain(*self._updates.groups().values()), numbers])
+        position = towers.Position(*numbers.numpy().tolist())
+        if not self._processes.is_chief:
+            for tower in range(len(self._session.devices.towers)):
+                curve = f"tower_{self._first_tower + tower}"
+                towers.forget_after(self._directory.summaries / curve, position.step)
         return position
 
-    def _groups(self) -> dict[str, Any]:
-        step = self._step
-        groups = {"variables": step.shared.all, "optimizer": step.optimizer.variables}
-        if step.loss_scale is not None:
-            groups["loss_scale"] = step.loss_scale.variables
-        if step.carried.variables:
-            groups["carried"] = step.carried.variables
-        return groups
-
-    def _state(self, position: Position) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         return {
-            "position": dataclasses.asdict(position),
+            "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self._best),
             "seed": self._options.seed,
         }
@@ -294,7 +270,7 @@ class Training:
         return self._options.steps or fields.epochs * train.steps_per_epoch
 
     def _print_end(self, reason: str) -> None:
-        position, best = self._position, self._best
+        position, best = self._updates.position, self._best
         is_chief = self._processes.is_chief
         saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
         self._bar.write(f"done: {reason}{saved}")

@@ -21,15 +21,15 @@ Split = Callable[[tf.data.Dataset, int], tf.data.Dataset]
 
 
 class SynchronousStep(Protocol):
-    """What `SynchronousUpdates` needs of a step; a `TrainStep` is one.
+    """What `SynchronousUpdates` needs of a step; a `TrainStep` is one."""
 
-    Attributes:
-        devices: the towers' devices.
-        processes: those that train together.
-    """
+    @property
+    def devices(self) -> Sequence[str]:
+        """The towers' devices."""
 
-    devices: Sequence[str]
-    processes: Processes
+    @property
+    def processes(self) -> Processes:
+        """Those that train together."""
 
     def __call__(self, shards: tuple[Shard, ...], step: int) -> StepResults:
         """Runs the step of this number (the first is 1) and returns its results."""

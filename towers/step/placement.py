@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -35,7 +35,7 @@ class Placement:
     ('/CPU:0', '/GPU:0')
     """
 
-    devices: tuple[str, ...]
+    devices: Sequence[str]
     parameters: str = "auto"
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Placement:
                 f"parameters must be one of {', '.join(POLICIES)}. Received {self.parameters!r}."
             )
         object.__setattr__(self, "devices", tuple(self.devices))
-        object.__setattr__(self, "parameters", trusted_policy(self.parameters, self.devices))
+        object.__setattr__(self, "parameters", trusted_policy(self.parameters, tuple(self.devices)))
 
     @property
     def device(self) -> str:
@@ -57,7 +57,7 @@ class Placement:
     @property
     def copy_devices(self) -> tuple[str, ...]:
         """Where the copies of the variables are: the parameter device, or every tower's."""
-        return self.devices if self.parameters == "replicated" else (self.device,)
+        return tuple(self.devices) if self.parameters == "replicated" else (self.device,)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:

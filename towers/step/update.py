@@ -85,17 +85,8 @@ class Update:
             return self.average(total, [state.value for state in self.copies.shared.states])
 
     def average(self, total: Total, states: Sequence[Any]) -> Change:
-        """Returns the change, computed on the current device.
-
-        Args:
-            total: as for `change`.
-            states: the values of the non-trainable variables before it.
-        """
-        share = tf.math.reciprocal_no_nan(total.weight)
-        norm = global_norm(total.gradients[0], total.weight.dtype) * share
-        factor = share * clip_factor(norm, self._clip_norm)
-        means = mean_states(total.states, total.state_weight, states)
-        return Change(total.gradients, factor, means, total.carried, norm, tf.math.is_finite(norm))
+        """Returns the change, computed on the current device; arguments as in `average`."""
+        return average(total, states, self._clip_norm)
 
     def apply(self, change: Change, *, add_states: bool = False) -> Used:
         """Makes a change if it is finite, and returns what it used.
@@ -116,3 +107,18 @@ class Update:
             if self.loss_scale is not None:
                 self.loss_scale.update(change.finite)
             return Used(learning_rate, loss_scale)
+
+
+def average(total: Total, states: Sequence[Any], clip_norm: float | None) -> Change:
+    """Returns the change of a step: the sums divided once, and clipped after that.
+
+    Args:
+        total: the sums over all towers.
+        states: the values of the non-trainable variables before the step.
+        clip_norm: the norm to which the averaged gradient is clipped, or None.
+    """
+    share = tf.math.reciprocal_no_nan(total.weight)
+    norm = global_norm(total.gradients[0], total.weight.dtype) * share
+    factor = share * clip_factor(norm, clip_norm)
+    means = mean_states(total.states, total.state_weight, states)
+    return Change(total.gradients, factor, means, total.carried, norm, tf.math.is_finite(norm))

@@ -1,0 +1,192 @@
+"""The same towers under `tf.distribute.MirroredStrategy`, for comparison with it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from tensorflow.types.experimental import ConcreteFunction
+
+from towers.run.checkpoint_files import Groups
+from towers.run.processes import Processes
+from towers.step.carried import CarriedState
+from towers.step.exchange import total_of
+from towers.step.gradients import scale_gradients, sum_repeated_rows
+from towers.step.options import StepOptions
+from towers.step.parameters import SharedVariables
+from towers.step.program import TowerProgram
+from towers.step.results import StepResults, step_results
+from towers.step.shards import Batches, Shard, shard_specs
+from towers.step.states import mean_states
+from towers.step.sums import TowerSums, sum_results
+from towers.step.tower import Tower
+from towers.step.tower_function import TowerFn, with_state
+from towers.step.update import Change, Used, average
+
+
+def build_mirrored_step(
+    tower_fn: TowerFn,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    strategy: tf.distribute.MirroredStrategy,
+    devices: Sequence[str],
+    batches: Batches | tf.data.Dataset,
+    options: StepOptions = StepOptions(),
+) -> MirroredStep:
+    """Returns `step(shards, step_number) -> StepResults`, with one replica for each tower.
+
+    Each replica keeps its own moving averages of BatchNorm.
+
+    Args:
+        tower_fn, batches, options: as in `build_train_step`; nothing is carried.
+        model, optimizer: built under the strategy's scope.
+        strategy: a strategy on these devices.
+        devices: one for each replica.
+    """
+    carried = CarriedState(None, devices)
+    shared = SharedVariables(model.variables, [])
+    program = TowerProgram(with_state(tower_fn, ()), shared, carried)
+    towers = [
+        Tower(program, shared.all, device, index, options) for index, device in enumerate(devices)
+    ]
+    apply_as_given(optimizer)
+    specs = shard_specs(batches, len(devices))
+    return MirroredStep(towers, shared, optimizer, strategy, options.clip_norm, specs)
+
+
+class MirroredStep:
+    """A step under MirroredStrategy, called as a `TrainStep` is, made by `build_mirrored_step`.
+
+    Args:
+        towers: one for each replica.
+        shared: the mirrored variables: a value that is assigned to one reaches every device.
+        optimizer: theirs.
+        strategy: the strategy.
+        clip_norm: the norm to which the averaged gradient is clipped, or None.
+        shard_specs: of each tower's shard.
+
+    Attributes:
+        devices: the towers' devices.
+        processes: this one alone.
+    """
+
+    def __init__(
+        self,
+        towers: Sequence[Tower],
+        shared: SharedVariables,
+        optimizer: keras.optimizers.Optimizer,
+        strategy: tf.distribute.MirroredStrategy,
+        clip_norm: float | None,
+        shard_specs: tuple[Shard, ...],
+    ):
+        self.devices = [tower.device for tower in towers]
+        self.processes = Processes()
+        self._towers = list(towers)
+        self._shared = shared
+        self._optimizer = optimizer
+        self._strategy = strategy
+        self._clip_norm = clip_norm
+        signature = [shard_specs, tf.TensorSpec([], tf.int64)]
+        self._function = tf.function(self._step, input_signature=signature, autograph=False)
+
+    def __call__(self, shards: tuple[Shard, ...], step: int) -> StepResults:
+        """Runs the step of this number (the first is 1) and returns its results."""
+        return self._traced(shards, tf.convert_to_tensor(step, tf.int64))
+
+    def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
+        used = Used(tf.identity(self._optimizer.learning_rate), tf.ones([]))
+        sums, change = self._strategy.run(self._run_replica, args=(shards, step))
+        finite = self._of_replicas(change.finite)[0]
+        tf.cond(finite, lambda: self._strategy.run(self._apply, args=(change,)), lambda: None)
+        towers = self._each(sums)
+        total, change = total_of(sum_parts(towers)), self._each(change)[0]
+        return step_results(towers, total, change, used, self.devices if len(towers) > 1 else None)
+
+    def _run_replica(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[TowerSums, Change]:
+        """Returns a replica's own sums, and the change that all replicas make alike."""
+        replicas: Any = tf.distribute.get_replica_context()
+        index = int(tf.get_static_value(replicas.replica_id_in_sync_group))
+        sums = self._towers[index](shards[index], step)
+        self._assign_states(sums)
+        *gradients, weight = sum_over_replicas(replicas, [*sums.gradients, sums.weight])
+        gradients = list(map(sum_repeated_rows, gradients))
+        change = average(
+            total_of(sums._replace(gradients=gradients, weight=weight, states=[])),
+            [],
+            self._clip_norm,
+        )
+        return sums._replace(states=[]), change
+
+    def _assign_states(self, sums: TowerSums) -> None:
+        """Gives a replica's non-trainable variables the values that its tower gave them."""
+        states = self._shared.states
+        values = mean_states(sums.states, sums.weight, [state.value for state in states])
+        for state, value in zip(states, values, strict=True):
+            if value is not None:
+                state.assign(value)
+
+    def _apply(self, change: Change) -> None:
+        gradients = scale_gradients(change.gradients[0], change.factor)
+        self._optimizer.apply(gradients, self._shared.trainable)
+
+    def assign(self, values: Sequence[keras.Variable]) -> None:
+        """Gives the variables of every replica the values of a model of the same kind."""
+        for variable, source in zip(self._shared.all, values, strict=True):
+            variable.assign(source.value)
+
+    def copy_to(self, variables: Sequence[keras.Variable]) -> None:
+        """Gives a model of the same kind the values of the first replica."""
+        for variable, target in zip(self._shared.all, variables, strict=True):
+            target.assign(self._of_replicas(variable.value)[0])
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint keeps, by the name of their group."""
+        return {"variables": self._shared.all, "optimizer": self._optimizer.variables}
+
+    def check_copies(self) -> None:
+        """Does nothing: the strategy's own copies are not compared."""
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph that runs."""
+        return self._traced.graph
+
+    @functools.cached_property
+    def _traced(self) -> ConcreteFunction:
+        return self._function.get_concrete_function()
+
+    def _each(self, nest: Any) -> list[Any]:
+        """Returns the nest of each replica."""
+        rows = zip(*map(self._of_replicas, tf.nest.flatten(nest)), strict=True)
+        return [tf.nest.pack_sequence_as(nest, row) for row in rows]
+
+    def _of_replicas(self, value: Any) -> tuple[Any, ...]:
+        """Returns the value on each replica."""
+        if value is None:
+            return (None,) * len(self.devices)
+        return self._strategy.experimental_local_results(value)
+
+
+def sum_parts(towers: Sequence[TowerSums]) -> TowerSums:
+    """Returns the first tower's sums with the loss, the weight and the metrics of all."""
+    loss, weight, metrics = sum_results(towers)
+    return towers[0]._replace(loss=loss, weight=weight, metrics=metrics)
+
+
+def sum_over_replicas(replicas: Any, values: Sequence[Any]) -> list[Any]:
+    """Returns the sums over the replicas, within one of them; None stays None."""
+    present = [value for value in values if value is not None]
+    sums = iter(replicas.all_reduce(tf.distribute.ReduceOp.SUM, present))
+    return [None if value is None else next(sums) for value in values]
+
+
+def apply_as_given(optimizer: Any) -> None:
+    """Makes an optimizer apply gradients as they are: they are summed over the replicas before.
+
+    By default it would sum them, but only after they were clipped and after their norm could have
+    been taken.
+    """
+    optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
