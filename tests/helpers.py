@@ -118,25 +118,27 @@ def train_on_towers(tower_fn, model, optimizer, batches, num_towers, **options):
     return weights_of(model), results
 
 
-def build_step(
-    tower_fn,
-    variables,
-    optimizer,
-    batches,
-    num_towers,
-    *,
-    parameters="auto",
-    processes=None,
-    **options,
-):
+def build_step(tower_fn, variables, optimizer, batches, num_towers, **options):
     """Returns a step on towers and the shards of every batch."""
     dataset = dataset_of(batches)
-    placement = tower_placement(num_towers, parameters)
-    options = towers.StepOptions(**options)
-    step = towers.build_train_step(
-        tower_fn, variables, optimizer, placement, dataset, options, processes
-    )
+    step = build_step_for(tower_fn, variables, optimizer, dataset, num_towers, **options)
     return step, list(towers.split(dataset, num_towers))
+
+
+def build_step_for(
+    tower_fn, variables, optimizer, batches, num_towers, *,
+    parameters="auto", processes=None, **options,
+):  # fmt: skip
+    """Returns a step on towers for a data set of batches."""
+    return towers.build_train_step(
+        tower_fn,
+        variables,
+        optimizer,
+        tower_placement(num_towers, parameters),
+        batches,
+        towers.StepOptions(**options),
+        processes,
+    )
 
 
 def tower_placement(num_towers: int, parameters: str = "auto") -> towers.Placement:

@@ -16,9 +16,9 @@ def build(kind, variables, optimizer, tower_fn=None):
     def untouched(batch):
         raise AssertionError("The tower function was traced.")
 
-    specs = towers.shard_specs(helpers.dataset_of(helpers.dense_batches([4])), 1)
-    devices = helpers.tower_devices(1)
-    return BUILDERS[kind](tower_fn or untouched, variables, optimizer, devices, specs)
+    dataset = helpers.dataset_of(helpers.dense_batches([4]))
+    placement = helpers.tower_placement(1)
+    return BUILDERS[kind](tower_fn or untouched, variables, optimizer, placement, dataset)
 
 
 @pytest.mark.parametrize("kind", BUILDERS)

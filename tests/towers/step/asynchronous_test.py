@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 import towers
-import towers.loop.actions
 from tests import helpers
 from towers import NonFiniteGradientError, Position, StepReport
 from towers.run.op_devices import record_op_devices
