@@ -1,6 +1,6 @@
 """Buckets: batches of examples of similar lengths, or of a few fixed shapes.
 
-An example has two lengths, those of a question and an answer; the first is 0 for a sentence.
+An example has two lengths, of its question and of its answer; the first is 0 for a sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Layout(NamedTuple):
     """Which examples share a batch, and its shape; the same in every epoch.
 
     Attributes:
-        examples: int64 [n], each example once, those of a batch side by side.
+        examples: int64 [n], each example once, in the order of the batches.
         groups: int64 [n], ascending: examples (by their place in `examples`) of the same group
             may change places.
         bounds: int64 [num_batches + 1], where each batch begins in `examples`, and the end.

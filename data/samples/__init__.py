@@ -1,1 +1,1 @@
-"""Small data sets that the project generates and carries with it."""
+"""Small data sets that the project generates or includes."""

@@ -1,7 +1,7 @@
-"""Ten kinds of drawn shapes in the format of CIFAR-10: the image set that the project brings along.
+"""The embedded image set: ten kinds of drawn shapes in the format of CIFAR-10.
 
-Each image is one shape of random place, size, angle, colours and texture before a textured
-background, with some wrong pixels. `python -m data.samples.shapes FOLDER` draws the files anew.
+Each image is one shape of random place, size, angle, colours and texture on a textured background,
+with some noisy pixels. `python -m towers.data.samples.shapes FOLDER` draws the files again.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ CLASS_NAMES = (
     "bowtie",
 )
 SIZE = 32
-FILES = {"data_batch_1.bin.gz": (2000, 1), "test_batch.bin.gz": (500, 2)}  # Images and seed.
-LEVELS = np.array([32, 96, 160, 224], dtype=np.uint8)  # Few, so that the files are small.
-NOISE = 0.01  # The share of pixels that have a colour of their own.
+FILES = {
+    "data_batch_1.bin.gz": (2000, 1),
+    "test_batch.bin.gz": (500, 2),
+}  # Images, seed.
+LEVELS = np.array([32, 96, 160, 224], dtype=np.uint8)  # Few, for small files.
+NOISE = 0.01  # The share of pixels with a random colour.
 
 
 def folder() -> Path:
-    """Returns the folder of the embedded files, for `data.cifar10.load`."""
+    """Returns the folder of the embedded files, for `cifar10.load`."""
     return Path(__file__).parent / "shapes_cifar10"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the files into the folder that the command line names."""
-    parser = argparse.ArgumentParser(description="Draws the embedded image set anew.")
-    parser.add_argument("folder", type=Path, help="where the files go")
+    """Writes the files into the folder on the command line."""
+    parser = argparse.ArgumentParser(description="Draws the embedded image set again.")
+    parser.add_argument("folder", type=Path, help="folder of the files")
     write(parser.parse_args(arguments).folder)
 
 
 def write(output_folder: Path) -> None:
-    """Writes the training file, the test file and the class names, the same bytes each time."""
+    """Writes the training file, the test file and the class names, always the same bytes."""
     output_folder.mkdir(parents=True, exist_ok=True)
     for name, (num_images, seed) in FILES.items():
         content = gzip.compress(records(num_images, seed=seed), compresslevel=9, mtime=0)
@@ -60,7 +63,7 @@ def records(num_images: int, *, seed: int) -> bytes:
 
 
 def draw(num_images: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns images, uint8 [n, 32, 32, 3], and labels, uint8 [n], as many of each class."""
+    """Returns images, uint8 [n, 32, 32, 3], and labels, uint8 [n], equally many of each class."""
     random = np.random.Generator(np.random.Philox(key=seed))
     labels = np.argsort(random.random(num_images)).astype(np.int64) % len(CLASS_NAMES)
     inside = shape_masks(labels, random)
@@ -76,7 +79,7 @@ def draw(num_images: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shape_masks(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns bool [n, 32, 32], where the shape of each label is, at a random pose."""
+    """Returns bool [n, 32, 32], True inside the shape of each label, at a random pose."""
     num_images = len(labels)
     radius = between(random, 10.0, 13.0, num_images)
     centers = between(random, -3.0, 3.0, (2, num_images))
@@ -90,7 +93,7 @@ def shape_masks(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def pixel_grid(centers: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the pixels' coordinates, float64 [n, 32, 32] each, in moved and turned axes."""
+    """Returns the pixels' coordinates in moved and rotated axes, float64 [n, 32, 32] each."""
     line = np.arange(SIZE) - (SIZE - 1) / 2
     x = line[np.newaxis, np.newaxis, :] - centers[0][:, None, None]
     y = line[np.newaxis, :, np.newaxis] - centers[1][:, None, None]
@@ -120,7 +123,7 @@ def cross(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Five points; one tenth of it, folded onto the others, is a triangle."""
+    """Five points: a triangle, mirrored into ten sectors."""
     sector = np.pi / 5
     angle = np.abs((np.arctan2(y, x) + sector) % (2 * sector) - sector)
     along, aside = np.hypot(x, y) * np.cos(angle), np.hypot(x, y) * np.sin(angle)
@@ -152,8 +155,8 @@ SHAPES = (disc, ring, square, triangle, cross, star, crescent, heart, bars, bowt
 def colours(num_images: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Returns two colours of the background and two of the shape, int [n, 2, 3] of levels.
 
-    A shape is lighter or darker than its background in most channels; the second colour of
-    each differs from the first in one channel.
+    A shape is lighter or darker than its background in most channels; the second colour of each
+    differs from the first in one channel.
     """
     dark = uniform_integers(random, (num_images, 3), 2)
     light = 2 + uniform_integers(random, (num_images, 3), 2)
@@ -169,7 +172,7 @@ def second_colour(first: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def textures(num_images: int, random: np.random.Generator) -> np.ndarray:
-    """Returns int [n, 32, 32] of 0 and 1: plain, stripes either way, or checks."""
+    """Returns int [n, 32, 32] of 0 and 1: plain, horizontal or vertical stripes, or checks."""
     rows, columns = np.arange(SIZE)[:, None], np.arange(SIZE)[None, :]
     period = (2 + uniform_integers(random, (num_images,), 4))[:, None, None]
     kind = uniform_integers(random, (num_images,), 4)
@@ -183,7 +186,7 @@ def textures(num_images: int, random: np.random.Generator) -> np.ndarray:
 
 
 def textured(pair: np.ndarray, texture: np.ndarray) -> np.ndarray:
-    """Returns int [n, 32, 32, 3]: at each pixel the one of two colours that the texture says."""
+    """Returns int [n, 32, 32, 3]: at each pixel the first colour for 0, the second for 1."""
     first, second = pair[:, 0, None, None], pair[:, 1, None, None]
     return np.where(texture[..., np.newaxis] == 1, second, first)
 
@@ -195,7 +198,7 @@ def between(
 
 
 def uniform_integers(random: np.random.Generator, shape: tuple[int, ...], limit: int) -> np.ndarray:
-    """Returns integers below the limit, from the one kind of draw whose stream is the simplest."""
+    """Returns integers below the limit, made from uniform numbers, whose stream never changes."""
     return (random.random(shape) * limit).astype(np.int64)
 
 

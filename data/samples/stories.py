@@ -1,7 +1,7 @@
-"""Small stories that the project generates from its own patterns, one sentence a line.
+"""Small stories that the project generates from patterns of its own, one sentence a line.
 
-A story tells of a hero who finds a thing and of a friend. Names, thing, colour and place come back
-in later sentences, so that who reads them has to remember what was said some sentences before.
+In each story a hero finds a thing and meets a friend. Names, thing, colour and place occur again in
+later sentences, so that a language model must remember earlier sentences to predict them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-PARTS = {"train": (2400, 1), "valid": (240, 2), "test": (240, 3)}  # Stories and seed.
+PARTS = {"train": (2400, 1), "valid": (240, 2), "test": (240, 3)}  # Number of stories and seed.
 GIRLS = ["anna", "clara", "emma", "julia"]
 BOYS = ["adam", "ben", "carl", "david"]
 PRONOUNS = {**dict.fromkeys(GIRLS, ("she", "her")), **dict.fromkeys(BOYS, ("he", "his"))}
@@ -19,6 +19,7 @@ PLACES = ["market", "river", "forest", "harbour", "garden", "school", "castle", 
 COLOURS = ["red", "blue", "green", "yellow", "white", "black"]
 THINGS = ["kite", "ball", "boat", "drum", "lamp", "coat", "flute", "clock", "basket", "bell"]
 FEELINGS = ["happy", "surprised", "proud", "tired"]
+NUM_GAPS = 7  # Hero, friend, and a word from each list.
 SENTENCES = (
     (
         "{time} {hero} found a {colour} {thing} near the {place} .",
@@ -49,7 +50,7 @@ SENTENCES = (
 
 
 def text(part: str) -> str:
-    """Returns the stories of a part, the same each time.
+    """Returns the stories of a part, always the same.
 
     Args:
         part: `train`, `valid` or `test`.
@@ -57,30 +58,29 @@ def text(part: str) -> str:
     if part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}. Received {part!r}.")
     num_stories, seed = PARTS[part]
-    # Uniform numbers are the one kind of draw whose stream is the same in every version.
-    draws = np.random.Generator(np.random.Philox(key=seed)).random(
-        (num_stories, 7 + len(SENTENCES))
-    )
-    return "".join(story(row) for row in draws.tolist())
+    # Uniform numbers, since their stream is the same in every version of NumPy.
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    uniforms = generator.random((num_stories, NUM_GAPS + len(SENTENCES)))
+    return "".join(story(row) for row in uniforms.tolist())
 
 
-def story(draws: list[float]) -> str:
-    """Returns one story, its sentences in lines of their own.
+def story(uniforms: list[float]) -> str:
+    """Returns one story, one sentence a line.
 
     Args:
-        draws: a number in [0, 1) for each choice.
+        uniforms: a number in [0, 1) for each choice: of the words, then of the sentences.
     """
-    filling, kinds = draws[:7], draws[7:]
-    words = fill(filling)
-    sentences = [chosen(forms, kind) for forms, kind in zip(SENTENCES, kinds, strict=True)]
+    words = choose_words(uniforms[:NUM_GAPS])
+    choices = zip(SENTENCES, uniforms[NUM_GAPS:], strict=True)
+    sentences = [chosen(variants, uniform) for variants, uniform in choices]
     return "".join(sentence.format(**words) + "\n" for sentence in sentences)
 
 
-def fill(draws: list[float]) -> dict[str, str]:
-    """Returns what stands for each gap of the sentences."""
+def choose_words(uniforms: list[float]) -> dict[str, str]:
+    """Returns the word for each gap of the sentences."""
     names = (*GIRLS, *BOYS)
-    hero = chosen(names, draws[0])
-    friend = chosen([name for name in names if name != hero], draws[1])
+    hero = chosen(names, uniforms[0])
+    friend = chosen([name for name in names if name != hero], uniforms[1])
     lists = {
         "time": TIMES,
         "place": PLACES,
@@ -88,13 +88,12 @@ def fill(draws: list[float]) -> dict[str, str]:
         "thing": THINGS,
         "feeling": FEELINGS,
     }
-    words = {
-        gap: chosen(own, draw) for (gap, own), draw in zip(lists.items(), draws[2:], strict=True)
-    }
+    choices = zip(lists.items(), uniforms[2:], strict=True)
+    words = {gap: chosen(words, uniform) for (gap, words), uniform in choices}
     he, his = PRONOUNS[hero]
     return {**words, "hero": hero, "friend": friend, "he": he, "his": his}
 
 
-def chosen(choices: Any, draw: float) -> Any:
-    """Returns the choice that a number in [0, 1) stands for."""
-    return choices[int(draw * len(choices))]
+def chosen(choices: Any, uniform: float) -> Any:
+    """Returns the choice that a number in [0, 1) selects."""
+    return choices[int(uniform * len(choices))]
