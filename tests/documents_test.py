@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib.util
+import inspect
 import re
 import shlex
 
@@ -140,8 +141,8 @@ def check_merge(names):
 
 
 def check_position(names):
-    assert names["trainer"].position.step == 12
-    assert names["manifest"]["step"] == 12
+    assert names["trainer"].position.step == 16
+    assert names["manifest"]["step"] == 16
 
 
 def check_readme(names):
@@ -273,4 +274,6 @@ def test_the_api_reference_has_every_exported_name_with_a_docstring():
     page = GENERATE.api_page()
     for name, module in names.items():
         assert f"\n::: {module}.{name}\n" in page
-        assert getattr(towers, name).__doc__, name
+        exported = getattr(towers, name)
+        is_alias = not inspect.isclass(exported) and not inspect.isfunction(exported)
+        assert is_alias or exported.__doc__, name
