@@ -27,6 +27,22 @@ SECTIONS = {
     "run": "Devices, processes and checkpoints",
     "optimize": "Optimizers and schedules",
 }
+# They come first in their sections: what most programs use.
+FIRST = (
+    "build_train_step",
+    "StepOptions",
+    "Placement",
+    "build_evaluation_step",
+    "evaluate",
+    "build_async_step",
+    "Trainer",
+    "SynchronousUpdates",
+    "AsynchronousUpdates",
+    "batches_from",
+    "StepReport",
+    "select_devices",
+    "enable_determinism",
+)
 
 
 def on_files(files: Any, *, config: Any) -> Any:
@@ -117,13 +133,14 @@ def escaped(text: str) -> str:
 def api_page() -> str:
     """Returns the page with a directive of mkdocstrings for every exported name."""
     names = exported_names()
+    ordered = sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
     parts = ["# Python API", "Every name below is imported from `towers`, as in `towers.Trainer`."]
     for package, title in SECTIONS.items():
         parts.append(f"## {title}")
-        for name, module in names.items():
-            if module.split(".")[1] == package:
+        for name in ordered:
+            if names[name].split(".")[1] == package:
                 heading = f"    options:\n      heading: towers.{name}\n      toc_label: {name}"
-                parts.append(f"::: {module}.{name}\n{heading}")
+                parts.append(f"::: {names[name]}.{name}\n{heading}")
     return "\n\n".join(parts) + "\n"
 
 

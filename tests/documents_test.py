@@ -99,6 +99,14 @@ def recipe_fields():
     }
 
 
+@each_page
+def test_options_in_the_text_exist(page):
+    parsers = GENERATE.command_parsers().values()
+    known = {option for parser in parsers for a in parser._actions for option in a.option_strings}
+    named = re.findall(r"`(--[a-z][a-z-]+)", BLOCK.sub("", PAGES[page]))
+    assert set(named) <= known
+
+
 def test_set_up_commands_are_those_of_the_bootstrap():
     for text in PAGES.values():
         jobs = re.findall(r"python3 scripts/bootstrap\.py (\w+)", text)
