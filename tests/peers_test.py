@@ -1,4 +1,4 @@
-"""The README's comparison with Keras `fit` under `MirroredStrategy` says what really happens.
+"""The comparison in docs/comparison.md with Keras `fit` is what really happens.
 
 Each row of its table is run both ways on the same batches, and on a plain loop as the reference.
 """
@@ -25,7 +25,7 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.skipif(
     not keras.__version__.startswith("3.15."),
-    reason=f"the README's table is of Keras 3.15, this is Keras {keras.__version__}",
+    reason=f"the table in docs/comparison.md is of Keras 3.15, this is Keras {keras.__version__}",
 )
 HEADER = "| Case | towers | `fit` under `MirroredStrategy` |"
 OUTCOME = re.compile(r"(same weights|other weights|raises)(?:, by ([\w.-]+))?(?: `(\w+)`)?")
@@ -276,8 +276,8 @@ def assert_outcome(stated: str, found: float | str) -> None:
 
 @functools.cache
 def table() -> dict[str, tuple[str, str]]:
-    """The README's rows: case to (what it says of towers, what it says of `fit`)."""
-    lines = iter((ROOT / "README.md").read_text(encoding="utf-8").splitlines())
+    """The rows of docs/comparison.md: case to (outcome on towers, outcome of `fit`)."""
+    lines = iter((ROOT / "docs" / "comparison.md").read_text(encoding="utf-8").splitlines())
     assert HEADER in lines
     next(lines)
     rows = {}

@@ -1,4 +1,4 @@
-"""The README's table of well-known set-ups: every command in it trains, on small data."""
+"""The table of well-known set-ups in docs/set-ups.md: every command in it trains, on small data."""
 
 import gzip
 import math
@@ -20,9 +20,8 @@ from towers.scripts.training.catalogue import find_recipe
 
 pytestmark = pytest.mark.xdist_group("systems")  # They share what takes long to make.
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README.partition("## Well-known set-ups")[2].partition("\n## ")[0]
-COMMANDS = re.findall(r"^\| .* \| `towers ([^`]*)` \|$", SECTION, re.MULTILINE)
+PAGE = (ROOT / "docs" / "set-ups.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\| .* \| `towers ([^`]*)` \|$", PAGE, re.MULTILINE)
 NUM_STEPS = 3
 SMALL = {
     "chatbot": ["--set", "hidden_size=8", "--set", "embedding_size=8"],

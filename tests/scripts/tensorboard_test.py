@@ -1,6 +1,6 @@
 """A real TensorBoard on a real run, seen in a real browser: one chart, a curve for each tower.
 
-With the environment variable TOWERS_SCREENSHOTS=docs the pictures of the README are made anew.
+With the environment variable TOWERS_SCREENSHOTS=docs the pictures of the documents are made anew.
 """
 
 import os

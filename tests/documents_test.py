@@ -1,0 +1,287 @@
+"""The documents keep their word: commands parse, examples run, links and names exist."""
+
+import ast
+import functools
+import importlib.util
+import inspect
+import re
+import shlex
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests.paths import ROOT
+from towers.scripts import bootstrap
+from towers.scripts.main import build_parser
+
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+}
+# A comment `<!-- not run: the reason -->` above a fence keeps its block from being run.
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>.+) -->\n\n?)?```(?P<language>\w+)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+INLINE_COMMAND = re.compile(r"`(?:time )?(towers [a-z]+(?: [^`]*)?)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+REPOSITORY_PATH = re.compile(
+    r"`((?:towers|models|data|scripts|tests|docs)/[\w./-]+\.(?:py|pyi|md))`"
+)
+WALK_ENTRY = re.compile(r"^(\d+)\. `([\w/]+\.py)`: `([\w.]+)`", re.MULTILINE)
+PLACEHOLDER = re.compile(r"[A-Z][A-Z_]+")
+MOST_LINES_OF_README = 160
+
+each_page = pytest.mark.parametrize("page", PAGES)
+
+
+def load_generator():
+    """Returns the module that makes the reference pages; docs/ is no package."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATE = load_generator()
+
+
+# Commands.
+
+
+def commands_of(text):
+    """Returns the `towers` commands of the shell blocks and code spans, comments left out."""
+    lines = [
+        line.strip().removeprefix("$ ")
+        for block in BLOCK.finditer(text)
+        if block["language"] in ("sh", "bash", "console")
+        for line in block["code"].replace("\\\n", " ").splitlines()
+    ]
+    found = [line for line in lines if line.startswith("towers ")]
+    return [
+        shlex.split(line, comments=True)[1:]
+        for line in [*found, *INLINE_COMMAND.findall(BLOCK.sub("", text))]
+    ]
+
+
+@each_page
+def test_commands_parse_and_name_what_exists(page):
+    for arguments in commands_of(PAGES[page]):
+        is_template = len(arguments) == 1 or any(map(PLACEHOLDER.fullmatch, arguments))
+        if is_template or "--help" in arguments:
+            assert arguments[0] in GENERATE.command_parsers(), arguments
+        else:
+            check_command(arguments)
+
+
+def check_command(arguments):
+    """Parses a command, and the one that `launch` runs; its recipe and fields have to exist."""
+    options = vars(build_parser().parse_args(arguments))
+    if options["command"] == "launch":
+        check_command([part for part in options["command_line"] if part != "--"])
+    recipe = options.get("recipe")
+    known = recipe_fields()
+    assert recipe is None or recipe in known, arguments
+    fields = known[recipe] if recipe else set().union(*known.values())
+    assigned = {override.partition("=")[0] for override in options.get("overrides") or []}
+    assert assigned <= fields, arguments
+
+
+@functools.cache
+def recipe_fields():
+    """Returns the names of each recipe's fields, by the recipe's name."""
+    return {
+        name: {field for field, _, _ in GENERATE.recipe_fields(name)}
+        for name in GENERATE.recipe_names()
+    }
+
+
+@each_page
+def test_options_in_the_text_exist(page):
+    parsers = GENERATE.command_parsers().values()
+    known = {option for parser in parsers for a in parser._actions for option in a.option_strings}
+    named = re.findall(r"`(--[a-z][a-z-]+)", BLOCK.sub("", PAGES[page]))
+    assert set(named) <= known
+
+
+def test_set_up_commands_are_those_of_the_bootstrap():
+    for text in PAGES.values():
+        jobs = re.findall(r"python3 scripts/bootstrap\.py (\w+)", text)
+        assert set(jobs) <= set(bootstrap.JOBS)
+    readme = re.findall(r"python3 scripts/bootstrap\.py (\w+)", PAGES["README.md"])
+    assert {"train", "test"} <= set(readme)
+
+
+def test_commands_of_the_bootstrap_exist():
+    for job in bootstrap.JOBS.values():
+        for command in job:
+            if command[:2] == bootstrap.TOWERS:
+                build_parser().parse_args(command[2:])
+
+
+# Examples.
+
+
+def examples_of(text):
+    """Returns the Python blocks to run, each at its line of the page, which errors then name."""
+    return [
+        "\n" * text.count("\n", 0, block.start("code")) + block["code"]
+        for block in BLOCK.finditer(text)
+        if block["language"] == "python" and not block["reason"]
+    ]
+
+
+def check_losses(names):
+    losses = [float(loss) for loss in names["losses"]]
+    assert losses[-1] < 0.5 * losses[0]
+    assert isinstance(names["model"], keras.Model)
+    assert names["evaluation"]["examples"] == 600
+
+
+def check_merge(names):
+    outputs = names["run"](names["features"], names["labels"])
+    for key, expected in outputs.items():
+        np.testing.assert_allclose(names["merged"][key], expected, rtol=1e-5)
+    assert len(names["gradients"]) == 4 and all(part is not None for part in names["gradients"])
+
+
+def check_position(names):
+    assert names["trainer"].position.step == 16
+    assert names["manifest"]["step"] == 16
+
+
+def check_readme(names):
+    assert names["trainer"].position.epoch == 5
+    assert isinstance(names["model"].trainable_variables[0].value, tf.Variable)
+
+
+CHECKS = {
+    "README.md": check_readme,
+    "docs/guides/your-model.md": check_losses,
+    "docs/guides/parallel.md": check_merge,
+    "docs/guides/checkpoints.md": check_position,
+}
+PAGES_WITH_EXAMPLES = [page for page, text in PAGES.items() if examples_of(text)]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES)
+def test_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "example"}
+    for code in examples_of(PAGES[page]):
+        exec(compile(code, page, "exec"), names)
+    CHECKS.get(page, lambda names: None)(names)
+
+
+def test_pages_that_are_checked_have_examples():
+    assert set(CHECKS) <= set(PAGES_WITH_EXAMPLES)
+
+
+# Links, paths and names.
+
+
+@each_page
+def test_links_and_pictures_exist(page):
+    for link in LINK.findall(BLOCK.sub("", PAGES[page])):
+        if link.startswith(("http://", "https://")):
+            continue
+        target, _, anchor = link.partition("#")
+        path = ((ROOT / page).parent / target).resolve() if target else ROOT / page
+        name = str(path.relative_to(ROOT))
+        is_generated = page != "README.md" and name.removeprefix("docs/") in GENERATE.PAGES
+        assert path.exists() or is_generated, link
+        assert not anchor or anchor in anchors_of(PAGES[name]), link
+
+
+def anchors_of(text):
+    """Returns the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_paths_in_the_text_exist(page):
+    missing = [p for p in REPOSITORY_PATH.findall(PAGES[page]) if not (ROOT / p).exists()]
+    assert not missing
+
+
+def test_every_picture_is_shown():
+    shown = " ".join(link for text in PAGES.values() for link in LINK.findall(text))
+    for picture in ROOT.glob("docs/**/*.png"):
+        assert picture.name in shown
+
+
+def test_nothing_is_left_to_be_filled_in():
+    assert not [page for page, text in PAGES.items() if "@@" in text or "TODO" in text]
+
+
+def test_the_readme_is_short():
+    assert len(PAGES["README.md"].splitlines()) <= MOST_LINES_OF_README
+
+
+def defined_names(path):
+    """Returns the functions and the methods, as `Class.method`, that a file defines."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            functions = (part for part in node.body if isinstance(part, ast.FunctionDef))
+            found |= {f"{node.name}.{function.name}" for function in functions}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "most_functions", "most_files"),
+    [
+        ("docs/explanations/one-step.md", 9, 6),
+        ("docs/explanations/one-sentence-pair.md", 25, None),
+    ],
+)
+def test_the_walk_names_functions_that_exist_and_is_short(page, most_functions, most_files):
+    entries = WALK_ENTRY.findall(PAGES[page])
+    numbers = re.findall(r"^(\d+)\. ", PAGES[page], re.MULTILINE)
+    assert numbers == [number for number, _, _ in entries], "every point names a function"
+    assert [int(number) for number in numbers] == list(range(1, len(entries) + 1))
+    missing = [
+        f"{path}: {name}"
+        for _, path, name in entries
+        if not (ROOT / path).exists() or name not in defined_names(ROOT / path)
+    ]
+    assert not missing
+    assert 1 < len(entries) <= most_functions
+    assert most_files is None or len({path for _, path, _ in entries}) <= most_files
+
+
+# The generated reference.
+
+
+def test_the_command_line_reference_has_every_option():
+    page = GENERATE.command_line_page()
+    for name, parser in GENERATE.command_parsers().items():
+        section = page.partition(f"## towers {name}\n")[2].partition("\n## ")[0]
+        options = [option for action in parser._actions for option in action.option_strings]
+        assert section and all(option in section for option in options), name
+
+
+def test_the_recipe_reference_has_every_recipe_and_its_fields():
+    page = GENERATE.recipes_page()
+    recipes = {path.stem for path in (ROOT / "scripts" / "recipes").glob("[a-z]*.py")}
+    assert set(GENERATE.recipe_names()) == recipes
+    for name in recipes:
+        assert f"\n## {name}\n" in page
+        assert {"batch_size", "epochs", "learning_rate", "clip_norm"} <= recipe_fields()[name]
+
+
+def test_the_api_reference_has_every_exported_name_with_a_docstring():
+    names = GENERATE.exported_names()
+    assert set(names) == set(towers.__all__)
+    page = GENERATE.api_page()
+    for name, module in names.items():
+        assert f"\n::: {module}.{name}\n" in page
+        exported = getattr(towers, name)
+        is_alias = not inspect.isclass(exported) and not inspect.isfunction(exported)
+        assert is_alias or exported.__doc__, name
