@@ -110,7 +110,8 @@ def forward_signals(workers: Sequence[WorkerProcess]) -> Iterator[list[int]]:
                 worker.process.send_signal(forwarded[-1])
         if not is_second:
             with contextlib.suppress(OSError):  # The terminal may be gone.
-                print("the workers finish their step and save; once more kills them", flush=True)
+                message = "the workers finish their step and save; a second signal kills them"
+                print(message, flush=True)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.
