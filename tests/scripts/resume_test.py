@@ -82,12 +82,12 @@ def uninterrupted(tmp_path_factory):
 
 
 def assert_each_step_once(run_dir, expected_dir, steps=NUM_STEPS):
-    for run in ("average", "tower_0", "tower_1"):
-        written = [step for step, _ in read_scalars(run_dir / "summaries", run)["loss"]]
-        assert written == list(range(1, steps + 1)), run
-    for run in ("average", "evaluation"):
-        actual = read_scalars(run_dir / "summaries", run)["loss"]
-        assert actual == read_scalars(expected_dir / "summaries", run)["loss"]
+    for curve in ("average", "tower_0", "tower_1"):
+        written = [step for step, _ in read_scalars(run_dir / "summaries", curve)["loss"]]
+        assert written == list(range(1, steps + 1)), curve
+    for curve in ("average", "evaluation"):
+        actual = read_scalars(run_dir / "summaries", curve)["loss"]
+        assert actual == read_scalars(expected_dir / "summaries", curve)["loss"]
 
 
 def kill_and_compare(run_dir, uninterrupted, num_kills, steps=NUM_STEPS, **options):
