@@ -10,7 +10,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 
@@ -22,11 +21,15 @@ import tensorflow as tf
 from tests import conftest, helpers
 from tests.laws.batch_norm_test import MOMENTUM, expected_statistics
 from tests.paths import ROOT
+from tests.programs import run
 
-pytestmark = pytest.mark.skipif(
-    not keras.__version__.startswith("3.15."),
-    reason=f"the table in docs/comparison.md is of Keras 3.15, this is Keras {keras.__version__}",
-)
+pytestmark = [
+    pytest.mark.xdist_group("peers"),  # They share what takes long to make.
+    pytest.mark.skipif(
+        not keras.__version__.startswith("3.15."),
+        reason=f"docs/comparison.md is of Keras 3.15, this is Keras {keras.__version__}",
+    ),
+]
 HEADER = "| Case | towers | `fit` under `MirroredStrategy` |"
 OUTCOME = re.compile(r"(same weights|other weights|raises)(?:, by ([\w.-]+))?(?: `(\w+)`)?")
 CLIP = 0.05
@@ -154,7 +157,13 @@ CASES = [
     Case("4 replicas, batches of 8, the last of 1", (8, 1), replicas=4),
     Case("4 replicas, BatchNorm, the last batch of 3", (8, 3), replicas=4, **norm),
 ]
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+each_case = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] * (case.replicas > 2))
+        for case in CASES
+    ],
+)
 
 
 # What Keras does.
@@ -198,30 +207,18 @@ def print_fits(replicas: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def start_fits():
-    """Two processes, one per number of replicas.
+def fits():
+    """Returns, by the number of replicas, what `fit` made of each case.
 
-    Collectives of strategies of different sizes disturb one another within a process.
+    A process for each number: collectives of strategies of different sizes disturb one another.
     """
-    command = [sys.executable, "-m", "tests.peers_test"]
-    processes = [
-        subprocess.Popen([*command, replicas], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        for replicas in ("2", "4")
-    ]
-    yield processes
-    for process in processes:
-        process.kill()
-        process.communicate()
 
+    @functools.cache
+    def results(replicas):
+        printed = run([sys.executable, "-m", "tests.peers_test", replicas], cwd=ROOT, stderr=None)
+        return json.loads(printed.splitlines()[-1])
 
-@pytest.fixture(scope="module")
-def fits(start_fits):
-    """The name of each case to the weights of its replicas, or to its error's name."""
-    return {
-        name: result
-        for process in start_fits
-        for name, result in json.loads(process.communicate(timeout=300)[0].splitlines()[-1]).items()
-    }
+    return results
 
 
 # What the plain loop, or NumPy, and towers do.
@@ -294,10 +291,11 @@ def test_table_has_a_row_for_each_case_and_no_other():
 
 
 @each_case
-def test_towers_do_what_the_table_says(case, start_fits):
+def test_towers_do_what_the_table_says(case):
     assert_outcome(table()[case.row][0], difference(case, train_on_towers(case)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.replicas == 2], ids=lambda case: case.name
 )
@@ -313,7 +311,7 @@ def test_fit_on_one_device_matches_the_plain_loop_but_for_sparse_adam(case):
 
 @each_case
 def test_fit_under_the_strategy_does_what_the_table_says(case, fits):
-    found = fits[case.name]
+    found = fits(case.replicas)[case.name]
     if not isinstance(found, str):
         found = np.max([difference(case, list(map(np.array, replica))) for replica in found])
     assert_outcome(table()[case.row][1], found)

@@ -5,13 +5,13 @@ import math
 import re
 import shlex
 import struct
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from tests.paths import ROOT
+from tests.programs import run as program
 from towers.data.samples import stories
 from towers.data.samples.conversations import conversations
 from towers.run.summaries import read_scalars
@@ -89,12 +89,21 @@ def run(arguments, capsys):
         assert main(arguments) == 0, capsys.readouterr().err
         return capsys.readouterr().out
     command = [sys.executable, "-m", "towers.scripts.main", *arguments]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return program(command, cwd=ROOT)
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("train")])
+# Their engines have tests of their own: by default those that run here in the same process.
+ELSEWHERE = ("mirrored", "async", "cifar10")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=[pytest.mark.slow] * any(word in command for word in ELSEWHERE))
+        for command in COMMANDS
+        if command.startswith("train")
+    ],
+)
 def test_set_up_trains(command, data_sets, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     arguments = small(shlex.split(command), data_sets, tmp_path)
@@ -116,13 +125,13 @@ def check_curves(run_dir, towers):
         assert all(math.isfinite(loss) for _, loss in losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("launch")])
 def test_set_up_trains_in_processes(command, data_sets, tmp_path):
     arguments = small(shlex.split(command), data_sets, tmp_path)
     launch = [sys.executable, "-m", "towers.scripts.main", *arguments]
     launch[launch.index("--log-dir") + 1] = str(tmp_path / "logs")
-    result = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stdout + result.stderr
+    program(launch, cwd=ROOT)
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [
         "worker.0.log",
         "worker.1.log",

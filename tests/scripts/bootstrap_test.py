@@ -2,20 +2,19 @@
 
 import os
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.paths import ROOT
+from tests.programs import finish, started
 from towers.scripts import bootstrap
 
 SAVES_FOR_A_SECOND = """
 import sys, time
 try:
     print("at work", flush=True)
-    time.sleep(30)
+    time.sleep(600)
 except KeyboardInterrupt:
     time.sleep(1)
     print("saved", flush=True)
@@ -32,19 +31,11 @@ def test_the_exit_code_is_the_jobs(code, expected):
 
 def test_ctrl_c_leaves_the_job_its_time_to_save():
     call = f"sys.exit(bootstrap.call([sys.executable, '-c', {SAVES_FOR_A_SECOND!r}]))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"import sys; from scripts import bootstrap; {call}"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout.readline() == "at work\n"
-    time.sleep(0.2)
-    os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
-    output = process.communicate(timeout=30)[0]
-    assert (output, process.returncode) == ("saved\n", 130)
+    program = [sys.executable, "-c", f"import sys; from scripts import bootstrap; {call}"]
+    with started(program, cwd=ROOT) as process:
+        assert process.stdout.readline() == "at work\n"
+        os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
+        assert finish(process, code=130) == "saved\n"
 
 
 @pytest.fixture

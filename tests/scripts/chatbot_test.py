@@ -1,11 +1,12 @@
 """The chatbot from a corpus to a conversation: prepare, train, evaluate, chat, export."""
 
+import contextlib
 import functools
+import io
 import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.paths import ROOT
+from tests.programs import finish, started
 from towers.run.checkpoints import CheckpointFolder
 from towers.scripts.main import main
 
@@ -64,19 +66,14 @@ def train(run, *arguments):
 
 
 def ask(run_dir, *arguments, questions=QUESTIONS):
-    command = [
-        sys.executable,
-        "-m",
-        "towers.scripts.main",
-        "chat",
-        str(run_dir),
-        "--stdin",
-        *arguments,
-    ]
-    result = subprocess.run(command, input=questions, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
-    return result.stdout.split("\n")[:-1]
+    """Returns the lines that `towers chat --stdin` prints."""
+    before, sys.stdin = sys.stdin, io.StringIO(questions)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            assert main(["chat", str(run_dir), "--stdin", *arguments]) == 0
+    finally:
+        sys.stdin = before
+    return output.getvalue().split("\n")[:-1]
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +118,9 @@ def test_answers_that_are_all_the_same_bring_a_warning(corpus, capsys, folder):
     assert "warning: all 13 questions got the answer 'ok" in output
 
 
-def test_evaluate_gives_the_metrics_of_answers(run_dir, capsys):
-    assert main(["evaluate", str(run_dir), "--json"]) == 0
-    metrics = json.loads(capsys.readouterr().out.splitlines()[-1])
+def test_evaluate_gives_the_metrics_of_answers_whatever_the_number_of_towers(run_dir, capsys):
+    metrics, others = (evaluate(run_dir, capsys, "--towers", towers) for towers in ("1", "3"))
+    np.testing.assert_allclose(metrics["loss"], others["loss"], rtol=1e-6)
     assert metrics["step"] == 6
     np.testing.assert_allclose(metrics["perplexity"], np.exp(metrics["loss"]), rtol=1e-6)
     assert 1 < metrics["character_perplexity"] < metrics["perplexity"]
@@ -133,12 +130,9 @@ def test_evaluate_gives_the_metrics_of_answers(run_dir, capsys):
     assert metrics["asked"] >= 1
 
 
-def test_evaluation_does_not_depend_on_the_number_of_towers(run_dir, capsys):
-    losses = []
-    for towers in ("1", "3"):
-        assert main(["evaluate", str(run_dir), "--json", "--towers", towers]) == 0
-        losses.append(json.loads(capsys.readouterr().out.splitlines()[-1])["loss"])
-    np.testing.assert_allclose(*losses, rtol=1e-6)
+def evaluate(run_dir, capsys, *options):
+    assert main(["evaluate", str(run_dir), "--json", *options]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.parametrize("options", [(), ("--beam", "3", "--nbest", "2")], ids=str)
@@ -165,6 +159,7 @@ def test_asked_questions_are_one_conversation(run_dir, capsys):
     assert lines[3] == "you> please say wbj"
 
 
+@pytest.mark.slow
 def test_a_beam_of_one_answers_greedily(answers_of):
     assert answers_of("--beam", "1") == answers_of()
 
@@ -173,7 +168,7 @@ def test_conversation_remembers_forgets_and_ends(run_dir):
     lines = "hello\n\n/new\nplease say wai\n/quit\nnever read\n"
     command = [sys.executable, "-m", "towers.scripts.main", "chat", str(run_dir)]
     result = subprocess.run(command, input=lines, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.count("bot> ") == 2
 
 
@@ -193,7 +188,11 @@ def ask_export(folder):
     return result.stdout.split("\n")[:-1]
 
 
-@pytest.mark.parametrize("options", [(), ("--beam", "3", "--nbest", "2")], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((), marks=pytest.mark.slow), ("--beam", "3", "--nbest", "2")],
+    ids=str,
+)
 def test_an_export_answers_alike_in_a_process_without_this_package(
     run_dir, answers_of, tmp_path, options
 ):
@@ -235,21 +234,19 @@ def start(run, corpus, steps):
     command += ["--run-dir", run, "--data", str(corpus), "--towers", "2", *TINY]
     command += ["--steps", str(steps), "--deterministic", "--report-every", "1"]
     command += ["--checkpoint-every", "3"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return started(command)
 
 
 @pytest.mark.slow
 def test_a_killed_run_ends_as_one_that_was_not(corpus, folder):
     """Law 7, in the middle of an epoch, dropout on: weights and optimizer are bit-identical."""
-    process = start("killed", corpus, 14)
-    for line in process.stdout:
-        if line.startswith("train | step 5"):
-            process.send_signal(signal.SIGKILL)
-            break
-    process.communicate(timeout=60)
+    with start("killed", corpus, 14) as process:
+        for line in process.stdout:
+            if line.startswith("train | step 5"):
+                break
     for run in ("killed", "whole"):
-        output = start(run, corpus, 14).communicate(timeout=120)[0]
-        assert "step 14" in output, output
+        with start(run, corpus, 14) as process:
+            assert "step 14" in finish(process)
     killed, whole = (
         CheckpointFolder(folder / run / "checkpoints").latest() for run in ("killed", "whole")
     )
@@ -309,7 +306,7 @@ def test_answers_that_no_decoding_gives_are_refused_by_the_flags_names(options, 
 def test_a_reader_that_leaves_ends_the_conversation_quietly(run_dir):
     command = [sys.executable, "-m", "towers.scripts.main", "chat", str(run_dir), "--stdin"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    with started(command, stdin=pipe, stderr=pipe) as process:
         process.stdout.close()
         process.stdin.write(QUESTIONS)
         process.stdin.close()
@@ -338,6 +335,7 @@ def test_one_and_two_towers_agree(corpus, capsys, folder):
     assert abs(losses[0] - losses[1]) < 1e-5
 
 
+@pytest.mark.slow
 def test_training_on_chinese_shows_chinese(folder, capsys):
     """Words are cut by jieba, rare ones spelled; the answers are Chinese, without blanks."""
     lines = [

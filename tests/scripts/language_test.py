@@ -60,8 +60,10 @@ def last_object(capsys):
 
 
 def test_a_run_that_goes_on_in_the_middle_of_an_epoch_ends_bit_identical(train, finished, tmp_path):
-    for steps in ("8", "25", str(NUM_STEPS)):
+    """The evaluations in between disturb nothing that the training carries."""
+    for steps in ("25", str(NUM_STEPS)):
         options = ["--steps", steps, "--towers", "2", "--report-every", "1"]
+        options += ["--evaluate-every", "4"]
         assert train(tmp_path / "run", *options) == 0
     step, expected = arrays_of(finished)
     assert step == NUM_STEPS and any(name.startswith("carried/") for name in expected)
@@ -73,14 +75,6 @@ def test_a_run_that_goes_on_in_the_middle_of_an_epoch_ends_bit_identical(train, 
         read_scalars(path / "summaries", "average")["loss"] for path in (tmp_path / "run", finished)
     ]
     assert curves[0] == curves[1] and len(curves[1]) == NUM_STEPS
-
-
-def test_evaluations_do_not_disturb_what_the_training_carries(train, finished, tmp_path):
-    options = ["--steps", str(NUM_STEPS), "--towers", "2", "--evaluate-every", "4"]
-    assert train(tmp_path / "run", *options) == 0
-    _, expected = arrays_of(finished)
-    for name, array in arrays_of(tmp_path / "run")[1].items():
-        np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
 @pytest.mark.slow

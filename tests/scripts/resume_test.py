@@ -13,7 +13,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, finish, run, started
-from tests.scripts.runs import train_shapes
+from tests.scripts.runs import arrays_of, train_shapes
 from towers.run.checkpoints import CheckpointFolder
 from towers.run.summaries import read_scalars
 
@@ -157,9 +157,11 @@ def test_a_run_goes_on_on_other_towers(tmp_path):
         for name, (towers, accumulate) in {**others, "four": (4, 1)}.items()
     ))  # fmt: skip
     assert output.count("continues at step 8") == 3
-    expected = final_arrays(tmp_path / "four", step=12)
-    assert_identical(final_arrays(tmp_path / "one", step=12), expected)
-    actual = final_arrays(tmp_path / "three", step=12)
+    (step, expected), (_, same), (_, actual) = (
+        arrays_of(tmp_path / name) for name in ("four", "one", "three")
+    )
+    assert step == 12
+    assert_identical(same, expected)
     assert actual.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(actual[name], array, atol=2e-6, err_msg=name)

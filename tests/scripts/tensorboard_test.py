@@ -7,12 +7,12 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import time
 
 import pytest
 
+from tests.programs import PATIENCE, started, wait_until
 from towers.scripts.main import main
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -60,21 +60,16 @@ def run_dir(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(run_dir):
     """The address of a TensorBoard process that shows the run."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run_dir / "summaries")]
-    process = subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--port", "0"], stderr=subprocess.PIPE, text=True
-    )
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
-        if found:
-            break
-    else:
-        pytest.fail(f"TensorBoard did not start: {''.join(lines)}")
-    yield found.group(0)
-    process.terminate()
-    process.communicate(timeout=30)
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", run_dir / "summaries"]
+    with started([*command, "--host", "127.0.0.1", "--port", "0"]) as process:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
+                break
+        else:
+            pytest.fail(f"TensorBoard did not start: {''.join(lines)}")
+        yield found.group(0)
 
 
 @pytest.fixture
@@ -88,19 +83,22 @@ def browser(tmp_path):
     for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
         options.add_argument(flag)
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_page_load_timeout(PATIENCE)
+    driver.set_script_timeout(PATIENCE)
     yield driver
     driver.quit()
 
 
-def wait_for(browser, selector, holds, seconds=60):
+def wait_for(browser, selector, holds):
     """Returns the elements of a selector as soon as `holds(elements)` does."""
-    deadline = time.monotonic() + seconds
-    while True:
-        elements = browser.execute_script(FIND_DEEP, selector)
-        if holds(elements):
-            return elements
-        assert time.monotonic() < deadline, f"{selector}: {[e.text for e in elements]}"
-        time.sleep(0.2)
+    elements = []
+
+    def find():
+        elements[:] = browser.execute_script(FIND_DEEP, selector)
+        return holds(elements)
+
+    wait_until(find, selector)
+    return elements
 
 
 def save_screenshot(browser, name, tmp_path):

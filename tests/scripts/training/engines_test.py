@@ -6,13 +6,12 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from tests import helpers
+from tests.programs import TOWERS, run, started
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.run.summaries import read_scalars
 from towers.scripts.main import main
@@ -36,7 +35,8 @@ def train(run_dir, *options, steps=NUM_STEPS):
     arguments = train_shapes(run_dir, "--steps", steps, *OPTIONS, *options)
     if "mirrored" not in options:
         return main(arguments)
-    return subprocess.run([sys.executable, "-m", "towers.scripts.main", *arguments]).returncode
+    print(run([*TOWERS, *arguments]))
+    return 0
 
 
 def curve_of(run_dir, curve="average", tag="loss"):
@@ -66,13 +66,13 @@ def straight(tmp_path_factory):
     """Returns the run of an engine that was not interrupted; each trains once."""
     runs = {}
 
-    def run(engine):
+    def straight_run(engine):
         if engine not in runs:
             runs[engine] = tmp_path_factory.mktemp(engine) / "run"
             assert train(runs[engine], *ENGINES[engine]) == 0
         return runs[engine]
 
-    return run
+    return straight_run
 
 
 def test_mirrored_strategy_gives_the_weights_of_the_towers(straight, on_towers):
@@ -91,7 +91,7 @@ def test_fit_begins_with_the_loss_of_the_towers_and_learns(straight, on_towers):
     assert [step for step, _ in curve_of(straight("keras"))] == list(range(1, NUM_STEPS + 1))
     assert last[1] < first[1] - 0.1
     norm, expected = (
-        curve_of(run, tag="gradient_norm")[0] for run in (straight("keras"), on_towers)
+        curve_of(path, tag="gradient_norm")[0] for path in (straight("keras"), on_towers)
     )
     np.testing.assert_allclose(norm, expected, rtol=1e-6)
 
@@ -107,9 +107,12 @@ SENTENCES += ["--set", "schedule=constant", "--precision", "float64", "--report-
 
 def train_sentences(run_dir, *options):
     """Trains a language model of which no state is carried; returns what it printed."""
-    command = ["train", "stories", "--run-dir", run_dir, *SENTENCES, *options]
-    command = [sys.executable, "-m", "towers.scripts.main", *map(str, command)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    command = [*map(str, ["train", "stories", "--run-dir", run_dir, *SENTENCES, *options])]
+    if "mirrored" in options:
+        return run([*TOWERS, *command], stderr=None)
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        assert main(command) == 0
+    return output.getvalue()
 
 
 def tokens_of(output):
@@ -158,11 +161,11 @@ def test_a_run_in_two_parts_ends_like_one(engine, straight, tmp_path, capfd):
 @EACH_ENGINE
 def test_a_killed_run_goes_on(engine, straight, tmp_path, capfd):
     options = [*OPTIONS, *ENGINES[engine], "--checkpoint-every", 5, "--steps", NUM_STEPS]
-    command = [sys.executable, "-m", "towers.scripts.main", *train_shapes(tmp_path, *options)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with started([*TOWERS, *train_shapes(tmp_path, *options)]) as process:
         for line in process.stdout:
             if line.startswith("train | step 12 "):
                 process.send_signal(signal.SIGKILL)
+        process.wait()
     assert process.returncode == -signal.SIGKILL
     assert train(tmp_path, *ENGINES[engine]) == 0
     assert "continues at step" in capfd.readouterr().out

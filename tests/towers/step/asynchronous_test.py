@@ -11,6 +11,7 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from towers import NonFiniteGradientError, Position, StepReport
+from towers.loop import actions
 from towers.run.op_devices import record_op_devices
 from towers.run.summaries import SummaryWriters, read_scalars
 
@@ -479,10 +480,10 @@ def test_a_report_leaves_out_who_has_made_no_update():
     lines: list[str] = []
 
     def write(report, rates):
-        lines.append(towers.actions.format_report(report, rates))
+        lines.append(actions.format_report(report, rates))
 
-    actions = [towers.actions.with_rates(write, steps=1), release]
-    helpers.make_async_trainer(Before(step, second), batches, actions).train(epochs=1)
+    handed = [actions.with_rates(write, steps=1), release]
+    helpers.make_async_trainer(Before(step, second), batches, handed).train(epochs=1)
     assert all("(t0 " in line for line in lines)
     assert not any(" t1 " in line for line in lines[:10])
     assert " t1 " in lines[-1] and not any("nan" in line for line in lines)
@@ -492,14 +493,14 @@ def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
     _, step, batches = counting_step(2, num_batches=40)
     lines: list[str] = []
     with SummaryWriters(tmp_path) as writers:
-        actions = [
-            towers.actions.with_rates(towers.actions.write_summaries(writers), steps=10),
-            towers.actions.with_rates(
-                lambda report, rates: lines.append(towers.actions.format_report(report, rates)),
+        handed = [
+            actions.with_rates(actions.write_summaries(writers), steps=10),
+            actions.with_rates(
+                lambda report, rates: lines.append(actions.format_report(report, rates)),
                 steps=10,
             ),
         ]
-        helpers.make_async_trainer(step, batches, actions).train(epochs=1)
+        helpers.make_async_trainer(step, batches, handed).train(epochs=1)
     assert len(lines) == 4
     assert all("| stale t" in line for line in lines)
     for run in ("tower_0", "tower_1"):
