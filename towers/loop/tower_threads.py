@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from towers.loop.updates import Position, StopTraining
 from towers.step.asynchronous import AsyncStep, TowerUpdate
+from towers.step.shards import Shard
 
 
 class Arrival(NamedTuple):
@@ -62,7 +63,7 @@ class TowerThreads:
         self._last_time = self._resumed = time.perf_counter()
         self._state = threading.Condition()  # Guards what is above.
         self._dataset = dataset.prefetch(len(step.devices))
-        self._batches: Iterator | None = None
+        self._batches: Iterator[tuple[Shard, ...]] | None = None
         self._input = threading.Lock()  # Guards the two above; taken before `_state`.
         self._arrivals: queue.SimpleQueue[Arrival | BaseException | None] = queue.SimpleQueue()
         self._threads = [

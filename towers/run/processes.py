@@ -150,7 +150,9 @@ class Processes:
         return np.flatnonzero(self._all_asked.numpy()).tolist()
 
 
-def all_reduce(packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]) -> tuple[list, list]:
+def all_reduce(
+    packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]
+) -> tuple[list[Any], list[Any]]:
     """Returns both summed over the replicas, of which every process has one."""
     context: Any = tf.distribute.get_replica_context()
 
