@@ -54,7 +54,7 @@ def start(count, *command):
 def found(request, tmp_path_factory):
     """What each of several processes says that it found."""
     folder = tmp_path_factory.mktemp("processes")
-    module = "tests.towers.processes_worker"
+    module = "tests.towers.run.processes_worker"
     processes = start(request.param, "-m", module, str(folder / "{index}.json"))
     outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * request.param, outputs
