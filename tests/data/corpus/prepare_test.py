@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.data.corpus.helpers import SHARED, SPACES, quiet
+from tests.paths import missing
 from towers.data.corpus import Preparation, open_prepared, prepare_dialogues, prepare_files
 from towers.data.corpus.preparation import is_held_out
 from towers.data.corpus.prepare import _evenly_spaced
@@ -324,7 +325,7 @@ def test_a_missing_library_or_model_is_an_error_of_every_process(tmp_path):
             )  # fmt: skip
 
 
-@pytest.mark.skipif(not (SHARED / "zh").is_dir(), reason="needs ../shared/data/zh")
+@pytest.mark.skipif(not (SHARED / "zh").is_dir(), reason=missing("zh"))
 def test_real_dialogues_are_nearly_all_known(tmp_path):
     with open(SHARED / "zh" / "dgk_100k.conv", "rb") as file:
         head = file.read(400_000)

@@ -12,6 +12,9 @@ from towers.data.images import cifar10
 from towers.data.samples import shapes
 
 
+pytestmark = pytest.mark.xdist_group("shapes")  # They share what takes long to make.
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     output_folder = tmp_path_factory.mktemp("shapes") / "new"
