@@ -1,3 +1,4 @@
+# The public names of the engine; `__init__.py` imports each one on its first use.
 from .loop.actions import Best as Best
 from .loop.actions import ProgressBar as ProgressBar
 from .loop.actions import every as every
@@ -10,9 +11,9 @@ from .loop.finite import FiniteCheck as FiniteCheck
 from .loop.finite import NonFiniteGradientError as NonFiniteGradientError
 from .loop.inputs import batches_from as batches_from
 from .loop.rates import Rates as Rates
+from .loop.stopping import share_stop_requests as share_stop_requests
 from .loop.stopping import stop_early as stop_early
 from .loop.stopping import stop_on_signals as stop_on_signals
-from .loop.stopping import stop_together as stop_together
 from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
 from .loop.trainer import Trainer as Trainer
 from .loop.updates import Action as Action
@@ -41,7 +42,7 @@ from .run.processes import Processes as Processes
 from .run.processes import join_processes as join_processes
 from .run.processes import read_cluster as read_cluster
 from .run.summaries import SummaryWriters as SummaryWriters
-from .run.summaries import forget_after as forget_after
+from .run.summaries import remove_events_after as remove_events_after
 from .step.asynchronous import AsyncStep as AsyncStep
 from .step.asynchronous import build_async_step as build_async_step
 from .step.builder import TrainStep as TrainStep

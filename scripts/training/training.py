@@ -132,7 +132,7 @@ class Training:
         if is_new and self._processes.is_chief and self._updates.graph is not None:
             self._writers.write_graph(self._updates.graph)
         with towers.stop_on_signals() as check_signals:
-            actions = towers.stop_together(self._processes, [*self._actions(), check_signals])
+            actions = towers.share_stop_requests(self._processes, [*self._actions(), check_signals])
             reason = self._run(towers.Trainer(self._updates, actions))
         if self._processes.is_chief:
             if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
@@ -242,7 +242,7 @@ class Training:
             self._best = towers.Best(**checkpoint.state["best"])
             print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
         if self._processes.is_chief:
-            towers.forget_after(self._directory.summaries, position.step)
+            towers.remove_events_after(self._directory.summaries, position.step)
         return self._share(position)
 
     def _share(self, position: towers.Position) -> towers.Position:
@@ -255,7 +255,7 @@ class Training:
         if not self._processes.is_chief:
             for tower in range(len(self._session.devices.towers)):
                 curve = f"tower_{self._first_tower + tower}"
-                towers.forget_after(self._directory.summaries / curve, position.step)
+                towers.remove_events_after(self._directory.summaries / curve, position.step)
         return position
 
     def _state(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Everything periodic: plain callables that a trainer hands each step's report."""
+"""Actions: plain callables that the trainer calls with the report of each step."""
 
 from __future__ import annotations
 
@@ -23,9 +23,18 @@ def every(
     seconds: float | None = None,
     epochs: bool = False,
 ) -> Action:
-    """Returns the action, run only every n steps, every n seconds or at the end of each epoch.
+    """Returns an action that runs every n steps, every n seconds or at the end of each epoch.
 
-    Several conditions may be given: one that holds is enough.
+    With several conditions, it runs when one of them holds.
+
+    Args:
+        action: the action to run.
+        steps: run it every so many steps of the run.
+        seconds: run it when so many seconds have passed since it last ran.
+        epochs: whether to run it at the end of each epoch.
+
+    Raises:
+        ValueError: no condition is given, or steps is below 1.
     """
     if steps is None and seconds is None and not epochs:
         raise ValueError("every() needs steps, seconds or epochs=True. Received none of them.")
@@ -46,7 +55,7 @@ def every(
 
 
 def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Action:
-    """Returns an action that is given the rates since its last run, every n steps."""
+    """Returns an action that runs every n steps, on the report and the rates since then."""
     window = Window()
 
     def periodic(report: StepReport) -> None:
@@ -70,8 +79,9 @@ def print_report(
     Args:
         report, rates: as `with_rates` gives them.
         unit: what the tower function's weight counts.
-        first_tower: of several processes, the number of this one's first tower among all.
-        write: what writes it.
+        first_tower: the number of this process's first tower among the towers of all processes;
+            None for one process.
+        write: writes the line, a string.
     """
     write(format_report(report, rates, unit, first_tower))
 
@@ -99,9 +109,9 @@ def format_report(
 
 
 def format_tower_losses(report: StepReport, first_tower: int | None = None) -> str:
-    """Returns ` (t0 3.19 t1 3.23)`, nothing for one tower that is alone.
+    """Returns ` (t0 3.19 t1 3.23)`, or an empty string for one tower in one process.
 
-    Asynchronous towers are left out as long as they have made no update.
+    Asynchronous towers are left out until their first update.
     """
     losses = [float(loss) for loss in report.results.towers.loss]
     if len(losses) == 1 and first_tower is None:
@@ -117,12 +127,11 @@ def format_tower_losses(report: StepReport, first_tower: int | None = None) -> s
 def write_summaries(
     writers: SummaryWriters, *, first_tower: int = 0, average: bool = True
 ) -> Callable[[StepReport, Rates], None]:
-    """Returns what writes the curves: one tag, one curve per tower and one for the average.
+    """Returns an action for `with_rates` that writes curves per tower and their average.
 
     Args:
-        writers: where to.
-        first_tower: of several processes that write into the same folder, the number of this
-            one's first tower among all.
+        writers: the writers of TensorBoard's event files.
+        first_tower: the number of this process's first tower among the towers of all processes.
         average: whether this process writes the average's curve.
     """
 
@@ -139,7 +148,7 @@ def write_summaries(
         if average:
             writers.write("average", report.step, to_floats(means))
         for tower in range(len(rates.tower_input_wait)):
-            own = {
+            scalars = {
                 "loss": towers.loss[tower],
                 **{name: values[tower] for name, values in towers.metrics.items()},
                 "gradient_norm": towers.gradient_norm[tower],
@@ -147,10 +156,10 @@ def write_summaries(
                 "input_wait": rates.tower_input_wait[tower],
             }
             if report.tower is not None:
-                if tower not in rates.tower_staleness:  # It has made no update since.
+                if tower not in rates.tower_staleness:  # No update since the last report.
                     continue
-                own["staleness"] = rates.tower_staleness[tower]
-            writers.write(f"tower_{first_tower + tower}", report.step, to_floats(own))
+                scalars["staleness"] = rates.tower_staleness[tower]
+            writers.write(f"tower_{first_tower + tower}", report.step, to_floats(scalars))
 
     return write
 
@@ -161,11 +170,11 @@ def to_floats(scalars: Mapping[str, Any]) -> dict[str, float]:
 
 
 class ProgressBar:
-    """A progress bar over the steps of the run, on a terminal; a no-op elsewhere.
+    """A progress bar over the steps of the run; it shows nothing unless stderr is a terminal.
 
     Args:
-        total_steps: steps of the whole run, or None if unknown.
-        initial_step: steps done before this process began.
+        total_steps: the number of steps in the whole run, or None if unknown.
+        initial_step: the number of steps done before this process began.
     """
 
     def __init__(self, total_steps: int | None, initial_step: int = 0):
@@ -189,20 +198,20 @@ class ProgressBar:
             self._bar.write(line)
 
     def close(self) -> None:
-        """Leaves the bar as it is."""
+        """Ends the bar; its last state stays visible."""
         self._bar.close()
 
 
 @dataclasses.dataclass
 class Best:
-    """The best evaluation so far, which a checkpoint keeps.
+    """The best evaluation so far, to be saved in checkpoints.
 
     Args:
-        metric: the name of the metric that decides.
-        maximize: whether more is better.
-        value: the best value, None before the first evaluation.
-        step: the step at which it was reached.
-        stale: evaluations since then.
+        metric: the name of the metric to compare.
+        maximize: whether a larger value is better.
+        value: the best value, or None before the first evaluation.
+        step: the step of the best value.
+        stale: the number of evaluations since then.
     """
 
     metric: str
@@ -212,7 +221,7 @@ class Best:
     stale: int = 0
 
     def improves(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Takes an evaluation in and returns whether it is the best one so far."""
+        """Records an evaluation and returns whether it is the best so far."""
         value = metrics[self.metric]
         sign = 1 if self.maximize else -1
         better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)

@@ -1,4 +1,4 @@
-"""Whether the parameters travel too much, and what to try then; nothing switches by itself."""
+"""Advice when transfers of parameters and gradients take too much time; it changes nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from towers.loop.updates import Action, StepReport
 from towers.step.builder import TrainStep
 from towers.step.gradients import global_norm, sum_gradients
 
-TOO_MUCH = 0.3  # Of a step's time.
-FIRST_STEP, LAST_STEP = 5, 20  # The first ones trace and warm up.
+ADVICE_THRESHOLD = 0.3  # Fraction of a step's time.
+FIRST_STEP, LAST_STEP = 5, 20  # Earlier steps trace and warm up.
 
 
 def advise_placement(step: TrainStep, write: Callable[[str], None] = print) -> Action:
-    """Returns an action that once compares what travels with a step, and may write a line.
+    """Returns an action that compares transfer time with step time once, and may write a line.
 
-    With one tower, or with a copy on each, nothing is shared, and there is nothing to advise.
+    With one tower, or with a copy of the parameters on each tower, it does nothing.
+
+    Args:
+        step: the step that trains.
+        write: writes the line, a string.
     """
     seconds: list[float] = []
     steps_seen = 0
@@ -30,35 +34,39 @@ def advise_placement(step: TrainStep, write: Callable[[str], None] = print) -> A
         is_shared = len(step.update.copies) < len(step.devices)
         if not is_shared or not FIRST_STEP <= steps_seen <= LAST_STEP:
             return
-        float(report.results.loss)  # Waits for the devices, so that the step's time is its own.
+        float(report.results.loss)  # Waits for the devices, so the times of steps do not mix.
         seconds.append(report.seconds - max(report.waits))
         if steps_seen == LAST_STEP:
-            line = advice(measure_travel(step) / max(statistics.median(seconds), 1e-9))
+            line = format_advice(measure_transfers(step) / max(statistics.median(seconds), 1e-9))
             if line:
                 write(line)
 
     return advise
 
 
-def advice(share: float) -> str | None:
-    """Returns what to try if moving parameters and gradients takes this share of a step."""
-    if share <= TOO_MUCH:
+def format_advice(fraction: float) -> str | None:
+    """Returns the advice if transfers take more than the threshold, a fraction of a step's time."""
+    if fraction <= ADVICE_THRESHOLD:
         return None
     return (
-        f"advice: moving parameters and gradients takes {min(share, 1):.0%} of a step. Try a "
+        f"advice: moving parameters and gradients takes {min(fraction, 1):.0%} of a step. Try a "
         "larger batch, fewer towers, --parameters tower0 or --parameters replicated."
     )
 
 
-def measure_travel(step: TrainStep, repetitions: int = 5) -> float:
-    """Returns the seconds in which all parameters reach the towers and come back to be summed.
+def measure_transfers(step: TrainStep, repetitions: int = 5) -> float:
+    """Returns the time in seconds to send all parameters to the towers and sum them again.
 
-    What comes back has the size of the gradients. Tables that are only looked up stay where they
-    are, as they do in a step.
+    The parameters stand in for gradients, which have the same size. Tables that are only looked
+    up do not travel, as in a step.
+
+    Args:
+        step: the step whose parameters and devices to measure.
+        repetitions: the number of measurements; the result is their median.
     """
 
     @tf.function(autograph=False)
-    def travel() -> tf.Tensor:
+    def transfer() -> tf.Tensor:
         copies = []
         for device in step.devices:
             with tf.device(device):
@@ -67,10 +75,10 @@ def measure_travel(step: TrainStep, repetitions: int = 5) -> float:
         with tf.device(step.exchange.device):
             return global_norm(sum_gradients(copies), tf.float32)
 
-    float(travel())
+    float(transfer())
     seconds = []
     for _ in range(repetitions):
         started = time.perf_counter()
-        float(travel())
+        float(transfer())
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)

@@ -1,4 +1,4 @@
-"""Asynchronous updates: every tower goes on by itself; updates are reported in their order."""
+"""Asynchronous updates: towers run independently; updates are reported in their order."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ import numpy as np
 import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
-from towers.loop.tower_threads import Arrival, TowerThreads
+from towers.loop.tower_threads import FinishedUpdate, TowerThreads
 from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
 from towers.run.checkpoint_files import Groups
-from towers.step.asynchronous import AsyncStep, TowerUpdate
+from towers.step.asynchronous import AsyncResults, AsyncStep
 from towers.step.results import StepResults, TowerResults
 from towers.step.shards import Batches, split
 
 
 class AsynchronousUpdates:
-    """The updates that each tower makes by itself, for `Trainer`.
+    """The updates of towers that run independently, for `Trainer`.
 
-    The towers go on while actions run; `paused()` makes them wait for one that looks at the
-    variables. They meet at the end of each epoch. Of a report, `results` are those of its tower;
-    `results.towers` also holds the latest of each other tower, NaN before its first, with the
-    weight 0. `seconds` is the time since the update before it, whichever tower made that, and
-    `waits` how long its own tower waited for its batch, which may be longer.
+    Towers keep running while actions run; an action that reads variables stops them with
+    `paused()`. All towers finish before an epoch ends.
+
+    In a `StepReport`, `results` are the results of one tower's update. `results.towers` adds the
+    latest results of the other towers, with weight 0; they are NaN before a tower's first update.
+    `seconds` is the time since the previous update of any tower. `waits` is the time for which
+    this tower waited for its batch, which may be longer.
 
     Args:
-        step: what `build_async_step` returned.
+        step: the step from `build_async_step`.
         batches: `batches(epoch, first_step) -> tf.data.Dataset`; each tower takes whole batches.
         position: where to begin.
 
     Attributes:
-        position: where the training goes on: all batches before it, and no others, have been
-            applied; it is right within `paused()` and between epochs. After an error no batch
-            before it is missing, but some after it may have been applied.
+        position: where the training continues: exactly the batches before it have been applied.
+            It is up to date within `paused()` and between epochs. After an error, all batches
+            before it and possibly some after it have been applied.
     """
 
     def __init__(self, step: AsyncStep, batches: Batches, *, position: Position = Position()):
@@ -47,17 +49,17 @@ class AsynchronousUpdates:
         self._latest: TowerResults | None = None
 
     def run_epoch(self, steps: int | None, report: Report) -> None:
-        """Makes the updates from `position` to the end of its epoch, and reports each."""
+        """Makes the updates from `position` to the end of its epoch and reports each."""
         begin = self.position
         dataset = split(self._batches(begin.epoch, begin.epoch_step), 1)
         limit = None if steps is None else steps - begin.step
         self._threads = TowerThreads(self._async_step, dataset, begin, limit)
         try:
-            with self._threads as arrivals:
-                for arrival, is_last in arrivals:
-                    report(self._report(arrival, begin, is_last))
+            with self._threads as updates:
+                for finished, is_last in updates:
+                    report(self._report(finished, begin, is_last))
         finally:
-            self.position, num_updates = self._threads.position, self._threads.num_done
+            self.position, num_updates = self._threads.position, self._threads.num_updates
             self._threads = None
         if not num_updates and self.position == Position(begin.step, begin.epoch + 1, 0):
             self.position = begin
@@ -69,9 +71,9 @@ class AsynchronousUpdates:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """The scope in which no tower reads or writes: updates under way are done before it.
+        """The scope in which no tower reads or writes variables; running updates finish first.
 
-        Scopes may be nested. If a tower or the data has failed, its error is raised here.
+        Scopes may be nested. An error of a tower or of the data is raised on entry.
         """
         if self._threads is None:
             yield
@@ -81,30 +83,30 @@ class AsynchronousUpdates:
             yield
 
     def dry_run(self) -> None:
-        """Runs every tower once on a first batch of the epoch and changes nothing.
+        """Runs every tower once on the epoch's first batch; no variable changes.
 
-        An update runs one tower only; this runs all of them, such as to see where their ops run.
+        An update runs one tower only; a dry run shows on which devices the ops of all towers run.
         """
         dataset = split(self._batches(self.position.epoch, 0), 1)
         for shards in dataset.take(1):
             self._async_step.dry_run(shards)
 
     def groups(self) -> Groups:
-        """Returns the variables that a checkpoint keeps, by the name of their group."""
+        """Returns the variables that a checkpoint saves, by group name."""
         return self._async_step.update.groups()
 
     def check_copies(self) -> None:
-        """Does nothing: asynchronous towers share one copy."""
+        """Does nothing: asynchronous towers share one copy of the variables."""
 
     @property
     def graph(self) -> tf.Graph:
         """The graph of the first tower."""
         return self._async_step.graph
 
-    def _report(self, arrival: Arrival, begin: Position, is_last: bool) -> StepReport:
-        update, tower = arrival.update, arrival.tower
+    def _report(self, finished: FinishedUpdate, begin: Position, is_last: bool) -> StepReport:
+        update, tower = finished.results, finished.tower
         waits = np.zeros(len(self._async_step.devices))
-        waits[tower] = arrival.wait
+        waits[tower] = finished.wait
         results = self._results(tower, update)
         step = int(update.number)
         self._finite.add(step, results, tower)
@@ -115,14 +117,14 @@ class AsynchronousUpdates:
             epoch_end=is_last,
             position=before.after_step(epoch_end=is_last),
             results=results,
-            seconds=arrival.seconds,
+            seconds=finished.seconds,
             waits=waits.tolist(),
             tower=tower,
             staleness=int(update.staleness),
         )
 
-    def _results(self, tower: int, update: TowerUpdate) -> StepResults:
-        """Returns an update's results; of the other towers, what they had in their latest."""
+    def _results(self, tower: int, update: AsyncResults) -> StepResults:
+        """Returns an update's results, with the latest results of all towers."""
         self._latest = self._with_latest(tower, update)
         return StepResults(
             loss=update.loss,
@@ -135,8 +137,8 @@ class AsynchronousUpdates:
             towers=self._latest,
         )
 
-    def _with_latest(self, tower: int, update: TowerUpdate) -> TowerResults:
-        """Returns the latest results of each tower, among them those of this update."""
+    def _with_latest(self, tower: int, update: AsyncResults) -> TowerResults:
+        """Returns the latest results of each tower, this update included."""
         num_towers = len(self._async_step.devices)
         nothing = np.full(num_towers, np.nan)
         latest = self._latest or TowerResults(

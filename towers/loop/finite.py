@@ -1,4 +1,4 @@
-"""Gradients that are not finite: noticed one update late, so that nothing is waited for."""
+"""The check for non-finite gradients, one update late, so that it does not wait for devices."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from towers.step.results import StepResults
 
 
 class NonFiniteGradientError(RuntimeError):
-    """A gradient is NaN or infinite. That step changed no variable."""
+    """A gradient is NaN or infinite; that step changed no variable."""
 
 
 class FiniteCheck:
-    """Raises for an update whose gradient was not finite and whose loss could not be rescaled.
+    """Raises for an update with a non-finite gradient, unless a smaller loss scale may help.
 
     Args:
-        first_tower: the number, among the towers of all processes, of this process's first.
+        first_tower: the number of this process's first tower among the towers of all processes.
     """
 
     def __init__(self, first_tower: int = 0):
@@ -23,11 +23,12 @@ class FiniteCheck:
         self._unchecked: tuple[int, StepResults, int | None] | None = None
 
     def add(self, step: int, results: StepResults, tower: int | None = None) -> None:
-        """Checks the update before this one, which is done, and keeps this one to be checked.
+        """Checks the previous update, which is done by now, and stores this one for the next check.
 
         Args:
-            step, results: of the update.
-            tower: of an asynchronous update, else None.
+            step: the number of the update.
+            results: its results.
+            tower: the tower of an asynchronous update, or None.
 
         Raises:
             NonFiniteGradientError: as `check`.
@@ -39,7 +40,7 @@ class FiniteCheck:
         """Checks the last update that was added.
 
         Raises:
-            NonFiniteGradientError: its gradient was not finite, and no loss scale can be lowered.
+            NonFiniteGradientError: the gradient was not finite, and the loss scale is not above 1.
         """
         if self._unchecked is None:
             return
@@ -50,7 +51,7 @@ class FiniteCheck:
 
 
 def describe(step: int, results: StepResults, tower: int | None, first_tower: int) -> str:
-    """Returns a message that names the step and the towers whose gradient is not finite."""
+    """Returns a message that names the step and the towers with a non-finite gradient."""
     norms = results.towers.gradient_norm
     not_finite = [
         f"tower {first_tower + index} (loss {float(results.towers.loss[index]):.4g})"

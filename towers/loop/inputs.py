@@ -1,4 +1,4 @@
-"""How shards reach the towers: each is on its device a step ahead."""
+"""Input: puts each shard on its tower's device one step ahead."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from towers.step.shards import Batches, Shard
 
 
 def batches_from(dataset: tf.data.Dataset) -> Batches:
-    """Returns `batches(epoch, first_step)` over a user's own data set of global batches.
+    """Returns `batches(epoch, first_step)` over your own data set of global batches.
 
-    Every epoch iterates the data set anew and a resumed one skips what was consumed, which is
-    exact as long as the data set yields the same batches in each iteration of an epoch.
+    Every epoch iterates over the data set from its beginning. A resumed epoch skips the consumed
+    batches, which is exact if the data set yields the same batches in every iteration.
     """
 
     def batches(epoch: int, first_step: int = 0) -> tf.data.Dataset:
@@ -27,9 +27,9 @@ def batches_from(dataset: tf.data.Dataset) -> Batches:
 
 
 def open_feed(dataset: tf.data.Dataset, devices: Sequence[str]) -> Feed:
-    """Returns the shards of a data set, in order, each on its tower's device a step ahead.
+    """Returns an iterator over the shards of a data set, placed on the devices one step ahead.
 
-    Use it as a context manager, so that a thread of it ends with the epoch.
+    Use it as a context manager, so that its thread ends with the epoch.
 
     Args:
         dataset: a data set of tuples with one `Shard` per device, as `split` returns.
@@ -39,13 +39,13 @@ def open_feed(dataset: tf.data.Dataset, devices: Sequence[str]) -> Feed:
     return HostFeed(dataset, devices) if on_host else DeviceFeed(dataset, devices)
 
 
-class Arrival(NamedTuple):
-    """What a feed takes in: the shards of a batch, the end, or an error.
+class FeedItem(NamedTuple):
+    """One item of a feed: the shards of a batch, the end, or an error.
 
     Attributes:
-        shards: on their devices; None at the end of the data set or for an error.
-        ready: when each tower's shard was ready, by `time.perf_counter`.
-        error: what the data set raised.
+        shards: the shards on their devices; None at the end of the data set or for an error.
+        ready: the time at which each tower's shard was ready, in seconds of `time.perf_counter`.
+        error: the error that the data set raised, or None.
     """
 
     shards: tuple[Shard, ...] | None = None
@@ -54,18 +54,21 @@ class Arrival(NamedTuple):
 
 
 class Feed:
-    """An iterator of shard tuples that knows whether one is left and how long each was waited for.
+    """An iterator over shard tuples that can look ahead and measures waiting time.
 
-    An error in the data set is raised by the `next` that would have returned the batch.
+    An error of the data set is raised by the `next` that would have returned the batch.
+
+    Args:
+        devices: the towers' devices.
 
     Attributes:
-        waits: seconds that the last `next` waited for each tower's shard.
+        waits: the time in seconds for which the last `next` waited for each tower's shard.
     """
 
     def __init__(self, devices: Sequence[str]):
         self.waits: Sequence[float] = [0.0] * len(devices)
         self._devices = list(devices)
-        self._next: Arrival | None = None
+        self._next: FeedItem | None = None
         self._next_waits: Sequence[float] = ()
 
     def __enter__(self) -> Feed:
@@ -78,37 +81,37 @@ class Feed:
         return self
 
     def __next__(self) -> tuple[Shard, ...]:
-        arrival = self._peek()
-        if arrival.error is not None:
-            raise arrival.error
-        if arrival.shards is None:
+        item = self._peek()
+        if item.error is not None:
+            raise item.error
+        if item.shards is None:
             raise StopIteration
         self._next, self.waits = None, self._next_waits
-        return arrival.shards
+        return item.shards
 
     def exhausted(self) -> bool:
-        """Returns whether no batch is left, which waits until the next one is known."""
-        arrival = self._peek()
-        return arrival.shards is None and arrival.error is None
+        """Returns whether no batch is left; waits until this is known."""
+        item = self._peek()
+        return item.shards is None and item.error is None
 
     def close(self) -> None:
-        """Ends what runs for the feed."""
+        """Ends the feed's thread, if it has one."""
 
-    def _peek(self) -> Arrival:
+    def _peek(self) -> FeedItem:
         if self._next is None:
-            asked = time.perf_counter()
+            requested = time.perf_counter()
             self._next = self._take()
-            self._next_waits = [max(0.0, ready - asked) for ready in self._next.ready]
+            self._next_waits = [max(0.0, ready - requested) for ready in self._next.ready]
         return self._next
 
-    def _take(self) -> Arrival:
+    def _take(self) -> FeedItem:
         raise NotImplementedError
 
 
 class HostFeed(Feed):
-    """The feed of towers on the CPU: `tf.data` is a step ahead by itself, and nothing travels.
+    """The feed of towers on the CPU: `tf.data` prefetches one step ahead, and nothing is copied.
 
-    A thread that iterates in Python would take cores from the towers that compute.
+    A Python thread would take cores from the towers.
     """
 
     def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str]):
@@ -116,28 +119,28 @@ class HostFeed(Feed):
         self._dataset = dataset.prefetch(1)
         self._iterator: Iterator[tuple[Shard, ...]] | None = None
 
-    def _take(self) -> Arrival:
+    def _take(self) -> FeedItem:
         try:
-            if self._iterator is None:  # Only now, so that its start counts as waiting.
+            if self._iterator is None:  # Not earlier: its start counts as waiting.
                 self._iterator = iter(self._dataset)
-            return Arrival(next(self._iterator), [time.perf_counter()] * len(self._devices))
+            return FeedItem(next(self._iterator), [time.perf_counter()] * len(self._devices))
         except StopIteration:
-            return Arrival()
-        except Exception as error:  # Whatever it is, the `next` of this batch raises it.
-            return Arrival(error=error)
+            return FeedItem()
+        except Exception as error:  # The `next` of this batch raises it.
+            return FeedItem(error=error)
 
 
 class DeviceFeed(Feed):
-    """The feed of towers on accelerators: a host thread puts each shard on its device in advance.
+    """The feed of towers on accelerators: a host thread copies each shard to its device in advance.
 
     Args:
         dataset, devices: as in `open_feed`.
-        ahead: how many steps the thread is ahead of the one that takes the shards.
+        ahead: the number of steps by which the thread is ahead.
     """
 
     def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], *, ahead: int = 1):
         super().__init__(devices)
-        self._queue: queue.Queue[Arrival] = queue.Queue(maxsize=ahead)
+        self._queue: queue.Queue[FeedItem] = queue.Queue(maxsize=ahead)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
         self._thread.start()
@@ -149,7 +152,7 @@ class DeviceFeed(Feed):
             self._drain()
             self._thread.join(timeout=0.05)
 
-    def _take(self) -> Arrival:
+    def _take(self) -> FeedItem:
         return self._queue.get()
 
     def _drain(self) -> None:
@@ -162,14 +165,14 @@ class DeviceFeed(Feed):
                 if self._closed.is_set():
                     return
                 self._queue.put(self._place(shards))
-            self._queue.put(Arrival())
-        except BaseException as error:  # Whatever it is, the thread that waits raises it.
-            self._queue.put(Arrival(error=error))
+            self._queue.put(FeedItem())
+        except BaseException as error:  # The thread that takes the item raises it.
+            self._queue.put(FeedItem(error=error))
 
-    def _place(self, shards: tuple[Shard, ...]) -> Arrival:
+    def _place(self, shards: tuple[Shard, ...]) -> FeedItem:
         placed, ready = [], []
         for device, shard in zip(self._devices, shards, strict=True):
             with tf.device(device):
                 placed.append(tf.nest.map_structure(tf.identity, shard))
             ready.append(time.perf_counter())
-        return Arrival(tuple(placed), ready)
+        return FeedItem(tuple(placed), ready)

@@ -1,4 +1,4 @@
-"""Rates over a stretch of steps: steps, examples and waits per second."""
+"""Rates over several steps: steps and examples per second, and the fraction of time waited."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from towers.loop.updates import StepReport
 
 
 class Window:
-    """Rates over the steps since it was last read: a report's stretch of the training."""
+    """A window of steps: collects reports until the rates over them are read."""
 
     def __init__(self) -> None:
         self._clear()
 
     def add(self, report: StepReport) -> None:
-        """Counts one step; its tensors are not waited for until the rates are asked for."""
+        """Adds one step; `read` waits for its tensors, `add` does not."""
         self._steps += 1
         self._seconds += report.seconds
         self._waits.append(report.waits)
@@ -27,14 +27,14 @@ class Window:
             self._staleness.setdefault(report.tower, []).append(report.staleness)
 
     def read(self) -> Rates:
-        """Returns the rates since the last call, and starts anew."""
+        """Returns the rates since the last call and starts a new window."""
         rates = Rates(
             steps=self._steps,
             seconds=self._seconds,
             waits=np.sum(self._waits, axis=0),
             weights=np.sum([np.asarray(weight) for weight in self._weights], axis=0),
             total=float(np.sum([np.asarray(weight) for weight in self._totals])),
-            staleness={tower: float(np.mean(own)) for tower, own in self._staleness.items()},
+            staleness={tower: float(np.mean(values)) for tower, values in self._staleness.items()},
         )
         self._clear()
         return rates
@@ -49,15 +49,24 @@ class Window:
 
 
 class Rates:
-    """How fast a stretch of steps went.
+    """The rates over several steps.
 
     Args:
-        steps: how many steps.
-        seconds: how long they took, input included, actions excluded.
-        waits: seconds that each tower's shards were waited for, float64 [num_towers].
-        weights: how many examples (or tokens) each tower had, [num_towers].
-        total: how many the towers of all processes had; by default those of this one.
-        staleness: of asynchronous towers that made an update, the mean of each.
+        steps: the number of steps.
+        seconds: their time in seconds, input included, actions excluded.
+        waits: the time in seconds for which each tower waited for shards, float64 [num_towers].
+        weights: the number of examples (or tokens) of each tower, [num_towers].
+        total: the number of examples (or tokens) of all processes; None: of this process.
+        staleness: by tower, the mean staleness of its asynchronous updates.
+
+    Attributes:
+        steps_per_second: steps per second.
+        examples_per_second: examples (or tokens) per second, over all processes.
+        tower_examples_per_second: the same for each tower, float64 [num_towers].
+        tower_input_wait: for each tower, the fraction of time spent waiting for input, at most 1,
+            float64 [num_towers].
+        input_wait: the largest of these.
+        tower_staleness: by tower, the mean staleness; empty for synchronous updates.
     """
 
     def __init__(

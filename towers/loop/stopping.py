@@ -1,4 +1,4 @@
-"""What ends a training: signals, no progress, and another process that was asked to stop."""
+"""Reasons to stop: a signal, no improvement, or a request from another process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from towers.loop.actions import Best
 from towers.loop.updates import Action, StepReport, StopTraining
 from towers.run.processes import NO_SIGNAL, Processes
 
-ASKED_ELSEWHERE = "another process was asked to stop"
+STOPPED_ELSEWHERE = "another process was asked to stop"
 
 
 def stop_early(best: Best, *, patience: int) -> Action:
-    """Returns an action that stops the training after `patience` evaluations without a best."""
+    """Returns an action that stops after `patience` evaluations without improvement.
+
+    Args:
+        best: the best evaluation, updated by the code that evaluates.
+        patience: the number of evaluations.
+    """
 
     def check(report: StepReport) -> None:
         if best.stale >= patience:
@@ -29,9 +34,9 @@ def stop_early(best: Best, *, patience: int) -> Action:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[Action]:
-    """The scope in which Ctrl-C and SIGTERM end the training after the step that runs.
+    """The scope in which Ctrl-C and SIGTERM end the training after the current step.
 
-    Yields the action that does it. A second signal ends the process at once.
+    Yields the action to give to the trainer. A second signal ends the process at once.
     """
     received: list[int] = []
 
@@ -58,11 +63,15 @@ def stop_on_signals() -> Iterator[Action]:
         restore()
 
 
-def stop_together(processes: Processes, actions: Sequence[Action]) -> list[Action]:
-    """Returns the actions so that all processes stop after the same step.
+def share_stop_requests(processes: Processes, actions: Sequence[Action]) -> list[Action]:
+    """Returns actions with which all processes stop after the same step.
 
-    A request to stop, from whichever process, goes to the others with the next step's sum. If
-    its reason is the name of a signal, it is the reason in all of them.
+    A request to stop in any process reaches the others with the next step's sum. If its reason is
+    a signal's name, all processes report this reason.
+
+    Args:
+        processes: the processes that train this model.
+        actions: the actions of this process; each may raise `StopTraining`.
     """
     if processes.count == 1:
         return list(actions)
@@ -74,21 +83,21 @@ def stop_together(processes: Processes, actions: Sequence[Action]) -> list[Actio
                 action(report)
             except StopTraining as request:
                 reasons.append(str(request))
-                processes.ask_to_stop(signal_number(reasons[0]))
+                processes.request_stop(signal_number(reasons[0]))
 
         return act
 
     def stop(report: StepReport) -> None:
-        asked = processes.asked_to_stop()
-        if not asked:
+        requests = processes.stop_requests()
+        if not requests:
             return
-        if asked[-1] != NO_SIGNAL:
-            raise StopTraining(signal.Signals(asked[-1]).name)
-        raise StopTraining(reasons[0] if reasons else ASKED_ELSEWHERE)
+        if requests[-1] != NO_SIGNAL:
+            raise StopTraining(signal.Signals(requests[-1]).name)
+        raise StopTraining(reasons[0] if reasons else STOPPED_ELSEWHERE)
 
     return [stop, *map(remember, actions)]
 
 
 def signal_number(reason: str) -> int:
-    """Returns the number of the signal that a reason to stop names, or `NO_SIGNAL`."""
+    """Returns the number of the signal that a reason names, or `NO_SIGNAL`."""
     return signal.Signals.__members__.get(reason, NO_SIGNAL)

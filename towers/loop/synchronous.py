@@ -1,4 +1,4 @@
-"""Synchronous updates: every tower takes its shard of each batch, and all update together."""
+"""Synchronous updates: each batch is cut into one shard per tower and makes one update."""
 
 from __future__ import annotations
 
@@ -20,43 +20,18 @@ from towers.step.shards import Batches, Shard
 Split = Callable[[tf.data.Dataset, int], tf.data.Dataset]
 
 
-class SynchronousStep(Protocol):
-    """What `SynchronousUpdates` needs of a step; a `TrainStep` is one."""
-
-    @property
-    def devices(self) -> Sequence[str]:
-        """The towers' devices."""
-
-    @property
-    def processes(self) -> Processes:
-        """Those that train together."""
-
-    def __call__(self, shards: tuple[Shard, ...], step: int) -> StepResults:
-        """Runs the step of this number (the first is 1) and returns its results."""
-
-    def groups(self) -> Groups:
-        """Returns the variables that a checkpoint keeps, by the name of their group."""
-
-    def check_copies(self) -> None:
-        """Raises RuntimeError unless all copies of the variables are the same to the last bit."""
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The graph that runs."""
-
-
 class SynchronousUpdates:
-    """The updates of a step that all towers make together, for `Trainer`.
+    """The updates that all towers make jointly, for `Trainer`.
 
     Args:
-        step: what `build_train_step` returned.
+        step: the step from `build_train_step`.
         batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches.
         position: where to begin.
-        split: `split(dataset, num_towers)` that cuts global batches into shards; by default into
-            those of the step's process.
+        split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
+            shards of this process.
 
     Attributes:
-        position: where the training goes on.
+        position: where the training continues.
     """
 
     def __init__(
@@ -74,7 +49,7 @@ class SynchronousUpdates:
         self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
 
     def run_epoch(self, steps: int | None, report: Report) -> None:
-        """Makes the updates from `position` to the end of its epoch, and reports each."""
+        """Makes the updates from `position` to the end of its epoch and reports each."""
         devices = self._train_step.devices
         dataset = self._batches(self.position.epoch, self.position.epoch_step)
         with open_feed(self._split(dataset, len(devices)), devices) as feed:
@@ -90,7 +65,7 @@ class SynchronousUpdates:
         step = before.step + 1
         started = time.perf_counter()
         results = self._train_step(shards, step)
-        self._finite.add(step, results)  # Looks at the step before: nothing is waited for.
+        self._finite.add(step, results)  # Checks the previous step, so this one need not be done.
         seconds = max(waits) + time.perf_counter() - started
         epoch_end = feed.exhausted()
         self.position = before.after_step(epoch_end=epoch_end)
@@ -102,21 +77,46 @@ class SynchronousUpdates:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """The scope of what looks at the variables; between updates none changes anyway."""
+        """The scope in which no variable changes; between updates, none does anyway."""
         yield
 
     def dry_run(self) -> None:
         """Does nothing: every tower takes part in the first update."""
 
     def groups(self) -> Groups:
-        """Returns the variables that a checkpoint keeps, by the name of their group."""
+        """Returns the variables that a checkpoint saves, by group name."""
         return self._train_step.groups()
 
     def check_copies(self) -> None:
-        """Raises RuntimeError unless all copies of the variables are the same to the last bit."""
+        """Raises RuntimeError unless all copies of the variables are bit-identical."""
         self._train_step.check_copies()
 
     @property
     def graph(self) -> tf.Graph:
-        """The graph that runs."""
+        """The step's graph."""
         return self._train_step.graph
+
+
+class SynchronousStep(Protocol):
+    """The step that `SynchronousUpdates` needs, such as a `TrainStep`."""
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """The towers' devices."""
+
+    @property
+    def processes(self) -> Processes:
+        """The processes that train this model."""
+
+    def __call__(self, shards: tuple[Shard, ...], step: int) -> StepResults:
+        """Runs the step with this number (the first is 1) and returns its results."""
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+
+    def check_copies(self) -> None:
+        """Raises RuntimeError unless all copies of the variables are bit-identical."""
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The step's graph."""

@@ -1,4 +1,4 @@
-"""The loop: makes updates, hands a report of each to every action, saves and resumes."""
+"""The loop: makes updates, calls every action with each report, saves and resumes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Trainer:
     """The training loop.
 
     Args:
-        updates: what to train with, such as `SynchronousUpdates(step, batches)`.
-        actions: callables, given a `StepReport` after each update, in order.
-        run_dir: a folder to keep checkpoints in, or None for none. `train` goes on from the
-            newest one there, to the last bit as if it had never stopped (with
-            `towers.enable_determinism`), and saves at the end of every epoch and when it ends.
+        updates: the updates to make, such as `SynchronousUpdates(step, batches)`.
+        actions: callables, called in order with a `StepReport` after each update.
+        run_dir: a folder for checkpoints, or None. `train` resumes from the newest checkpoint in
+            it, and saves at the end of every epoch and at its own end. With
+            `towers.enable_determinism`, a resumed run is bit-identical to an uninterrupted one.
     """
 
     def __init__(
@@ -35,22 +35,27 @@ class Trainer:
         self._checkpoints: CheckpointFolder | None = None
         if run_dir is not None:
             self._checkpoints = CheckpointFolder(Path(run_dir) / "checkpoints")
-        self._saved_step: int | None = None  # None also before a checkpoint was looked for.
+        self._saved_step: int | None = None  # None until `_restore` has looked for a checkpoint.
 
     @property
     def position(self) -> Position:
-        """Where the training goes on; while updates are made, right within `paused()`."""
+        """Where the training continues; during an epoch it is up to date only within `paused()`."""
         return self._updates.position
 
     def train(self, *, epochs: int | None = None, steps: int | None = None) -> str:
-        """Trains until the run has done so many epochs or steps, and returns why it ended.
+        """Trains until the run has reached this many epochs or steps; returns why it ended.
 
-        Both count from the beginning of the run, not from where this process began.
+        Both count from the beginning of the run, not from the point where this process resumed.
+
+        Args:
+            epochs: the number of epochs, or None.
+            steps: the number of steps, or None.
 
         Raises:
-            ValueError: neither is given, or an epoch has no batch.
-            NonFiniteGradientError: a gradient was NaN or infinite, and no loss scale could be
-                lowered.
+            ValueError: neither is given, an epoch has no batch, or the newest checkpoint is not
+                one of this model.
+            NonFiniteGradientError: a gradient was NaN or infinite, and the loss scale could not
+                be lowered.
         """
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
@@ -65,11 +70,21 @@ class Trainer:
         return reason
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
-        """The scope in which an action may look at the variables and at `position`."""
+        """The scope in which an action may read the variables and `position`."""
         return self._updates.paused()
 
+    def _restore(self) -> None:
+        """Restores the newest checkpoint, if there is one; does so only once."""
+        if self._checkpoints is None or self._saved_step is not None:
+            return
+        checkpoint = self._checkpoints.latest()
+        if checkpoint is not None:
+            restore(checkpoint, self._updates.groups())
+            self._updates.position = Position(**checkpoint.state["position"])
+        self._saved_step = self.position.step
+
     def _reached(self, epochs: int | None, steps: int | None) -> str:
-        """Returns why the training is done, or nothing if it is not."""
+        """Returns why the training is done, or an empty string if it is not."""
         if steps is not None and self.position.step >= steps:
             return f"{self.position.step} steps done"
         if epochs is not None and self.position.epoch >= epochs:
@@ -77,7 +92,7 @@ class Trainer:
         return ""
 
     def _act(self, report: StepReport) -> None:
-        """Runs every action, also when one of them asks to stop."""
+        """Runs every action, even if one of them requests a stop."""
         stop: StopTraining | None = None
         for action in self._actions:
             try:
@@ -89,18 +104,8 @@ class Trainer:
         if stop is not None:
             raise stop
 
-    def _restore(self) -> None:
-        """Goes back to the newest checkpoint, once, if there is one."""
-        if self._checkpoints is None or self._saved_step is not None:
-            return
-        checkpoint = self._checkpoints.latest()
-        if checkpoint is not None:
-            restore(checkpoint, self._updates.groups())
-            self._updates.position = Position(**checkpoint.state["position"])
-        self._saved_step = self.position.step
-
     def _save(self) -> None:
-        """Saves where the training is, unless that is saved already."""
+        """Saves a checkpoint, unless this step is saved already."""
         if self._checkpoints is None:
             return
         with self._updates.paused():

@@ -1,4 +1,4 @@
-"""What a trainer trains with: the updates of an epoch, reported one by one."""
+"""Updates, reports and positions: the interface between a trainer and its way of training."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from towers.step.results import StepResults
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """How far a training is: what a checkpoint keeps of the loop and of the data.
+    """The progress of a training: all that a checkpoint saves of the loop and of the data.
 
     Attributes:
-        step: steps done since the beginning.
+        step: the number of steps done since the beginning of the run.
         epoch: the epoch of the next step, from 0.
-        epoch_step: steps done in that epoch, which is where its data goes on.
+        epoch_step: the number of steps done in that epoch; its data continues there.
     """
 
     step: int = 0
@@ -40,20 +40,21 @@ class Position:
 
 @dataclasses.dataclass(frozen=True)
 class StepReport:
-    """What every action is given after every update.
+    """The report of one update, the argument of every action.
 
     Attributes:
-        step: number of the update, from 1.
-        epoch: number of its epoch, from 0.
+        step: the number of the update, from 1.
+        epoch: the number of its epoch, from 0.
         epoch_end: whether it was the last update of its epoch.
-        position: where the training goes on after it. An asynchronous update only counts here;
-            an action that saves asks the trainer, within `Trainer.paused()`.
+        position: where the training continues after it. For an asynchronous update this is only a
+            count; to save, use `Trainer.position` within `Trainer.paused()`.
         results: the update's results; reading one waits for the devices.
-        seconds: since the update before it, the longest of `waits` included, actions excluded.
-        waits: how long each tower's shard was waited for, in seconds.
+        seconds: the time of the update in seconds, the longest of `waits` included, actions
+            excluded.
+        waits: for each tower, the time in seconds that its shard was waited for.
         tower: the tower of an asynchronous update; None if all towers took part.
-        staleness: of an asynchronous update, how many others came between its tower's reading
-            of the variables and its writing.
+        staleness: for an asynchronous update, how many updates of other towers came between its
+            tower's read of the variables and its write.
     """
 
     step: int
@@ -71,50 +72,51 @@ Action = Callable[[StepReport], Any]
 Report = Callable[[StepReport], None]
 
 
-class StopTraining(Exception):  # noqa: N818 - it is a request, as StopIteration is.
-    """Raised by an action to end the training after this step; the message says why."""
+class StopTraining(Exception):  # noqa: N818 - a request, like StopIteration.
+    """An action raises it to end the training after this step; the message says why."""
 
 
 class Updates(Protocol):
-    """A way of training a model, for `Trainer`: synchronous, asynchronous, or one of your own.
+    """The updates that a `Trainer` makes: synchronous, asynchronous, or your own.
 
     Attributes:
-        position: where the training goes on; a trainer that resumes sets it.
+        position: where the training continues; a trainer that resumes sets it.
     """
 
     position: Position
 
     def run_epoch(self, steps: int | None, report: Report) -> None:
-        """Makes the updates from `position` to the end of its epoch, and reports each.
+        """Makes the updates from `position` to the end of its epoch and reports each.
 
         Args:
-            steps: where to end at the latest, counted from the beginning of the run, or None.
-            report: is given a `StepReport` after each update. Whatever it raises ends the epoch
-                and is raised again; `position` is right then.
+            steps: the number of the last step to make, counted from the beginning of the run, or
+                None.
+            report: called with a `StepReport` after each update. An exception that it raises ends
+                the epoch and passes through; `position` is up to date then.
         """
 
     def finish(self) -> None:
-        """Ends the training: raises what the last update has not told yet."""
+        """Ends the training; raises a pending error of the last update."""
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
-        """The scope in which no variable changes and `position` is right, such as for a save."""
+        """The scope in which no variable changes and `position` is up to date, to save them."""
 
     def dry_run(self) -> None:
-        """Runs what the first update leaves out, and changes nothing."""
+        """Runs the towers that the first update leaves out; no variable changes."""
 
     def groups(self) -> Groups:
-        """Returns the variables that a checkpoint keeps, by the name of their group."""
+        """Returns the variables that a checkpoint saves, by group name."""
 
     def check_copies(self) -> None:
-        """Raises RuntimeError unless all copies of the variables are the same to the last bit."""
+        """Raises RuntimeError unless all copies of the variables are bit-identical."""
 
     @property
     def graph(self) -> tf.Graph | None:
-        """The graph that runs, or None if there is none before it runs."""
+        """The step's graph, or None if it is only known once it has run."""
 
 
 def end_empty_epoch(position: Position) -> Position:
-    """Returns the position after an epoch whose data ended at once.
+    """Returns the position after an epoch that had no batch left.
 
     Raises:
         ValueError: the epoch has no data at all.

@@ -1,4 +1,4 @@
-"""The optimizers: Keras's algorithms, in fused kernels where the update is the same."""
+"""The optimizers: Keras's algorithms, in fused kernels if the update is the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from towers.step.gradients import Gradient
 
-FUSED_DTYPES = (tf.float32, tf.float64)  # Half precision is rounded at other places in kernels.
+FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
 
 
 def build_optimizer(
@@ -25,16 +25,19 @@ def build_optimizer(
     beta_2: float = 0.999,
     epsilon: float = 1e-7,
 ) -> keras.optimizers.Optimizer:
-    """Returns an optimizer by name; an option that an optimizer does not have is not used.
+    """Returns an optimizer by name; options that it does not have are ignored.
 
     Args:
         name: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
-        learning_rate: above 0, or a schedule (see `towers.schedules`).
-        momentum: of momentum and nesterov, in [0, 1).
-        weight_decay: decoupled decay of adamw, per step and learning rate.
-        beta_1: decay of the first moment of the three kinds of Adam, in [0, 1).
-        beta_2: decay of their second moment, in [0, 1).
-        epsilon: of Adagrad and Adam, what keeps the divisor from 0.
+        learning_rate: above 0, or a schedule (see `towers.build_schedule`).
+        momentum: the momentum of `momentum` and `nesterov`, in [0, 1).
+        weight_decay: the decoupled decay of `adamw`, multiplied by the learning rate each step.
+        beta_1: the decay of the first moment in `adam`, `adamw` and `lazy_adam`, in [0, 1).
+        beta_2: the decay of the second moment, in [0, 1).
+        epsilon: the constant that keeps the divisor of Adagrad and Adam from 0.
+
+    Raises:
+        ValueError: there is no such optimizer, or an option is out of range.
     """
     check_options(learning_rate, weight_decay, epsilon, (momentum, beta_1, beta_2))
     if not isinstance(learning_rate, LearningRateSchedule):
@@ -62,7 +65,7 @@ def check_options(
     learning_rate: float | LearningRateSchedule,
     weight_decay: float,
     epsilon: float,
-    shares: tuple[float, ...],
+    decays: tuple[float, ...],
 ) -> None:
     """Raises ValueError for options that no optimizer can work with."""
     if not isinstance(learning_rate, LearningRateSchedule) and not (
@@ -75,22 +78,22 @@ def check_options(
         raise ValueError(f"weight_decay must not be negative. Received {weight_decay!r}.")
     if not 0 < epsilon < float("inf"):
         raise ValueError(f"epsilon must be above 0. Received {epsilon!r}; 1e-7 is usual.")
-    for name, share in zip(("momentum", "beta_1", "beta_2"), shares, strict=True):
-        if not 0 <= share < 1:
-            raise ValueError(f"{name} must be in [0, 1). Received {share!r}.")
+    for name, decay in zip(("momentum", "beta_1", "beta_2"), decays, strict=True):
+        if not 0 <= decay < 1:
+            raise ValueError(f"{name} must be in [0, 1). Received {decay!r}.")
 
 
 class SGD(keras.optimizers.SGD):
     """Gradient descent, plain, with momentum or with Nesterov's momentum, in one fused kernel.
 
-    Arguments, variables and updates are those of `keras.optimizers.SGD`. A sparse gradient moves
-    its rows only; with momentum every row, since a velocity goes on where the gradient is zero.
+    Arguments, variables and updates are those of `keras.optimizers.SGD`. A sparse gradient changes
+    only its rows; with momentum, all rows, since the velocity of a row acts without a gradient too.
     """
 
     def update_step(
         self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
-        """Updates one variable from its gradient, whose repeated rows add up."""
+        """Updates one variable from its gradient; repeated rows add up."""
         if variable.dtype not in FUSED_DTYPES:
             super().update_step(to_dense(gradient, variable), variable, learning_rate)
             return
@@ -112,11 +115,11 @@ class SGD(keras.optimizers.SGD):
 
 
 class Adagrad(keras.optimizers.Adagrad):
-    """Adagrad that touches only the rows which a sparse gradient has.
+    """Adagrad that changes only the rows of a sparse gradient.
 
     Arguments, variables and updates are those of `keras.optimizers.Adagrad`: without a gradient
-    neither a row nor its accumulator changes. TensorFlow's fused kernels add epsilon outside of
-    the root, Keras inside, so that dense gradients take Keras's own way.
+    neither a row nor its accumulator changes. TensorFlow's fused kernels add epsilon outside the
+    root, Keras inside, so dense gradients take Keras's own code.
     """
 
     def update_step(
@@ -138,15 +141,16 @@ class Adam(keras.optimizers.Adam):
     """Adam in one fused kernel.
 
     Arguments, variables and updates are those of `keras.optimizers.Adam` (Kingma and Ba 2015,
-    in the form just before section 2.1), which by default moves every row of a table in every
-    step, also those without a gradient. In float32 the kernel takes `1 - beta_2` from the rounded
-    beta_2 (0.999 is 0.99900001), Keras from the exact one: a step is longer by a factor of
-    1.000006, which is below the last bit of a weight that moves by less than a hundredth.
+    in the form just before section 2.1): by default, every step changes every row of a table,
+    rows without a gradient included. In float32 the kernel computes `1 - beta_2` from the rounded
+    beta_2 (0.999 is 0.99900001), Keras from the exact value: a step is longer by a factor of
+    1.000006, which is below the last bit of a weight that changes by less than a hundredth.
 
     Args:
         args: as for `keras.optimizers.Adam`.
-        lazy: whether a sparse gradient updates the moments and weights of its own rows only.
-            Another algorithm: a row rests while it has no gradient. Weight decay stays dense.
+        lazy: whether a sparse gradient updates the moments and weights of its own rows only. This
+            is another algorithm: a row without a gradient does not change. Weight decay stays
+            dense.
         options: as for `keras.optimizers.Adam`.
     """
 
@@ -168,7 +172,7 @@ class Adam(keras.optimizers.Adam):
             self._update_all(to_dense(gradient, variable), variable, learning_rate)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the optimizer can be made again from; Keras's own unless it is lazy."""
+        """Returns the config to make the optimizer again; Keras's own unless it is lazy."""
         return {**super().get_config(), **({"lazy": True} if self.lazy else {})}
 
     def _update_all(
@@ -194,7 +198,7 @@ class Adam(keras.optimizers.Adam):
     def _update_rows(
         self, gradient: tf.IndexedSlices, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
-        """Updates the rows that have a gradient, as if they were all of the variable."""
+        """Updates only the rows that have a gradient."""
         rows, values = gradient.indices, tf.cast(gradient.values, variable.dtype)
         momentum, velocity = self._moments(variable)
         beta_1_power, beta_2_power = self._powers(variable.dtype)
@@ -219,7 +223,7 @@ class Adam(keras.optimizers.Adam):
         return tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
 
     def _powers(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns beta_1 and beta_2 to the power of the step, counted from 1, as Keras has them."""
+        """Returns beta_1 and beta_2 to the power of the step, counted from 1, as in Keras."""
         step = tf.cast(self.iterations + 1, dtype)
         return tf.cast(self.beta_1, dtype) ** step, tf.cast(self.beta_2, dtype) ** step
 
@@ -232,7 +236,7 @@ class AdamW(Adam, keras.optimizers.AdamW):
 
 
 def to_dense(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:
-    """Returns the gradient with all rows of its variable, repeated ones summed."""
+    """Returns a dense gradient; repeated rows of a sparse one are summed."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])

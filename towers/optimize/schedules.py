@@ -1,4 +1,4 @@
-"""The learning-rate schedules, each of them with a warm-up."""
+"""The learning-rate schedules, each with an optional warm-up."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ def build_schedule(
     decay_rate: float = 0.1,
     boundaries: Sequence[int] = (),
 ) -> LearningRateSchedule:
-    """Returns a schedule by name; an option that a schedule does not have is not used.
+    """Returns a schedule by name; options that it does not have are ignored.
 
-    `piecewise` takes values of its own, `cosine` a rate to end at.
-
-    Steps count updates from 0, warm-up included: a warm-up delays nothing that comes after it.
+    Steps count updates from 0, warm-up included: a warm-up does not shift the rest of the schedule.
 
     Args:
         name: constant, exponential, piecewise or cosine.
-        learning_rate: the highest one, above 0.
-        total_steps: the updates of the whole training, where the cosine ends.
-        warmup_steps: updates in which the learning rate rises (see `WarmUp`).
-        warmup_power: how: 1 linearly, 2 with the square of the updates, and so on.
-        decay_steps: updates between two steps down of the exponential schedule.
-        decay_rate: factor of each step down of the exponential and the piecewise schedule.
-        boundaries: after how many updates the piecewise schedule steps down.
+        learning_rate: the highest learning rate, above 0.
+        total_steps: the number of updates in the whole training; the cosine ends there.
+        warmup_steps: the number of updates in which the learning rate rises (see `WarmUp`).
+        warmup_power: the power of the rise: 1 is linear, 2 quadratic, and so on.
+        decay_steps: the number of updates between two decays of the exponential schedule.
+        decay_rate: the factor of each decay of the exponential and the piecewise schedule.
+        boundaries: the numbers of updates after which the piecewise schedule decays.
+
+    Raises:
+        ValueError: there is no such schedule, or an option is missing or out of range.
     """
     check_counts(1, total_steps=total_steps)
     check_counts(0, warmup_steps=warmup_steps)
@@ -79,7 +80,7 @@ def exponential(
     """Returns a staircase: `learning_rate * decay_rate^floor(step / decay_steps)`."""
     if decay_steps is None:
         raise ValueError(
-            "The exponential schedule needs decay_steps, the updates between two steps down. "
+            "The exponential schedule needs decay_steps, the updates between two decays. "
             "Received None."
         )
     check_counts(1, decay_steps=decay_steps)
@@ -88,22 +89,22 @@ def exponential(
 
 
 def piecewise(boundaries: Sequence[int], values: Sequence[float]) -> LearningRateSchedule:
-    """Returns one value after another: `values[i]` holds up to `boundaries[i]` updates.
+    """Returns a step function: `values[i]` applies up to `boundaries[i]` updates.
 
     Args:
-        boundaries: numbers of updates, rising, the first of at least 1.
+        boundaries: ascending numbers of updates, the first at least 1.
         values: learning rates, one more than boundaries.
     """
     if not boundaries or len(values) != len(boundaries) + 1:
         raise ValueError(
             "The piecewise schedule needs at least one boundary, and one value more than "
             f"boundaries. Received boundaries={list(boundaries)}, values={list(values)}; without "
-            "boundaries take the constant schedule."
+            "boundaries use the constant schedule."
         )
     for lower, upper in itertools.pairwise([0, *boundaries]):
         if not lower < upper:
             raise ValueError(
-                f"boundaries must rise, the first from at least 1. Received {list(boundaries)}."
+                f"boundaries must rise, the first at least 1. Received {list(boundaries)}."
             )
     for index, value in enumerate(values):
         check_positive(**{f"values[{index}]": value})
@@ -113,18 +114,18 @@ def piecewise(boundaries: Sequence[int], values: Sequence[float]) -> LearningRat
 
 
 def cosine(
-    learning_rate: float, *, total_steps: int, final_share: float = 0.0
+    learning_rate: float, *, total_steps: int, final_fraction: float = 0.0
 ) -> LearningRateSchedule:
-    """Returns half a cosine from `learning_rate` to `final_share` of it, after total_steps.
+    """Returns half a cosine, from `learning_rate` to `final_fraction` of it at `total_steps`.
 
     Loshchilov and Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", equation
     5, without a restart.
     """
     check_positive(learning_rate=learning_rate)
     check_counts(1, total_steps=total_steps)
-    if not 0 <= final_share <= 1:
-        raise ValueError(f"final_share must be in [0, 1]. Received {final_share!r}.")
-    return CosineDecay(float(learning_rate), total_steps, alpha=float(final_share))
+    if not 0 <= final_fraction <= 1:
+        raise ValueError(f"final_fraction must be in [0, 1]. Received {final_fraction!r}.")
+    return CosineDecay(float(learning_rate), total_steps, alpha=float(final_fraction))
 
 
 @keras.saving.register_keras_serializable(package="towers")
@@ -143,22 +144,22 @@ class Constant(LearningRateSchedule):
         return tf.constant(self.learning_rate)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the schedule can be made again from."""
+        """Returns the config to make the schedule again."""
         return {"learning_rate": self.learning_rate}
 
 
 @keras.saving.register_keras_serializable(package="towers")
 class WarmUp(LearningRateSchedule):
-    """A schedule times a factor that rises to 1, linearly in Goyal et al. 2017, section 2.2.
+    """A schedule times a factor that rises to 1; linear in Goyal et al. 2017, section 2.2.
 
-    Step t, from 0, has `schedule(t) * min(1, (t + 1) / warmup_steps)^power`: the first step already
-    learns, step `warmup_steps - 1` is the first with the full learning rate. The schedule counts
-    from the start of the training, so that its boundaries and its end stay where they are.
+    The learning rate of step t, from 0, is `schedule(t) * min(1, (t + 1) / warmup_steps)^power`.
+    So the first step already learns, and step `warmup_steps - 1` is the first with the full rate.
+    The schedule counts from the start of the training: the warm-up does not shift it.
 
     Args:
-        schedule: what is warmed up to.
-        warmup_steps: how many steps the rise takes, at least 1.
-        power: above 0; 1 for a linear rise.
+        schedule: the schedule to scale.
+        warmup_steps: the number of steps of the rise, at least 1.
+        power: the power of the rise, above 0; 1 for a linear rise.
     """
 
     def __init__(self, schedule: LearningRateSchedule, warmup_steps: int, power: float = 1.0):
@@ -176,30 +177,30 @@ class WarmUp(LearningRateSchedule):
         return learning_rate * tf.cast(factor, learning_rate.dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the schedule can be made again from."""
+        """Returns the config to make the schedule again."""
         schedule = keras.optimizers.schedules.serialize(self.schedule)
         return {"schedule": schedule, "warmup_steps": self.warmup_steps, "power": self.power}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> WarmUp:
-        """Returns the schedule of a config."""
+        """Returns the schedule made from a config."""
         schedule = keras.optimizers.schedules.deserialize(config["schedule"])
         return cls(schedule, config["warmup_steps"], config["power"])
 
 
 def scale_learning_rate(learning_rate: float, batch_size: int, base_batch_size: int) -> float:
-    """Returns the learning rate for a batch size, from that which is right for another.
+    """Returns the learning rate for a batch size, given a good one for another batch size.
 
     Linear scaling: k times the batch, k times the learning rate (Goyal et al. 2017, "Accurate,
-    Large Minibatch SGD: Training ImageNet in 1 Hour", section 2.1). It wants a warm-up.
+    Large Minibatch SGD: Training ImageNet in 1 Hour", section 2.1). Use it with a warm-up.
 
     >>> scale_learning_rate(0.1, 1024, base_batch_size=256)
     0.4
 
     Args:
         learning_rate: the learning rate at `base_batch_size`.
-        batch_size: examples of one update, over all towers.
-        base_batch_size: the batch size that the learning rate was found with.
+        batch_size: the number of examples in one update, over all towers.
+        base_batch_size: the batch size for which the learning rate was found.
     """
     check_positive(learning_rate=learning_rate)
     check_counts(1, batch_size=batch_size, base_batch_size=base_batch_size)
@@ -207,7 +208,7 @@ def scale_learning_rate(learning_rate: float, batch_size: int, base_batch_size: 
 
 
 def check_counts(minimum: int, **counts: int) -> None:
-    """Raises ValueError for a named number that is not whole or below the minimum."""
+    """Raises ValueError for a named number that is not an integer or is below the minimum."""
     for name, count in counts.items():
         if not isinstance(count, int) or count < minimum:
             raise ValueError(

@@ -1,1 +1,1 @@
-"""What a run needs around its steps: devices, processes, checkpoints, curves."""
+"""The surroundings of a run's steps: devices, processes, checkpoints, curves."""

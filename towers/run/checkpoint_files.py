@@ -1,4 +1,4 @@
-"""The checkpoint file: arrays and a little state, written whole or not at all, never a pickle.
+"""The checkpoint file: arrays and a small state, written completely or not at all; no pickle.
 
 A checkpoint is an uncompressed zip file in NumPy's .npz form. Its member `manifest` is a JSON
 text that names the step, the state and every array; the member `<group>/<number>` is an array.
@@ -33,7 +33,7 @@ Groups = Mapping[str, Sequence[keras.Variable | tf.Variable]]
 
 
 class DamagedCheckpointError(ValueError):
-    """A file is not a whole checkpoint: truncated, altered, or something else altogether."""
+    """A file is not a complete checkpoint: it is truncated, altered, or another kind of file."""
 
 
 class SavedArray(NamedTuple):
@@ -41,7 +41,7 @@ class SavedArray(NamedTuple):
 
     Attributes:
         path: the variable's path when it was saved, such as `encoder/lstm/kernel`.
-        array: its value, of its shape and dtype.
+        array: its value, with its shape and dtype.
     """
 
     path: str
@@ -50,13 +50,13 @@ class SavedArray(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a checkpoint file holds.
+    """The content of a checkpoint file.
 
     Attributes:
         path: the file.
         step: the step after which it was saved.
-        state: anything else that the training keeps, as JSON has it.
-        groups: by name, the values of a group's variables in their order.
+        state: other values of the training, of JSON types.
+        groups: by group name, the values of the group's variables in order.
     """
 
     path: Path
@@ -68,16 +68,16 @@ class Checkpoint:
 def write_checkpoint(
     path: str | os.PathLike[str], step: int, groups: Groups, state: Mapping[str, Any]
 ) -> None:
-    """Writes a checkpoint, whole or not at all: a file of that name is replaced at the end.
+    """Writes a checkpoint completely or not at all; replaces an older file at the end.
 
     Args:
         path: the file.
         step: the step after which it is saved.
-        groups: by name, the variables whose values to save, in their order.
-        state: anything else to keep that JSON can hold.
+        groups: by group name, the variables to save, in order.
+        state: other values to save, of JSON types.
 
     Raises:
-        OSError: the file cannot be written. What was saved before is untouched.
+        OSError: the file cannot be written. An older file is unchanged then.
         ValueError: a variable holds text.
         TypeError: the state is not JSON.
     """
@@ -92,14 +92,14 @@ def write_checkpoint(
 
 
 def path_of(variable: keras.Variable | tf.Variable) -> str:
-    """Returns the name that messages give a variable."""
+    """Returns a variable's path, for manifests and messages."""
     if isinstance(variable, keras.Variable):
         return variable.path
     return variable.name.removesuffix(":0")
 
 
 def value_of(variable: keras.Variable | tf.Variable) -> np.ndarray:
-    """Returns a copy of the variable's value; raises ValueError unless it is of numbers."""
+    """Returns a copy of the variable's value; raises ValueError for strings."""
     if tf.as_dtype(variable.dtype) == tf.string:
         raise ValueError(
             "A checkpoint holds numbers and booleans. Received the variable "
@@ -128,7 +128,7 @@ def describe(step: int, groups: Mapping[str, list[SavedArray]], state: Mapping[s
 
 @contextlib.contextmanager
 def named_failure(path: Path) -> Iterator[None]:
-    """The scope in which an OSError becomes one that names the checkpoint."""
+    """The scope in which an OSError is raised again with the checkpoint's name."""
     try:
         yield
     except OSError as error:
@@ -154,23 +154,23 @@ def write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None
 
 
 def storable(array: np.ndarray) -> np.ndarray:
-    """Returns the array, or its raw bytes if its dtype is not NumPy's own, such as bfloat16."""
+    """Returns the array, or its raw bytes if NumPy does not know its dtype, such as bfloat16."""
     if array.dtype.isbuiltin == 1:
         return array
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Returns a checkpoint whose every byte has been checked against its checksum.
+    """Returns a checkpoint after checking every byte against its checksum.
 
     Raises:
-        DamagedCheckpointError: the file is truncated, altered or no checkpoint.
+        DamagedCheckpointError: the file is truncated, altered or not a checkpoint.
     """
     path = Path(path)
     with open(path, "rb") as file:
         try:
             return read_archive(path, file)
-        # What zipfile, json and NumPy raise for damaged bytes, wherever the damage is.
+        # All that zipfile, json and NumPy raise for damaged bytes.
         except (
             zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError,
             ValueError, LookupError, TypeError, AttributeError, OverflowError,
@@ -185,7 +185,7 @@ def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
     with zipfile.ZipFile(file) as archive:
         sizes = [max(member.file_size, member.compress_size) for member in archive.infolist()]
         if any(size > num_bytes for size in sizes):
-            raise ValueError(f"it has only {num_bytes} bytes, fewer than its directory speaks of")
+            raise ValueError(f"it has only {num_bytes} bytes, fewer than its directory lists")
         if f"{MANIFEST}.npy" not in archive.namelist():
             raise ValueError("the zip file holds no manifest")
         manifest = json.loads(read_member(archive, MANIFEST).tobytes())
@@ -205,7 +205,7 @@ def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
 
 
 def read_array(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) -> np.ndarray:
-    """Returns an array; raises ValueError if it is not what the manifest says."""
+    """Returns an array; raises ValueError if it differs from the manifest."""
     array = read_member(archive, name)
     shape, dtype = tuple(entry["shape"]), np.dtype(tf.as_dtype(entry["dtype"]).as_numpy_dtype)
     if dtype.isbuiltin != 1:
@@ -219,6 +219,6 @@ def read_array(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) ->
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """Returns one array, having read its member to the end, where the checksum is compared."""
+    """Returns one array; reads its member to the end, so that the checksum is compared."""
     content = io.BytesIO(archive.read(f"{name}.npy"))
     return np.lib.format.read_array(content, allow_pickle=False)

@@ -1,4 +1,4 @@
-"""Checkpoints: the last few and the best of a run, and how one is put back into variables."""
+"""Checkpoints: the latest and the best of a run, and how one is restored into variables."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Pair: TypeAlias = tuple[SavedArray, Variable]
 
 
 class CheckpointFolder:
-    """The checkpoints of one run: the last few and the best.
+    """The checkpoints of one run: the latest ones and the best.
 
     Args:
-        folder: where they are; it is made by the first save.
-        keep: how many of the last to keep, at least 1.
+        folder: the folder of the checkpoints; the first save makes it.
+        keep: the number of latest checkpoints to keep, at least 1.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: int = 3):
@@ -49,9 +49,10 @@ class CheckpointFolder:
         self._keep = keep
 
     def save(self, step: int, groups: Groups, state: Mapping[str, Any]) -> Path:
-        """Saves a checkpoint, removes those before the last `keep`, and returns its path.
+        """Saves a checkpoint, removes all but the `keep` latest, and returns its path.
 
-        Checkpoints of later steps, left by a run that went back, stay until they are replaced.
+        Checkpoints of later steps, left by a run that resumed from an earlier one, stay until
+        they are replaced.
         """
         path = self._write(f"step-{step:08d}{SUFFIX}", step, groups, state)
         done = [saved for saved in self._saved_steps() if saved <= step]
@@ -60,16 +61,16 @@ class CheckpointFolder:
         return path
 
     def save_best(self, step: int, groups: Groups, state: Mapping[str, Any]) -> Path:
-        """Saves a checkpoint in place of the best one so far, and returns its path."""
+        """Saves a checkpoint as the best one, replaces the previous best, and returns its path."""
         return self._write(f"best{SUFFIX}", step, groups, state)
 
     def latest(self) -> Checkpoint | None:
         """Returns the newest readable checkpoint, or None if nothing has been saved.
 
-        A damaged one is passed over with a RuntimeWarning.
+        Damaged checkpoints are skipped with a RuntimeWarning.
 
         Raises:
-            DamagedCheckpointError: there are checkpoints, and all are damaged.
+            DamagedCheckpointError: all checkpoints are damaged.
         """
         damages: list[str] = []
         for step in reversed(self._saved_steps()):
@@ -90,7 +91,7 @@ class CheckpointFolder:
         return None
 
     def best(self) -> Checkpoint | None:
-        """Returns the best checkpoint, or None; raises DamagedCheckpointError."""
+        """Returns the best checkpoint, or None; raises DamagedCheckpointError if it is damaged."""
         path = self.path / f"best{SUFFIX}"
         return read_checkpoint(path) if path.exists() else None
 
@@ -121,13 +122,13 @@ class CheckpointFolder:
 def restore(checkpoint: Checkpoint, groups: Groups) -> None:
     """Assigns a checkpoint's values to the variables, all of them or none.
 
-    A variable is known in its group by its path, without the numbers that Keras adds to names
-    that it makes up itself (`dense_1`): in another process these are others. Variables whose
-    paths are then the same are known by their order. A variable stays on its device.
+    Within a group, paths identify variables, without the numbers that Keras adds to automatic
+    names (`dense_1`), since these differ between processes. Variables with equal paths are
+    identified by their order. A variable stays on its device.
 
     Args:
-        checkpoint: what `read_checkpoint` returned.
-        groups: the same groups that were saved, of variables that are built.
+        checkpoint: the checkpoint.
+        groups: the groups that were saved, with built variables.
 
     Raises:
         ValueError: groups and checkpoint differ; the message lists where.
@@ -148,7 +149,7 @@ def restore(checkpoint: Checkpoint, groups: Groups) -> None:
 def match_groups(
     saved: Mapping[str, list[SavedArray]], groups: Groups
 ) -> tuple[list[Pair], list[str]]:
-    """Returns what belongs together, and a sentence for each kind of difference."""
+    """Returns pairs of saved value and variable, and a sentence for each kind of difference."""
     matches = [match_variables(saved[name], groups[name]) for name in groups if name in saved]
     pairs = [pair for match in matches for pair in match.pairs]
     kinds = {
@@ -174,12 +175,12 @@ def match_groups(
 
 
 class Match(NamedTuple):
-    """How the variables of a group and those of a checkpoint belong together.
+    """How the variables of a group match those of a checkpoint.
 
     Attributes:
-        pairs: a saved value and its variable each.
-        only_saved, only_given: paths that have no counterpart.
-        reordered: descriptions of variables that only their order tells apart, where it changed.
+        pairs: pairs of a saved value and its variable.
+        only_saved, only_given: paths without a counterpart.
+        reordered: descriptions of variables that only their order identifies, if it changed.
     """
 
     pairs: list[Pair]
@@ -189,7 +190,7 @@ class Match(NamedTuple):
 
 
 def match_variables(saved: list[SavedArray], variables: Sequence[Variable]) -> Match:
-    """Returns which saved value belongs to which variable."""
+    """Returns the match of saved values and variables."""
     automatic = automatic_names()
     before = by_name([array.path for array in saved], automatic)
     after = by_name([path_of(variable) for variable in variables], automatic)
@@ -212,9 +213,9 @@ class Numbered(NamedTuple):
     """A variable's path with the numbers in it that Keras added.
 
     Attributes:
-        numbers: one for each automatic name in the path, 0 if it has none.
-        path: the whole path.
-        place: the variable's place in its group.
+        numbers: one for each automatic name in the path, 0 for a name without a number.
+        path: the full path.
+        place: the variable's index in its group.
     """
 
     numbers: tuple[int, ...]
@@ -223,7 +224,7 @@ class Numbered(NamedTuple):
 
 
 def by_name(paths: Sequence[str], automatic: Set[str]) -> dict[str, list[Numbered]]:
-    """Returns the paths in their order, by what is left of them without automatic numbers."""
+    """Returns the paths in their order, grouped by their names without automatic numbers."""
     found: dict[str, list[Numbered]] = {}
     for place, path in enumerate(paths):
         name, numbers = without_numbers(path, automatic)
@@ -241,7 +242,7 @@ def without_numbers(path: str, automatic: Set[str]) -> tuple[str, tuple[int, ...
     numbers: list[int] = []
     for part in path.split("/"):
         words: list[str] = []
-        follows = False  # Whether a number would be that of an automatic name.
+        follows = False  # Whether the words so far end with an automatic name.
         for word in part.split("_"):
             if follows and word.isdecimal():
                 numbers[-1], follows = int(word), False
@@ -254,12 +255,12 @@ def without_numbers(path: str, automatic: Set[str]) -> tuple[str, tuple[int, ...
 
 
 def automatic_names() -> Set[str]:
-    """Returns the names that Keras would give to objects that get none, without their numbers."""
+    """Returns the names, without numbers, that Keras gives to objects that get no name."""
     classes = [
         keras.Layer, keras.Variable, keras.optimizers.Optimizer, keras.metrics.Metric,
         keras.random.SeedGenerator,
     ]  # fmt: skip
-    for known in classes:  # Which grows meanwhile.
+    for known in classes:  # The list grows during the loop.
         classes += known.__subclasses__()
     return {automatic_name(known.__name__) for known in classes}
 
@@ -274,12 +275,12 @@ def automatic_name(class_name: str) -> str:
 
 
 def ranks(group: Sequence[Numbered]) -> list[int]:
-    """Returns in which order the numbers of a group rise; equal ones are in their places."""
+    """Returns the indices that sort a group by its numbers; equal numbers keep their order."""
     return sorted(range(len(group)), key=lambda place: group[place].numbers)
 
 
 def without_counterpart(group: Sequence[Numbered], others: Sequence[Numbered]) -> list[str]:
-    """Returns the paths that a group has more than others, unequal ones first."""
+    """Returns the surplus paths of a group over the others; paths missing in the others first."""
     paths = {other.path for other in others}
     by_counterpart = sorted(group, key=lambda found: found.path not in paths)
     return [found.path for found in by_counterpart[len(others) :]]
@@ -291,6 +292,6 @@ def dtype_of(variable: Variable) -> str:
 
 
 def shorten(items: Sequence[str]) -> str:
-    """Returns the items in one line, of a long list the first few."""
+    """Returns the items in one line; of a long list, the first few and the number of the rest."""
     more = len(items) - LONGEST_LIST
     return "; ".join(items[:LONGEST_LIST]) + (f"; and {more} more" if more > 0 else "")

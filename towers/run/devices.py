@@ -1,4 +1,4 @@
-"""Which devices get a tower: GPUs by number, virtual GPUs, or virtual CPUs where there is none."""
+"""The devices of the towers: GPUs by number, virtual GPUs, or virtual CPUs without a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Devices:
 
     Attributes:
         towers: a TensorFlow device name for each tower, in tower order.
-        description: one line for a person, saying what the towers run on.
+        description: one line for a person that says on which devices the towers run.
     """
 
     towers: tuple[str, ...]
@@ -34,17 +34,19 @@ def select_devices(
 ) -> Devices:
     """Returns the devices to build towers on; call it before anything else touches TensorFlow.
 
-    Only the chosen GPUs are touched, and their memory grows as it is needed.
+    TensorFlow sees only the chosen GPUs, and their memory grows as needed.
 
     Args:
-        num_towers: how many towers; None: one per GPU, or `cpu_towers` where there is no GPU.
-        gpus: numbers of the GPUs to use, in tower order; None: the first `num_towers`.
-        virtual: whether a single GPU is split into `num_towers` virtual ones.
-        gpu_memory: memory limit of each GPU: gigabytes above 1, else the fraction of the GPU.
-        cpu_towers: how many towers without a GPU, if `num_towers` is None.
+        num_towers: the number of towers; None: one per GPU, or `cpu_towers` without a GPU.
+        gpus: the numbers of the GPUs to use, in tower order; None: the first `num_towers`.
+        virtual: whether to split a single GPU into `num_towers` virtual ones.
+        gpu_memory: the memory limit of each GPU: above 1 in gigabytes, otherwise a fraction of the
+            GPU's memory.
+        cpu_towers: the number of towers without a GPU, if `num_towers` is None.
 
     Raises:
-        ValueError: for a GPU that is not there or numbers that contradict each other.
+        ValueError: a GPU does not exist, or the arguments contradict each other.
+        RuntimeError: TensorFlow has already started, so devices cannot be configured any more.
     """
     check_request(num_towers, gpus, virtual, gpu_memory)
     check_at_least_one(cpu_towers)
@@ -68,7 +70,7 @@ def select_devices(
 def check_request(
     num_towers: int | None, gpus: Sequence[int] | None, virtual: bool, gpu_memory: float | None
 ) -> None:
-    """Raises ValueError for a request that no machine could fulfil."""
+    """Raises ValueError for a request that no machine can fulfil."""
     if num_towers is not None:
         check_at_least_one(num_towers)
     if gpu_memory is not None and not gpu_memory > 0:
@@ -126,10 +128,10 @@ def choose_gpus(
 
 
 def virtual_cpus(num_towers: int) -> Devices:
-    """Returns CPU towers: the CPU itself for one; a virtual CPU each for several.
+    """Returns CPU towers: the CPU itself for one tower, virtual CPUs for several.
 
-    Several towers get virtual CPUs 1, 2, ..., so that CPU 0, where the parameters live, is a
-    device of its own, as it is beside GPUs.
+    Several towers get virtual CPUs 1, 2, ..., so that CPU 0 holds only the parameters, as
+    it does beside GPUs.
     """
     if num_towers == 1:
         return Devices(("/CPU:0",), "1 tower on the CPU (no GPU found)")
@@ -146,7 +148,7 @@ def virtual_cpus(num_towers: int) -> Devices:
 def split_gpu(
     gpu: tf.config.PhysicalDevice, number: int, num_towers: int, gpu_memory: float | None
 ) -> Devices:
-    """Returns towers on virtual GPUs that share one GPU: for correctness, not for speed."""
+    """Returns towers on virtual GPUs that share one GPU, to test correctness, not speed."""
     megabytes = VIRTUAL_GPU_MEGABYTES
     if gpu_memory is not None:
         megabytes = to_megabytes(gpu_memory, number) // num_towers
@@ -159,7 +161,7 @@ def split_gpu(
 
 
 def limit_memory(gpu: tf.config.PhysicalDevice, number: int, gpu_memory: float | None) -> None:
-    """Lets a GPU's memory grow with need, or limits it."""
+    """Lets a GPU's memory grow as needed, or limits it."""
     if gpu_memory is None:
         tf.config.experimental.set_memory_growth(gpu, True)
         return
@@ -170,7 +172,7 @@ def limit_memory(gpu: tf.config.PhysicalDevice, number: int, gpu_memory: float |
 def configure(
     device: tf.config.PhysicalDevice, parts: list[tf.config.LogicalDeviceConfiguration]
 ) -> None:
-    """Cuts a physical device into logical ones."""
+    """Splits a physical device into logical ones; raises RuntimeError if it is in use."""
     try:
         tf.config.set_logical_device_configuration(device, parts)
     except RuntimeError as error:
@@ -181,7 +183,7 @@ def configure(
 
 
 def to_megabytes(gpu_memory: float, number: int) -> int:
-    """Returns a memory limit in megabytes; one of at most 1 is a fraction of the GPU's."""
+    """Returns a memory limit in megabytes; a value up to 1 is a fraction of the GPU's memory."""
     if gpu_memory > 1:
         return int(gpu_memory * 1024)
     query = ["nvidia-smi", f"--id={number}", "--query-gpu=memory.total"]

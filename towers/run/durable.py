@@ -1,4 +1,4 @@
-"""Durable files: whole or not there at all, and on the disk once they have their name."""
+"""Durable files: a file gets its name only when it is complete and on the disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def durable_file(path: Path, partial: Path) -> Iterator[BinaryIO]:
-    """The scope in which a file is written that becomes `path` at its end, or not at all.
+    """The scope in which to write a file that becomes `path` at the end; not after an error.
 
     Args:
-        path: the file, whose old content stays until the new one is on the disk.
-        partial: the name until then, in the same folder. After an error it is removed.
+        path: the file; its old content stays until the new content is on the disk.
+        partial: its name until then, in the same folder. An error removes this file.
     """
     try:
         with open(partial, "wb") as file:
@@ -31,7 +31,7 @@ def durable_file(path: Path, partial: Path) -> Iterator[BinaryIO]:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder, and the missing ones above it, so that their names are on the disk."""
+    """Makes a folder and its missing parents, and waits until their names are on the disk."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
@@ -39,7 +39,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk, where its file system can do that."""
+    """Waits until the names in a folder are on the disk, if the file system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

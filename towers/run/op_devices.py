@@ -1,4 +1,4 @@
-"""On which device each op really runs, read back from the graphs that TensorFlow executed."""
+"""The device of each op, read from the graphs that TensorFlow executed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ OpDevices = collections.Counter[tuple[str, str]]  # Of (op type, short device na
 def record_op_devices() -> Iterator[OpDevices]:
     """Yields a counter of (op type, device) that is filled when the scope ends.
 
-    It sees the functions that are run for the first time within the scope, the bodies of their
+    It counts the ops of functions that run for the first time in the scope, the bodies of their
     loops and branches included.
     """
     counts: OpDevices = collections.Counter()
     context.enable_run_metadata()
-    context.export_run_metadata()  # Forgets what ran before.
+    context.export_run_metadata()  # Discards earlier functions.
     try:
         yield counts
         metadata = context.export_run_metadata()
@@ -37,7 +37,7 @@ def record_op_devices() -> Iterator[OpDevices]:
 def placed_nodes(
     metadata: config_pb2.RunMetadata,
 ) -> Iterator[tuple[node_def_pb2.NodeDef, str]]:
-    """Returns each op of the graphs that ran, with the short name of its device."""
+    """Yields each op of the graphs that ran, with the short name of its device."""
     for graphs in metadata.function_graphs:
         for graph in graphs.partition_graphs:
             for node in graph.node:
@@ -50,7 +50,7 @@ def short_device(device: str) -> str:
 
 
 def format_op_devices(counts: OpDevices) -> Iterable[str]:
-    """Returns a line per device: how many ops of each type ran there, most frequent first."""
+    """Yields a line per device: the number of ops of each type, most frequent first."""
     devices = sorted({device for _, device in counts})
     for device in devices:
         ops = sorted(

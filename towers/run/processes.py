@@ -1,9 +1,8 @@
-"""Several processes that train one model together: who they are, and one sum across them.
+"""Several processes that train one model: their number, and one sum across them per step.
 
-Every process has towers of its own. They meet on the host, so that each step sends one message per
-dtype, however many towers a process has. It runs on TensorFlow's own distributed runtime, whose
-`MultiWorkerMirroredStrategy` is told of no GPU: it reduces what lies in the hosts' memory, and the
-towers keep the GPUs.
+Every process has its own towers. Sums are taken in host memory, so each step sends one message per
+dtype, however many towers a process has. The sum uses TensorFlow's `MultiWorkerMirroredStrategy`,
+which gets no GPU: it reduces tensors in host memory, and the towers keep the GPUs.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from towers.step.gradients import sum_repeated_rows
 from towers.step.placement import CPU
 from towers.step.shards import split
 
-NO_SIGNAL = 0  # The place of all other reasons to stop, beside the signals' numbers.
+NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
 
 
 class Processes:
-    """The processes that train together, of which this is one; it may be alone.
+    """The processes that train one model; this process is one of them, or the only one.
 
     Args:
-        strategy: what reduces across them, None for a process that is alone.
-        count: how many there are.
-        index: the number of this one, from 0.
+        strategy: the strategy that reduces across processes; None for one process.
+        count: the number of processes.
+        index: the index of this process, from 0.
 
     Attributes:
         count, index: as given.
@@ -43,49 +42,51 @@ class Processes:
         self._strategy = strategy
         if strategy is not None:
             with tf.device(CPU):
-                # How many were asked, by each signal.
-                nobody = tf.zeros([signal.NSIG], tf.int32)
-                self._asked = tf.Variable(nobody, trainable=False, name="asked_to_stop")
-                self._all_asked = tf.Variable(nobody, trainable=False, name="all_asked_to_stop")
+                # For each signal, the number of processes that were asked to stop.
+                none = tf.zeros([signal.NSIG], tf.int32)
+                self._stop_requests = tf.Variable(none, trainable=False, name="stop_requests")
+                self._all_stop_requests = tf.Variable(
+                    none, trainable=False, name="all_stop_requests"
+                )
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the process that writes checkpoints and averages."""
+        """Whether this process writes the checkpoints and the averages."""
         return self.index == 0
 
     @property
     def description(self) -> str:
-        """What to put behind a line about this process, nothing if it is alone."""
+        """The end of a line about this process; an empty string for one process."""
         return f", process {self.index} of {self.count}" if self.count > 1 else ""
 
     def first_tower(self, num_towers: int) -> int:
-        """Returns the number, among all, of this process's first tower, if each has so many."""
+        """Returns the number of this process's first tower; each process has `num_towers`."""
         return self.index * num_towers
 
     def split(self, dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
-        """Returns this process's shards of global batches that all processes read alike."""
+        """Returns this process's shards of global batches, which all processes read."""
         first = self.first_tower(num_towers)
         shards = split(dataset, self.count * num_towers)
         if self.count == 1:
             return shards
-        return shards.map(lambda *every: every[first : first + num_towers])
+        return shards.map(lambda *all_shards: all_shards[first : first + num_towers])
 
     def sum(self, nest: Any) -> Any:
-        """Returns a nest summed over the processes; for the graph of a step, once in each.
+        """Returns a nest summed over the processes, in the graph of a step.
 
-        Every process has to call it the same number of times, in the same order.
+        Every process must call it the same number of times, in the same order.
 
         Args:
-            nest: dense tensors and `tf.IndexedSlices`, of the same structure in every process;
-                None stays None. Of sparse ones each row comes back once.
+            nest: dense tensors and `tf.IndexedSlices`, with the same structure in every process;
+                None stays None. Rows of sparse sums are unique.
         """
         if self.count == 1:
             return nest
         parts = tf.nest.flatten(nest)
         present = [part for part in parts if part is not None]
         with tf.device(CPU), tf.name_scope("across_processes"):
-            *summed, asked = self._sum_all([*present, tf.identity(self._asked)])
-            self._all_asked.assign(asked)
+            *summed, requests = self._sum_all([*present, tf.identity(self._stop_requests)])
+            self._all_stop_requests.assign(requests)
         values = iter(summed)
         return tf.nest.pack_sequence_as(
             nest, [None if part is None else next(values) for part in parts]
@@ -111,7 +112,7 @@ class Processes:
         return results
 
     def broadcast(self, variables: Sequence[Any]) -> None:
-        """Gives the variables the chief's values in every process."""
+        """Assigns the chief's values to the variables in every process."""
         if self.count == 1:
             return
 
@@ -124,42 +125,42 @@ class Processes:
             variable.assign(value)
 
     def wait(self) -> None:
-        """Returns once every process has come here."""
+        """Waits until every process has called it."""
         if self.count > 1:
             tf.function(self.sum, autograph=False)([tf.zeros([])])
 
     @contextlib.contextmanager
     def chief_first(self) -> Iterator[None]:
-        """The scope that the chief leaves before the others enter it."""
+        """The scope that the other processes enter only after the chief has left it."""
         if not self.is_chief:
             self.wait()
         yield
         if self.is_chief:
             self.wait()
 
-    def ask_to_stop(self, number: int) -> None:
-        """Tells all processes, with the next step's sum, that they are asked to stop.
+    def request_stop(self, number: int) -> None:
+        """Requests all processes to stop; the request travels with the next step's sum.
 
         Args:
-            number: of the signal that asked, or `NO_SIGNAL`.
+            number: the number of the signal that this process received, or `NO_SIGNAL`.
         """
-        self._asked.assign(tf.one_hot(number, signal.NSIG, dtype=tf.int32))
+        self._stop_requests.assign(tf.one_hot(number, signal.NSIG, dtype=tf.int32))
 
-    def asked_to_stop(self) -> list[int]:
-        """Returns the numbers, as in `ask_to_stop`, with which any process has been asked."""
-        return np.flatnonzero(self._all_asked.numpy()).tolist()
+    def stop_requests(self) -> list[int]:
+        """Returns the numbers that processes passed to `request_stop`, in ascending order."""
+        return np.flatnonzero(self._all_stop_requests.numpy()).tolist()
 
 
 def all_reduce(
     packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]
 ) -> tuple[list[Any], list[Any]]:
-    """Returns both summed over the replicas, of which every process has one."""
+    """Returns packs and sparse tensors summed over the replicas, one in each process."""
     context: Any = tf.distribute.get_replica_context()
 
     def total(value: Any) -> Any:
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
-    # Copied here, where the replica is: its device has a longer name than the host has elsewhere.
+    # Copied to the replica's device, whose full name differs from that of the host's CPU.
     packs, sparse = list(map(tf.identity, packs)), list(map(copy_slices, sparse))
     return list(map(total, packs)), list(map(total, sparse))
 
@@ -170,20 +171,20 @@ def flat(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def copy_slices(slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Returns the rows on the current device."""
+    """Returns a copy of the rows on the current device."""
     return tf.IndexedSlices(
         tf.identity(slices.values), tf.identity(slices.indices), slices.dense_shape
     )
 
 
 def join_processes() -> Processes:
-    """Returns the processes that the environment variable TF_CONFIG names, or this one alone.
+    """Returns the processes that the environment variable TF_CONFIG names, or only this one.
 
     Call it after `select_devices` and before anything else touches TensorFlow. It waits until all
-    have come.
+    processes have joined.
 
     Raises:
-        ValueError: TF_CONFIG is not what `towers launch` and TensorFlow's guide write.
+        ValueError: TF_CONFIG does not have the form that TensorFlow's guide describes.
     """
     if not os.environ.get("TF_CONFIG"):
         return Processes()
@@ -195,7 +196,7 @@ def join_processes() -> Processes:
 
 
 def read_cluster(text: str) -> tuple[int, int]:
-    """Returns how many workers there are, and which this is."""
+    """Returns the number of workers and the index of this one."""
     try:
         config = json.loads(text)
         workers, task = config["cluster"]["worker"], config["task"]
@@ -207,7 +208,7 @@ def read_cluster(text: str) -> tuple[int, int]:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
-            f'"worker", "index": 0}}}}, the index another for each process. Received {text!r}: '
+            f'"worker", "index": 0}}}}, with another index in each process. Received {text!r}: '
             f"{error!r}."
         ) from error
     return len(workers), index
@@ -216,8 +217,8 @@ def read_cluster(text: str) -> tuple[int, int]:
 def hosts_only() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Returns the cluster of TF_CONFIG, as if no machine had a GPU.
 
-    It is no `TFConfigClusterResolver`: TensorFlow does not ask one, nor a class derived from it,
-    for the number of accelerators, and reduces on all GPUs that it finds.
+    It is not a `TFConfigClusterResolver`: TensorFlow ignores the number of accelerators of that
+    class and its subclasses, and reduces on all GPUs that it finds.
     """
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf.distribute.cluster_resolver.SimpleClusterResolver(

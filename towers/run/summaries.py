@@ -1,4 +1,4 @@
-"""TensorBoard's event files: one run per tower, equal tags, so that one chart shows all towers."""
+"""TensorBoard's event files: one run per tower with equal tags, so one chart shows all towers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD_FRAME = 16
 
 
 class SummaryWriters:
-    """Writers of event files by run name, such as `average` and `tower_0`, made when needed.
+    """Writers of event files, one per run, such as `average` and `tower_0`, made when needed.
 
     Args:
         folder: TensorBoard's log directory; each run is a folder in it.
@@ -48,16 +48,16 @@ class SummaryWriters:
         """Writes one point of a run's curve for every tag.
 
         Raises:
-            OSError: the file cannot be written; so do the other methods.
+            OSError: the file cannot be written; the other methods raise it too.
         """
-        with np.errstate(over="ignore"):  # A float64 too large for float32 is drawn as infinite.
+        with np.errstate(over="ignore"):  # A float64 too large for float32 becomes infinite.
             values = [scalar_pb(tag, value).value[0] for tag, value in scalars.items()]
         summary = Summary(value=values).SerializeToString()
         with self._default_writer(run):
             tf.summary.experimental.write_raw_pb(summary, step=step)
 
     def write_text(self, run: str, step: int, tag: str, text: str) -> None:
-        """Writes a text, which TensorBoard renders as Markdown."""
+        """Writes a text; TensorBoard renders it as Markdown."""
         with self._default_writer(run):
             tf.summary.text(tag, text, step=step)
 
@@ -67,20 +67,20 @@ class SummaryWriters:
             tf.summary.graph(graph)
 
     def flush(self) -> None:
-        """Hands everything written so far to the operating system."""
+        """Passes all written events to the operating system."""
         with named_failure(self._folder):
             for writer in self._writers.values():
                 writer.flush()
 
     def close(self) -> None:
-        """Ends the files; a later write begins new ones."""
+        """Closes the files; a later write begins new ones."""
         with named_failure(self._folder):
             while self._writers:
                 self._writers.popitem()[1].close()
 
     @contextlib.contextmanager
     def _default_writer(self, run: str) -> Iterator[None]:
-        """The scope in which summaries go into a run."""
+        """The scope in which summaries go to this run."""
         folder = self._folder / run
         with named_failure(folder):
             if run not in self._writers:
@@ -102,11 +102,11 @@ def named_failure(folder: Path) -> Iterator[None]:
         raise OSError(f"Cannot write summaries in {folder}: {cause}.") from error
 
 
-def forget_after(folder: str | os.PathLike[str], step: int) -> None:
-    """Removes every event after a step, and what a killed writer left half written.
+def remove_events_after(folder: str | os.PathLike[str], step: int) -> None:
+    """Removes every event after a step, and events that a killed writer left incomplete.
 
-    With it a run that goes back to a checkpoint shows each step once. File versions and graphs
-    stay. No writer may have a file of the folder open.
+    So a run that resumes from a checkpoint shows each step once. File versions and graphs stay.
+    No writer may have a file in the folder open.
 
     Args:
         folder: TensorBoard's log directory.
@@ -125,12 +125,12 @@ def forget_after(folder: str | os.PathLike[str], step: int) -> None:
 
 
 def event_files(folder: str | os.PathLike[str]) -> list[Path]:
-    """Returns the event files in a folder and below, in the order in which TensorBoard reads."""
+    """Returns the event files in a folder and its subfolders, in TensorBoard's reading order."""
     return sorted(path for path in Path(folder).rglob("*tfevents*") if path.is_file())
 
 
 def read_events(path: Path) -> Iterator[tuple[Any, int]]:
-    """Yields the events of a file, with their sizes in bytes, up to the first damaged one."""
+    """Yields the events of a file with their sizes in bytes, up to the first damaged one."""
     records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     with contextlib.suppress(tf.errors.DataLossError, DecodeError):
         for record in records:
@@ -138,7 +138,7 @@ def read_events(path: Path) -> Iterator[tuple[Any, int]]:
 
 
 def keep_spans(path: Path, spans: list[tuple[int, int]]) -> None:
-    """Replaces a file by parts of itself, (offset, number of bytes) each, at once or not at all."""
+    """Replaces a file atomically by spans of itself, pairs (offset, number of bytes)."""
     with open(path, "rb") as source, durable_file(path, path.with_name(PARTIAL)) as target:
         for offset, num_bytes in spans:
             source.seek(offset)
@@ -146,7 +146,7 @@ def keep_spans(path: Path, spans: list[tuple[int, int]]) -> None:
 
 
 def read_scalars(folder: str | os.PathLike[str], run: str) -> dict[str, list[tuple[int, float]]]:
-    """Returns the curves of a run: by tag, its points (step, value) in the order written."""
+    """Returns the curves of a run: by tag, the points (step, value) in the order written."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for path in event_files(Path(folder) / run):
         for event, _ in read_events(path):

@@ -1,4 +1,4 @@
-"""Checks of what a step is given to train."""
+"""Checks of the optimizer and the variables that a step trains."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from towers.step.parameters import SharedVariables
 
 
 def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raises ValueError for an optimizer that unscales gradients, which the step has not scaled."""
+    """Raises ValueError for an optimizer that unscales gradients: the step's are not scaled."""
     factor = getattr(optimizer, "loss_scale_factor", None)
     if factor is not None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         kind = type(optimizer).__name__
         received = kind if factor is None else f"{kind} with loss_scale_factor={factor}"
         raise ValueError(
-            "The optimizer must not unscale gradients: the step hands it unscaled ones, which it "
-            f"would make smaller still. Received {received}; expected an optimizer without a loss "
+            "The optimizer must not unscale gradients: the step passes it unscaled ones, which it "
+            f"would make even smaller. Received {received}; expected an optimizer without a loss "
             "scale. For float16 pass StepOptions(loss_scale=towers.LossScale()) instead."
         )
 
 
 def check_trainable(shared: SharedVariables) -> None:
-    """Raises ValueError if there is nothing to train."""
+    """Raises ValueError if no variable is trainable."""
     if not shared.trainable:
         paths = [variable.path for variable in shared.states]
         raise ValueError(
@@ -34,13 +34,13 @@ def check_trainable(shared: SharedVariables) -> None:
         )
 
 
-def report_unconnected(variables: Sequence[keras.Variable], gradients: Sequence[Gradient]) -> None:
-    """Warns of variables on which the loss does not depend; it must depend on some."""
+def warn_of_unconnected(variables: Sequence[keras.Variable], gradients: Sequence[Gradient]) -> None:
+    """Warns of variables on which the loss does not depend; raises ValueError if these are all."""
     pairs = zip(variables, gradients, strict=True)
     paths = [variable.path for variable, gradient in pairs if gradient is None]
     if len(paths) == len(variables):
         raise ValueError(
-            "The loss depends on none of the trainable variables, so that there is nothing to "
+            "The loss depends on none of the trainable variables, so there is nothing to "
             f"update. Received {', '.join(paths)}; does the tower function use this model, and "
             "only operations that have a gradient?"
         )

@@ -1,9 +1,9 @@
-"""Asynchronous updates: each tower takes a batch of its own and changes the variables at once.
+"""The asynchronous step: each tower trains on its own batch and updates the variables at once.
 
-No tower waits for another. The price is staleness: between a tower's reading of the variables and
-its update the others have changed them, so that its gradient belongs to older values (Recht et al.
-2011, "Hogwild!"; Dean et al. 2012, "Large Scale Distributed Deep Networks", section 4.1). Here an
-update as a whole is never lost or mixed with another: updates take their turns.
+No tower waits for another. The price is staleness: other towers change the variables between a
+tower's read and its update, so its gradient belongs to older values (Recht et al. 2011, "Hogwild!";
+Dean et al. 2012, "Large Scale Distributed Deep Networks", section 4.1). Updates run one at a time:
+none is lost or mixed with another.
 """
 
 from __future__ import annotations
@@ -28,28 +28,7 @@ from towers.step.results import mean_results
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.update import Change, Update, Used
-
-
-class TowerUpdate(NamedTuple):
-    """What one update of one tower returns, scalars over its batch.
-
-    Attributes:
-        number: which update it was, from 1.
-        staleness: how many updates of others came between its reading and its writing.
-        loss, weight, metrics, gradient_norm, learning_rate, finite, loss_scale: as in
-            `StepResults`.
-    """
-
-    number: int
-    staleness: int
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tf.Tensor]
-    gradient_norm: tf.Tensor
-    learning_rate: tf.Tensor
-    finite: tf.Tensor
-    loss_scale: tf.Tensor
+from towers.step.update import Change, Scales, Update
 
 
 def build_async_step(
@@ -60,16 +39,17 @@ def build_async_step(
     batches: Batches | tf.data.Dataset,
     options: StepOptions = StepOptions(),
 ) -> AsyncStep:
-    """Returns `step(tower, shards, batch_number) -> TowerUpdate`, for `AsynchronousUpdates`.
+    """Returns `step(tower, shards, batch_number) -> AsyncResults`, for `AsynchronousUpdates`.
 
     Args:
-        tower_fn, variables, optimizer, placement, batches: as in `build_train_step`. What the
-            function assigns to non-trainable variables, such as BatchNorm's averages, is added
-            as a difference.
-        options: as in `build_train_step`; nothing can be carried, since batches have no order.
+        tower_fn, variables, optimizer, placement, batches: as in `build_train_step`. Values that
+            the function assigns to non-trainable variables, such as BatchNorm's averages, are
+            added as differences.
+        options: as in `build_train_step`; a carried state is refused, since batches have no order.
 
     Raises:
-        ValueError: for an argument that cannot work, before anything is traced.
+        ValueError: an argument is wrong. Optimizer, placement, options, batches and variables are
+            checked before the step is traced.
     """
     check_optimizer(optimizer)
     check_shared(placement, options)
@@ -85,7 +65,7 @@ def build_async_step(
 
 
 def check_shared(placement: Placement, options: StepOptions) -> None:
-    """Raises ValueError for what asynchronous towers cannot do."""
+    """Raises ValueError for a placement or options that asynchronous towers cannot use."""
     if placement.parameters == "replicated":
         raise ValueError(
             "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "
@@ -93,18 +73,18 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
         )
     if options.carried is not None:
         raise ValueError(
-            "Asynchronous towers take batches in no fixed order, so that no state can go on from "
+            "Asynchronous towers take batches in no fixed order, so no state can be carried from "
             f"batch to batch. Received carried={options.carried}; use build_train_step."
         )
 
 
 class AsyncStep:
-    """One update of one tower as a callable, made by `build_async_step`; threads may call it.
+    """One update by one tower as a callable, made by `build_async_step`; threads may call it.
 
     Args:
         towers: the towers.
-        update: what changes the variables.
-        shard_specs: of a batch that is one shard.
+        update: changes the variables.
+        shard_specs: the specs of a batch as a single shard.
 
     Attributes:
         towers, update: as given.
@@ -119,34 +99,35 @@ class AsyncStep:
         self._turn = threading.Lock()
         self._signature = [shard_specs, tf.TensorSpec([], tf.int64)]
 
-    def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> TowerUpdate:
-        """Runs a tower on a batch of its own and updates the variables.
+    def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> AsyncResults:
+        """Runs one tower on one batch and updates the variables.
 
         Args:
-            tower: the tower's number.
-            shards: the batch, as one shard.
-            batch_number: which batch of the run it is, from 1; random numbers derive from it.
+            tower: the tower's index.
+            shards: the batch, as a tuple of one shard.
+            batch_number: the number of the batch in the run, from 1; random numbers derive from
+                it.
         """
         computes, apply = self._traced
-        read_at = self._count
+        count_at_read = self._count
         change, results = computes[tower](shards, tf.constant(batch_number, tf.int64))
         with self._turn:
-            used = apply(change)
+            scales = apply(change)
             self._count += 1
             number = self._count
-        return TowerUpdate(
+        return AsyncResults(
             number=number,
-            staleness=number - 1 - read_at,
+            staleness=number - 1 - count_at_read,
             **results,
             gradient_norm=change.gradient_norm,
             finite=change.finite,
-            **used._asdict(),
+            **scales._asdict(),
         )
 
     def dry_run(self, shards: tuple[Shard, ...], batch_number: int = 1) -> None:
-        """Runs every tower once and applies nothing: no variable changes.
+        """Runs every tower once without an update: no variable changes.
 
-        One update runs one tower only; this shows where the ops of all of them run.
+        An update runs one tower only; a dry run shows on which devices the ops of all towers run.
 
         Args:
             shards, batch_number: as for an update.
@@ -156,20 +137,20 @@ class AsyncStep:
 
     @property
     def graph(self) -> tf.Graph:
-        """The graph of the first tower; those of the others are like it."""
+        """The graph of the first tower; the other towers' graphs have the same ops."""
         return self._traced[0][0].graph
 
     def count_from(self, number: int) -> None:
-        """Says how many updates the run has done, before it goes on."""
+        """Sets how many updates the run has done so far."""
         self._count = number
 
-    def prepare(self) -> None:
-        """Traces what the threads are going to call; they would all do so at once."""
+    def trace(self) -> None:
+        """Traces the functions before threads call them, which would all trace at once."""
         _ = self._traced
 
     @functools.cached_property
     def _traced(self) -> tuple[list[ConcreteFunction], ConcreteFunction]:
-        """One trace for each tower, and one for the updates of all."""
+        """One trace per tower, and one for the update, which all towers share."""
         computes = [self._trace(tower) for tower in self.towers]
         change, _ = computes[0].structured_outputs
         specs = tf.nest.map_structure(
@@ -186,22 +167,43 @@ class AsyncStep:
     def _compute(
         self, tower: Tower, shards: tuple[Shard, ...], batch_number: tf.Tensor
     ) -> tuple[Change, dict[str, Any]]:
-        """Returns the change of one forward and backward pass, and the means of its batch."""
+        """Returns the change of one forward and backward pass, and the means over its batch."""
         with tower.scope():
             values = tower.read()
-            sums = tower.run(values, shards[0], batch_number, first_part=0)
+            sums = tower.run(values, shards[0], batch_number, first_micro_batch=0)
             before = [values[id(state)] for state in self.update.copies.shared.states]
             change = self.update.average(total_of(sums), before)
             return as_differences(change, before), mean_results(sums)
 
-    def _apply(self, change: Change) -> Used:
+    def _apply(self, change: Change) -> Scales:
         return self.update.apply(change, add_states=True)
 
 
+class AsyncResults(NamedTuple):
+    """The results of one update by one tower, scalars over its batch.
+
+    Attributes:
+        number: the update's number, from 1.
+        staleness: how many updates of other towers came between its read and its write.
+        loss, weight, metrics, gradient_norm, learning_rate, finite, loss_scale: as in
+            `StepResults`.
+    """
+
+    number: int
+    staleness: int
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tf.Tensor]
+    gradient_norm: tf.Tensor
+    learning_rate: tf.Tensor
+    finite: tf.Tensor
+    loss_scale: tf.Tensor
+
+
 def as_differences(change: Change, before: Sequence[Any]) -> Change:
-    """Returns a change whose gradients are averaged and whose states are differences."""
+    """Returns a change with averaged gradients, and with differences as its states."""
     return change._replace(
-        gradients=[scale_gradients(own, change.factor) for own in change.gradients],
+        gradients=[scale_gradients(summed, change.factor) for summed in change.gradients],
         factor=None,
         states=[
             None if new is None else new - old

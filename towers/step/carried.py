@@ -1,4 +1,4 @@
-"""What a tower carries from one step to the next: a row of state for each row of its batches."""
+"""The carried state: one row for each row of a batch, carried from one step to the next."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import tensorflow as tf
 
 from towers.step.placement import CPU
 from towers.step.shards import Shard, part_sizes
-from towers.step.tower_function import State
+from towers.step.tower_function import CarriedValues
 
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """What goes on from step to step, for each row of the batches.
+    """The specs of a state that is carried from step to step, one row per row of a batch.
 
     Args:
-        specs: a nest of `tf.TensorSpec`, each the whole shape of one row.
-        num_rows: how many rows every batch has.
+        specs: a nest of `tf.TensorSpec`, each with the fully defined shape of one row.
+        num_rows: the number of rows in every batch.
 
     Raises:
-        ValueError: the specs or the number of rows cannot be.
+        ValueError: the specs or the number of rows are wrong.
     """
 
     specs: Any
@@ -46,19 +46,19 @@ class Carried:
 
 
 class CarriedState:
-    """The state that the towers carry; it is empty where they carry nothing.
+    """The variables of the carried state; there are none without a carried state.
 
-    Row `r` of every batch belongs to the same tower, as `towers.split_batch` cuts batches. Its
-    row of the state stays on that tower's device, is zeros at first, and no gradient flows
-    through it from one step into the one before.
+    `towers.split_batch` gives row `r` of every batch to the same tower. The state of this row
+    stays on that tower's device and begins with zeros. No gradient flows through it into the
+    previous step.
 
     Args:
-        carried: what is carried, or None.
+        carried: the specs, or None.
         devices: the towers' devices.
 
     Attributes:
-        shard_specs: the specs of a shard's state, () where nothing is carried.
-        variables: one for each spec, for a checkpoint.
+        shard_specs: the specs of a shard's state; () without a carried state.
+        variables: one per spec, for checkpoints.
     """
 
     def __init__(self, carried: Carried | None, devices: Sequence[str]):
@@ -79,19 +79,19 @@ class CarriedState:
         state = tf.nest.pack_sequence_as(self.shard_specs, values)
         return shard._replace(batch=(shard.batch, state))
 
-    def assign(self, states: Sequence[State]) -> None:
-        """Keeps the towers' new states for the next step, each where it is."""
+    def assign(self, states: Sequence[CarriedValues]) -> None:
+        """Stores the towers' new states for the next step, each on its tower's device."""
         for tower, state in enumerate(states):
             for variable, value in zip(self.variables, tf.nest.flatten(state), strict=True):
                 variable.write(tower, value)
 
     def reset(self) -> None:
-        """Begins anew, with zeros."""
+        """Sets the state to zeros."""
         for variable in self.variables:
             variable.assign(np.zeros(variable.shape, variable.dtype.as_numpy_dtype))
 
     def check_rows(self, shards: Sequence[Shard]) -> None:
-        """Raises ValueError unless every row of a batch has its row of the state."""
+        """Raises ValueError unless the shards have exactly the rows of the carried state."""
         if not self.variables:
             return
         sizes = [tf.get_static_value(shard.size) for shard in shards]
@@ -107,13 +107,12 @@ class CarriedState:
 class CarriedVariable:
     """One tensor of the state: the rows of a whole batch, each on its tower's device.
 
-    A checkpoint saves and restores it as it does a variable, so that the rows find their towers
-    whatever their number.
+    A checkpoint saves and restores it like a variable, also on another number of towers.
 
     Args:
         name: its name in a checkpoint.
-        spec: of one row.
-        rows: how many rows each tower has.
+        spec: the spec of one row.
+        rows: the number of rows of each tower.
         devices: the towers' devices.
     """
 
@@ -121,7 +120,7 @@ class CarriedVariable:
         self.name = name
         self.shape = tf.TensorShape([sum(rows), *spec.shape])
         self.dtype = spec.dtype
-        self.device = CPU  # Where the rows of all towers meet.
+        self.device = CPU  # Checkpoints assign the rows of all towers there.
         self._devices = list(devices)
         self._parts = []
         for device, size in zip(devices, rows, strict=True):
@@ -130,14 +129,14 @@ class CarriedVariable:
                 self._parts.append(tf.Variable(zeros, trainable=False, name=name))
 
     def read(self, tower: int) -> tf.Tensor:
-        """Returns a tower's rows; one row of zeros for one without, whose shards are empty."""
+        """Returns a tower's rows; one row of zeros for a tower without rows."""
         part = self._parts[tower]
         if part.shape[0] == 0:
             return tf.zeros([1, *part.shape[1:]], part.dtype)
         return tf.convert_to_tensor(part)
 
     def write(self, tower: int, rows: tf.Tensor) -> None:
-        """Keeps a tower's rows, without those that stand in for none in empty shards."""
+        """Stores a tower's rows, without the placeholder row of an empty shard."""
         part = self._parts[tower]
         with tf.device(self._devices[tower]):
             part.assign(tf.ensure_shape(rows[: part.shape[0]], part.shape))
@@ -147,7 +146,7 @@ class CarriedVariable:
         return np.concatenate([part.numpy() for part in self._parts])
 
     def assign(self, rows: np.ndarray) -> None:
-        """Gives each tower its rows."""
+        """Stores the rows of all towers, given in the order of the batch."""
         starts = np.cumsum([part.shape[0] for part in self._parts])[:-1]
         for tower, part in enumerate(np.split(rows, starts)):
             self.write(tower, tf.convert_to_tensor(part))

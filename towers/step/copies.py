@@ -1,4 +1,4 @@
-"""Copies of the variables: one that all towers share, or one on every tower, kept the same."""
+"""Copies of the variables: one that all towers share, or identical copies on every tower."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import keras
 import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
-from towers.step.arguments import report_unconnected
+from towers.step.arguments import warn_of_unconnected
 from towers.step.gradients import Gradient, scale_gradients
 from towers.step.parameters import SharedVariables
 
 
 class Copy(NamedTuple):
-    """One copy of everything that an update changes.
+    """One copy of the variables and of the optimizer.
 
     Attributes:
-        device: where it is.
-        variables: in the order of `SharedVariables.all`.
-        optimizer: with slots of its own.
+        device: the copy's device.
+        variables: its variables, in the order of `SharedVariables.all`.
+        optimizer: its optimizer, with its own slots.
     """
 
     device: str
@@ -29,15 +29,16 @@ class Copy(NamedTuple):
 
 
 class Copies:
-    """The copies of the variables; the first is the model's own.
+    """The copies of the variables; the first consists of the model's own variables.
 
-    With one copy the towers' gradients meet where it is. With one on every tower they travel
-    between the towers, and each copy is updated from the same sums by the same operations.
+    With one copy, the towers' gradients are added on its device. With a copy on every tower,
+    gradients travel between the towers, and the same operations update each copy from the same
+    sums.
 
     Args:
         shared: the model's variables.
-        optimizer: theirs; it is built here.
-        devices: of the copies; the first is where the model's variables are.
+        optimizer: the model's optimizer; it is built here.
+        devices: the device of each copy; the first is the device of the model's variables.
 
     Attributes:
         shared, optimizer, devices: as given.
@@ -56,7 +57,7 @@ class Copies:
         self.devices = tuple(devices)
         self._copies = [Copy(devices[0], shared.all, optimizer)]
         self._copies += [make_copy(shared, optimizer, device) for device in devices[1:]]
-        self._stale = True  # The copies have no values yet.
+        self._stale = True  # The other copies hold zeros so far.
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -73,33 +74,34 @@ class Copies:
         *,
         add_states: bool = False,
     ) -> None:
-        """Updates every copy alike.
+        """Applies the same update to every copy.
 
         Args:
-            gradients: for each copy, one for each trainable variable, or None.
-            factor: scalar that makes these the gradients to apply, or None if they are that.
-            states: new values of the other variables, or None.
-            add_states: whether `states` are differences, to be added instead.
+            gradients: for each copy, one gradient per trainable variable; None without connection.
+            factor: scalar by which the gradients are multiplied first, or None.
+            states: new values of the non-trainable variables; None for a variable that stays.
+            add_states: whether `states` are differences to add.
         """
-        report_unconnected(self.shared.trainable, gradients[0])
+        warn_of_unconnected(self.shared.trainable, gradients[0])
         num_trainable = len(self.shared.trainable)
-        for copy, own in zip(self._copies, gradients, strict=True):
+        for copy, summed in zip(self._copies, gradients, strict=True):
             with tf.device(copy.device):
-                scaled = own if factor is None else scale_gradients(own, factor)
+                scaled = summed if factor is None else scale_gradients(summed, factor)
                 pairs = zip(scaled, copy.variables[:num_trainable], strict=True)
                 connected = [pair for pair in pairs if pair[0] is not None]
                 copy.optimizer.apply(*zip(*connected, strict=True))
                 assign_states(copy.variables[num_trainable:], states, add=add_states)
 
-    def prepare(self) -> None:
-        """Gives the copies the model's values, once, before the first step."""
+    def copy_once(self) -> None:
+        """Copies the model's values to the other copies, before the first step only."""
         if self._stale:
-            self.copy_first()
+            self.copy_from_model()
 
-    def copy_first(self) -> None:
-        """Gives every copy the values of the model's own variables and of their optimizer.
+    def copy_from_model(self) -> None:
+        """Copies the values of the model's variables and optimizer to the other copies.
 
-        RuntimeError unless the copies are then the same to the last bit.
+        Raises:
+            RuntimeError: the copies are not bit-identical afterwards.
         """
         first = all_variables(self._copies[0])
         for copy in self._copies[1:]:
@@ -110,7 +112,7 @@ class Copies:
         self.check()
 
     def check(self) -> None:
-        """Raises RuntimeError unless all copies are the same to the last bit."""
+        """Raises RuntimeError unless all copies are bit-identical."""
         if self._stale:
             return
         first = all_variables(self._copies[0])
@@ -119,14 +121,14 @@ class Copies:
                 if variable.value.numpy().tobytes() != source.value.numpy().tobytes():
                     raise RuntimeError(
                         f"The copy of '{source.path}' on {copy.device} differs from that on "
-                        f"{self.devices[0]}. If it was assigned during the training, call "
-                        "copy_parameters() on the step after it; else a device or the way "
-                        "between two is broken: train with --parameters cpu."
+                        f"{self.devices[0]}. If your code assigned it during the training, call "
+                        "the step's copy_parameters() afterwards; otherwise a device or the link "
+                        "between two devices is broken: train with --parameters cpu."
                     )
 
 
 def make_copy(shared: SharedVariables, optimizer: keras.optimizers.Optimizer, device: str) -> Copy:
-    """Returns a copy on a device, whose values are still to be copied."""
+    """Returns a copy on a device, with zeros as its values."""
     with tf.device(device):
         variables = list(map(make_variable_like, shared.all))
         optimizer = make_optimizer_like(optimizer)
@@ -135,13 +137,13 @@ def make_copy(shared: SharedVariables, optimizer: keras.optimizers.Optimizer, de
 
 
 def make_variable_like(variable: keras.Variable) -> keras.Variable:
-    """Returns a variable of zeros that an optimizer treats as it does the given one."""
+    """Returns a variable of zeros that an optimizer treats in the same way as the given one."""
     copy = keras.Variable(
         "zeros",
         shape=variable.shape,
         dtype=variable.dtype,
         trainable=variable.trainable,
-        autocast=False,  # The model's variable does that with what stands in for it.
+        autocast=False,  # The model's variable casts the value that is read from its copy.
         name=variable.name,
     )
     copy.constraint = variable.constraint
@@ -156,15 +158,15 @@ def make_optimizer_like(optimizer: keras.optimizers.Optimizer) -> keras.optimize
     return type(optimizer).from_config(config)
 
 
-def all_variables(copy: Copy) -> list[keras.Variable]:
-    """Returns the variables of a copy and those of its optimizer."""
-    return [*copy.variables, *copy.optimizer.variables]
-
-
 def assign_states(
     states: Sequence[keras.Variable], values: Sequence[tf.Tensor | None], *, add: bool
 ) -> None:
-    """Assigns each state its new value, or adds it; None leaves the state as it is."""
+    """Assigns or adds a value to each state; None leaves a state unchanged."""
     for state, value in zip(states, values, strict=True):
         if value is not None:
             state.assign_add(value) if add else state.assign(value)
+
+
+def all_variables(copy: Copy) -> list[keras.Variable]:
+    """Returns the variables of a copy and of its optimizer."""
+    return [*copy.variables, *copy.optimizer.variables]

@@ -1,4 +1,4 @@
-"""The evaluation step: the towers' forward passes, their sums added up; means over a data set."""
+"""The evaluation step: the summed forward passes of the towers, and means over a data set."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ def build_evaluation_step(
     batches: Batches | tf.data.Dataset,
     carried: Carried | None = None,
 ) -> EvaluationStep:
-    """Returns `step(shards) -> EvaluationResults`: sums over one batch, no variable changed.
+    """Returns `step(shards) -> EvaluationResults`: sums over one batch; no variable changes.
 
     Args:
         tower_fn: as in `build_train_step`, with the model in inference mode.
-        variables, placement, batches: as in `build_train_step`. The model's own variables are
-            read, also where the towers of the training have copies.
-        carried: a state that goes on from batch to batch, as in `StepOptions`, or None.
-            `towers.evaluate` begins with zeros, and the number of rows may be another one than
-            in training.
+        variables, placement, batches: as in `build_train_step`. Towers read the model's own
+            variables, even if training keeps a copy on each tower.
+        carried: a state that is carried from batch to batch, as in `StepOptions`, or None.
+            `towers.evaluate` begins with zeros; the number of rows may differ from training.
+
+    Raises:
+        ValueError: the variables or the batches are wrong.
     """
     specs = shard_specs(batches, len(placement.devices))
     program = make_program(tower_fn, variables, placement, specs, StepOptions(carried=carried))
@@ -51,9 +53,9 @@ class EvaluationStep:
 
     Args:
         towers: the towers.
-        carried: what they carry from batch to batch.
-        device: where their sums meet.
-        shard_specs: of each tower's shard.
+        carried: the state that they carry from batch to batch.
+        device: the device that adds their sums.
+        shard_specs: the specs of each tower's shard.
 
     Attributes:
         carried: as given.
@@ -89,11 +91,11 @@ class EvaluationStep:
 def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]:
     """Returns the means over a whole data set: `loss`, each metric, and `examples`.
 
-    Every example (or token) counts exactly once, whatever the sizes of the batches; sums are
-    kept in float64. A metric whose own weight is zero is 0, as in training.
+    Every example (or token) counts exactly once, whatever the batch sizes; sums are kept in
+    float64. A metric with zero weight is 0, as in training.
 
     Args:
-        step: what `build_evaluation_step` returned; a carried state begins anew.
+        step: the step from `build_evaluation_step`; its carried state is reset to zeros.
         dataset: global batches.
 
     Raises:
@@ -111,7 +113,7 @@ def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]
 
 
 def add_batch(sums: dict[str, np.ndarray], results: EvaluationResults) -> None:
-    """Adds one batch's (sum, weight) pairs, float64 [2] each, to the running ones."""
+    """Adds one batch's (sum, weight) pairs, float64 [2] each, to the running sums."""
     pairs = {"loss": (results.loss, results.weight), **results.metrics}
     for name, (total, weight) in pairs.items():
         pair = np.array([float(total), float(weight)])

@@ -1,4 +1,4 @@
-"""The exchange: the towers' sums added up over towers, copies of the variables and processes."""
+"""The exchange: sums over towers, copies of the variables and processes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from towers.step.packs import sum_in_packs
 from towers.step.placement import Placement
 from towers.step.states import sum_states
 from towers.step.sums import TowerSums, sum_results
-from towers.step.tower_function import State
+from towers.step.tower_function import CarriedValues
 
 
 class Total(NamedTuple):
-    """The sums over all towers of all processes: what an update is made from.
+    """The sums over all towers of all processes, the input of an update.
 
     Attributes:
         loss: scalar, summed over the examples (or tokens).
-        weight: scalar of the loss's dtype, how many there were.
+        weight: scalar of the loss's dtype, the number of examples (or tokens).
         metrics: by name, a pair of scalars (sum, weight).
-        gradients: for each copy of the variables, one for each trainable variable, summed.
-        states: for each non-trainable variable that was assigned, the weighted values summed.
-        state_weight: the weight of these.
+        gradients: for each copy of the variables, the summed gradients, one per trainable
+            variable.
+        states: for each non-trainable variable, the sum of its weighted values; None if no tower
+            assigned it.
+        state_weight: scalar, the weight of `states`.
         carried: for each tower, the state to carry into the next step.
     """
 
@@ -35,20 +37,20 @@ class Total(NamedTuple):
     gradients: list[list[Gradient]]
     states: list[tf.Tensor | None]
     state_weight: tf.Tensor
-    carried: list[State]
+    carried: list[CarriedValues]
 
 
 class Exchange:
-    """Adds up what the towers hand back.
+    """Adds the towers' sums.
 
     Args:
-        placement: where the towers and the copies of the variables are.
-        processes: those that train together, of which this is one.
+        placement: the devices of the towers and of the copies of the variables.
+        processes: the processes that train this model.
         batch_norm: how the towers' moving averages become one: `first` or `mean`.
 
     Attributes:
         processes: as given.
-        device: where the sums meet.
+        device: the parameter device, where the sums are added.
     """
 
     def __init__(self, placement: Placement, processes: Processes, batch_norm: str):
@@ -58,14 +60,14 @@ class Exchange:
         self._batch_norm = batch_norm
 
     def sum(self, sums: Sequence[TowerSums]) -> Total:
-        """Returns the sums over the towers of all processes; for the graph of a step, once."""
+        """Returns the sums over the towers of all processes; call it once in a step's graph."""
         with tf.device(self.device), tf.name_scope("exchange"):
             gradients = self._sum_gradients([tower.gradients for tower in sums])
             states, state_weight = sum_states(
                 [tower.states for tower in sums],
                 [tower.weight for tower in sums],
                 self._batch_norm,
-                leads=self.processes.is_chief,
+                has_first_tower=self.processes.is_chief,
             )
             local = (*sum_results(sums), gradients[0], states, state_weight)
             loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
@@ -81,7 +83,7 @@ class Exchange:
 
 
 def total_of(sums: TowerSums) -> Total:
-    """Returns what one tower hands back as the total of a step that it makes alone."""
+    """Returns one tower's sums as the total of a step that it makes alone."""
     return Total(
         sums.loss,
         sums.weight,

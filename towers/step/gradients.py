@@ -1,4 +1,4 @@
-"""What happens to gradients between the towers and the optimizer: sum, norm, average."""
+"""Gradients between the towers and the optimizer: sum, norm, average."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 def average_gradients(
     tower_gradients: Sequence[Sequence[Gradient]], weights: Sequence[tf.Tensor | float]
 ) -> list[Gradient]:
-    """Returns the average gradient of each variable, divided once by the towers' true weight.
+    """Returns each variable's average gradient: the sum divided once by the total weight.
 
     Args:
         tower_gradients: one list of gradients per tower, all in the order of the variables:
@@ -24,7 +24,7 @@ def average_gradients(
 
     Returns:
         One gradient per variable: sum over the towers / sum of the weights. Sparse
-        gradients stay `tf.IndexedSlices`, each row once. None where no tower has one.
+        gradients stay `tf.IndexedSlices` with unique rows. None if no tower has a gradient.
 
     >>> towers = [[tf.constant([2.0])], [tf.constant([7.0])]]
     >>> average_gradients(towers, [tf.constant(1.0), tf.constant(2.0)])[0].numpy().tolist()
@@ -41,7 +41,7 @@ def average_gradients(
 
 
 def sum_gradients(tower_gradients: Sequence[Sequence[Gradient]]) -> list[Gradient]:
-    """Returns the sum over the towers of each variable's gradient, sparse ones still sparse."""
+    """Returns each variable's gradient summed over the towers; sparse ones stay sparse."""
     lengths = {len(gradients) for gradients in tower_gradients}
     if len(lengths) != 1:
         raise ValueError(
@@ -52,15 +52,15 @@ def sum_gradients(tower_gradients: Sequence[Sequence[Gradient]]) -> list[Gradien
 
 
 def sum_gradient(gradients: Sequence[Gradient]) -> Gradient:
-    """Returns the sum of one variable's gradients, dense as soon as one of them is."""
+    """Returns the sum of one variable's gradients; it is dense if one of them is dense."""
     return add_in_pairs(add_gradients, gradients)
 
 
 def add_in_pairs(add: Callable[[T, T], T], parts: Sequence[T]) -> T:
-    """Returns the sum of at least one part: of neighbours first, then of neighbouring sums.
+    """Returns the sum of one or more parts; adds neighbours first, then neighbouring sums.
 
-    The order does not depend on who adds: four towers, two towers of two micro-batches each and
-    one tower of four end with the same sum to the last bit.
+    The order depends only on the number of parts: four towers, two towers with two micro-batches
+    each and one tower with four get bit-identical sums.
 
     >>> add_in_pairs("({} + {})".format, "abcde")
     '(((a + b) + (c + d)) + e)'
@@ -72,7 +72,7 @@ def add_in_pairs(add: Callable[[T, T], T], parts: Sequence[T]) -> T:
 
 
 def first_half(count: int) -> int:
-    """Returns how many of at least two parts are added up on the left: a power of two.
+    """Returns how many of two or more parts belong to the left half, a power of two.
 
     >>> [first_half(count) for count in (2, 3, 4, 5, 8, 9)]
     [1, 2, 2, 4, 4, 8]
@@ -90,7 +90,7 @@ def add_gradients(first: Gradient, second: Gradient) -> Gradient:
 
 
 def concat_rows(gradients: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """Returns all rows of several sparse gradients of one variable, repeated ones repeated."""
+    """Returns the rows of several sparse gradients of one variable, duplicates included."""
     return tf.IndexedSlices(
         values=tf.concat([gradient.values for gradient in gradients], axis=0),
         indices=tf.concat([gradient.indices for gradient in gradients], axis=0),
@@ -99,7 +99,7 @@ def concat_rows(gradients: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
 
 
 def sum_repeated_rows(gradient: Gradient) -> Gradient:
-    """Returns a sparse gradient with each row once, repeated ones summed; others unchanged.
+    """Returns a sparse gradient with its repeated rows summed; a dense one unchanged.
 
     >>> slices = tf.IndexedSlices(tf.constant([[1.0], [2.0], [4.0]]), tf.constant([3, 0, 3]))
     >>> summed = sum_repeated_rows(slices)
@@ -114,7 +114,7 @@ def sum_repeated_rows(gradient: Gradient) -> Gradient:
 
 
 def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gradient]:
-    """Returns the gradients times a scalar, which is cast to the dtype of each."""
+    """Returns the gradients times a scalar, cast to each gradient's dtype."""
 
     def scale(gradient: Gradient) -> Gradient:
         if isinstance(gradient, tf.IndexedSlices):
@@ -126,9 +126,9 @@ def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gr
 
 
 def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Returns the 2-norm of all gradients together, a scalar of `dtype`.
+    """Returns the 2-norm of the concatenated gradients, a scalar of `dtype`.
 
-    It is not finite as soon as one entry is not. Rows of sparse gradients must be unique.
+    It is NaN or infinite if an entry is. Rows of sparse gradients must be unique.
     """
     squares = [
         2 * tf.nn.l2_loss(tf.cast(getattr(gradient, "values", gradient), dtype))
@@ -139,7 +139,7 @@ def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> 
 
 
 def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
-    """Returns what to multiply gradients of this norm with so that it is at most `clip_norm`.
+    """Returns the factor that limits gradients of this norm to `clip_norm`, a scalar.
 
     Pascanu et al. 2013, "On the difficulty of training recurrent neural networks", algorithm 1.
     """

@@ -24,7 +24,7 @@ from towers.step.states import mean_states
 from towers.step.sums import TowerSums, sum_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn, with_state
-from towers.step.update import Change, Used, average
+from towers.step.update import Change, Scales, average
 
 
 def build_mirrored_step(
@@ -36,15 +36,20 @@ def build_mirrored_step(
     batches: Batches | tf.data.Dataset,
     options: StepOptions = StepOptions(),
 ) -> MirroredStep:
-    """Returns `step(shards, step_number) -> StepResults`, with one replica for each tower.
+    """Returns `step(shards, step_number) -> StepResults` with one replica per tower.
 
-    Each replica keeps its own moving averages of BatchNorm.
+    As usual under this strategy, each replica keeps its own moving averages of BatchNorm.
 
     Args:
-        tower_fn, batches, options: as in `build_train_step`; nothing is carried.
-        model, optimizer: built under the strategy's scope.
+        tower_fn, batches: as in `build_train_step`, without a carried state.
+        model, optimizer: made under the strategy's scope; the model is built.
         strategy: a strategy on these devices.
-        devices: one for each replica.
+        devices: one TensorFlow device name per replica.
+        options: as in `build_train_step`; `batch_norm` and `carried` have no effect, and a loss
+            scale keeps its value.
+
+    Raises:
+        ValueError: the batches are wrong.
     """
     carried = CarriedState(None, devices)
     shared = SharedVariables(model.variables, [])
@@ -57,20 +62,28 @@ def build_mirrored_step(
     return MirroredStep(towers, shared, optimizer, strategy, options.clip_norm, specs)
 
 
+def apply_as_given(optimizer: Any) -> None:
+    """Makes an optimizer apply gradients that are already summed over the replicas.
+
+    Keras would sum them itself, but only after clipping, and without a norm of the summed gradient.
+    """
+    optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
+
+
 class MirroredStep:
     """A step under MirroredStrategy, called as a `TrainStep` is, made by `build_mirrored_step`.
 
     Args:
-        towers: one for each replica.
-        shared: the mirrored variables: a value that is assigned to one reaches every device.
-        optimizer: theirs.
+        towers: one per replica.
+        shared: the mirrored variables; an assigned value reaches every device.
+        optimizer: the optimizer of these variables.
         strategy: the strategy.
         clip_norm: the norm to which the averaged gradient is clipped, or None.
-        shard_specs: of each tower's shard.
+        shard_specs: the specs of each tower's shard.
 
     Attributes:
         devices: the towers' devices.
-        processes: this one alone.
+        processes: this process alone.
     """
 
     def __init__(
@@ -93,20 +106,27 @@ class MirroredStep:
         self._function = tf.function(self._step, input_signature=signature, autograph=False)
 
     def __call__(self, shards: tuple[Shard, ...], step: int) -> StepResults:
-        """Runs the step of this number (the first is 1) and returns its results."""
+        """Runs the step with this number (the first is 1) and returns its results.
+
+        Args:
+            shards: one shard per tower, as `towers.split` cuts a batch.
+            step: the step's number.
+        """
         return self._traced(shards, tf.convert_to_tensor(step, tf.int64))
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
-        used = Used(tf.identity(self._optimizer.learning_rate), tf.ones([]))
+        scales = Scales(tf.identity(self._optimizer.learning_rate), tf.ones([]))
         sums, change = self._strategy.run(self._run_replica, args=(shards, step))
         finite = self._of_replicas(change.finite)[0]
         tf.cond(finite, lambda: self._strategy.run(self._apply, args=(change,)), lambda: None)
         towers = self._each(sums)
-        total, change = total_of(sum_parts(towers)), self._each(change)[0]
-        return step_results(towers, total, change, used, self.devices if len(towers) > 1 else None)
+        total, change = total_of(sum_replicas(towers)), self._each(change)[0]
+        return step_results(
+            towers, total, change, scales, self.devices if len(towers) > 1 else None
+        )
 
     def _run_replica(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[TowerSums, Change]:
-        """Returns a replica's own sums, and the change that all replicas make alike."""
+        """Returns a replica's own sums, and the change, which is the same on all replicas."""
         replicas: Any = tf.distribute.get_replica_context()
         index = int(tf.get_static_value(replicas.replica_id_in_sync_group))
         sums = self._towers[index](shards[index], step)
@@ -121,7 +141,7 @@ class MirroredStep:
         return sums._replace(states=[]), change
 
     def _assign_states(self, sums: TowerSums) -> None:
-        """Gives a replica's non-trainable variables the values that its tower gave them."""
+        """Assigns a tower's new values to the replica's non-trainable variables."""
         states = self._shared.states
         values = mean_states(sums.states, sums.weight, [state.value for state in states])
         for state, value in zip(states, values, strict=True):
@@ -133,17 +153,17 @@ class MirroredStep:
         self._optimizer.apply(gradients, self._shared.trainable)
 
     def assign(self, values: Sequence[keras.Variable]) -> None:
-        """Gives the variables of every replica the values of a model of the same kind."""
+        """Assigns the values of another model's variables, in the same order, to every replica."""
         for variable, source in zip(self._shared.all, values, strict=True):
             variable.assign(source.value)
 
     def copy_to(self, variables: Sequence[keras.Variable]) -> None:
-        """Gives a model of the same kind the values of the first replica."""
+        """Assigns the values of the first replica to another model's variables, in order."""
         for variable, target in zip(self._shared.all, variables, strict=True):
             target.assign(self._of_replicas(variable.value)[0])
 
     def groups(self) -> Groups:
-        """Returns the variables that a checkpoint keeps, by the name of their group."""
+        """Returns the variables that a checkpoint saves, by group name."""
         return {"variables": self._shared.all, "optimizer": self._optimizer.variables}
 
     def check_copies(self) -> None:
@@ -151,7 +171,7 @@ class MirroredStep:
 
     @property
     def graph(self) -> tf.Graph:
-        """The graph that runs."""
+        """The step's graph."""
         return self._traced.graph
 
     @functools.cached_property
@@ -159,7 +179,7 @@ class MirroredStep:
         return self._function.get_concrete_function()
 
     def _each(self, nest: Any) -> list[Any]:
-        """Returns the nest of each replica."""
+        """Returns one nest per replica."""
         rows = zip(*map(self._of_replicas, tf.nest.flatten(nest)), strict=True)
         return [tf.nest.pack_sequence_as(nest, row) for row in rows]
 
@@ -170,23 +190,14 @@ class MirroredStep:
         return self._strategy.experimental_local_results(value)
 
 
-def sum_parts(towers: Sequence[TowerSums]) -> TowerSums:
-    """Returns the first tower's sums with the loss, the weight and the metrics of all."""
-    loss, weight, metrics = sum_results(towers)
-    return towers[0]._replace(loss=loss, weight=weight, metrics=metrics)
-
-
 def sum_over_replicas(replicas: Any, values: Sequence[Any]) -> list[Any]:
-    """Returns the sums over the replicas, within one of them; None stays None."""
+    """Returns the sums over all replicas, in a replica's context; None stays None."""
     present = [value for value in values if value is not None]
     sums = iter(replicas.all_reduce(tf.distribute.ReduceOp.SUM, present))
     return [None if value is None else next(sums) for value in values]
 
 
-def apply_as_given(optimizer: Any) -> None:
-    """Makes an optimizer apply gradients as they are: they are summed over the replicas before.
-
-    By default it would sum them, but only after they were clipped and after their norm could have
-    been taken.
-    """
-    optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
+def sum_replicas(towers: Sequence[TowerSums]) -> TowerSums:
+    """Returns the first tower's sums with loss, weight and metrics summed over all towers."""
+    loss, weight, metrics = sum_results(towers)
+    return towers[0]._replace(loss=loss, weight=weight, metrics=metrics)

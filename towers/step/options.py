@@ -11,25 +11,26 @@ from towers.step.states import BATCH_NORM_POLICIES
 
 @dataclasses.dataclass(frozen=True)
 class StepOptions:
-    """How a step computes, besides the model and where it runs.
+    """The options of a step, apart from its model and its placement.
 
     Args:
         clip_norm: the norm to which the averaged gradient is clipped, or None.
-        accumulate: into how many micro-batches each tower cuts its shard. The result is that of
-            the uncut batch, with the memory of a micro-batch.
-        batch_norm: how the towers' moving averages become one, once a step: those of the
-            `first` tower, or the `mean` over the towers by their weights.
-        seed: what all random numbers are derived from, with the step and the part of the batch.
-        loss_scale: for float16, else None.
+        accumulate: the number of micro-batches into which each tower cuts its shard. The result
+            equals that of the uncut batch, with the memory of one micro-batch.
+        batch_norm: how the towers' moving averages become one, once a step: the averages of the
+            `first` tower, or the `mean` over the towers, weighted by the towers' weights.
+        seed: all random numbers derive from this seed, the step and the micro-batch's number.
+        loss_scale: a loss scale for float16, or None.
         compiled: whether XLA compiles each tower.
-        carried: a state that goes on from step to step, such as that of a language model on
-            contiguous streams, or None. The tower function is then
-            `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`. The state begins with
-            zeros, row by row beside the rows of the batch, and carries no gradient; the data
-            says where a stream begins anew. A step without a finite gradient leaves it as it was.
+        carried: a state that is carried from step to step, such as the LSTM state of a language
+            model on contiguous streams, or None. The tower function is then
+            `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`. The state has one row
+            per row of the batch, begins with zeros and carries no gradient; the tower function
+            resets it where the data begins a new stream. A step with a non-finite gradient leaves
+            it unchanged.
 
     Raises:
-        ValueError: for a value that cannot work.
+        ValueError: a value is out of range.
     """
 
     clip_norm: float | None = None

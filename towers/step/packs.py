@@ -1,4 +1,4 @@
-"""Gradients between towers without a meeting place: packs that are added up by turns."""
+"""The sum of gradients across towers without a central device: each tower adds some packs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from towers.step.gradients import Gradient, sum_gradient
 
 PACK_BYTES = 4 * 2**20
 CHECK_ROWS = 2**18
-CHECK_RANGE = 4096  # Sums of such whole numbers are exact in float32, in any order.
+CHECK_RANGE = 4096  # Sums of integers below this are exact in float32, in any order.
 
 Send = Callable[[tf.Tensor, str], tf.Tensor]
 
@@ -33,28 +33,28 @@ def sum_in_packs(
 ) -> list[list[Gradient]]:
     """Returns, for each tower, the gradients summed over all towers, on its device.
 
-    Gradients of a few megabytes travel together. The packs are made in the order in which the
-    backward pass yields them, that of the last variable first, so that the first travel while
-    the others are computed. Tower k modulo their number adds up pack k, and every tower gets
-    that sum: each sends and receives 2 (n - 1) / n of all bytes, as in a ring, and what the
-    towers have in the end is the same to the last bit.
+    Small gradients travel together in packs of a few megabytes. Packs follow the order of the
+    backward pass, the last variable's gradient first, so that the first packs travel while other
+    gradients are computed. Of n towers, tower k mod n adds pack k and sends the sum to all. So each
+    tower sends and receives 2 (n - 1) / n of all bytes, as in a ring, and the sums are
+    bit-identical on all towers.
 
     Args:
         tower_gradients: one list per tower, in the order of the variables.
         devices: one per tower.
-        pack_bytes: the size of a pack that takes no more; a larger gradient is a pack alone.
-        send: what copies a tensor to a device.
+        pack_bytes: the largest size of a pack in bytes; a larger gradient is a pack of its own.
+        send: copies a tensor to a device.
     """
     totals: list[list[Gradient]] = [[None] * len(tower_gradients[0]) for _ in devices]
     for number, pack in enumerate(plan_packs(tower_gradients, pack_bytes)):
         owner = devices[number % len(devices)]
         if len(pack) == 1:
-            sums = [sum_alone([row[pack[0]] for row in tower_gradients], owner, devices, send)]
+            sums = [sum_single([row[pack[0]] for row in tower_gradients], owner, devices, send)]
         else:
             parts = [[row[index] for index in pack] for row in tower_gradients]
-            sums = sum_together(parts, owner, devices, send)
-        for index, of_towers in zip(pack, sums, strict=True):
-            for total, gradient in zip(totals, of_towers, strict=True):
+            sums = sum_pack(parts, owner, devices, send)
+        for index, copies in zip(pack, sums, strict=True):
+            for total, gradient in zip(totals, copies, strict=True):
                 total[index] = gradient
     return totals
 
@@ -64,27 +64,27 @@ def plan_packs(
 ) -> Iterator[list[int]]:
     """Yields the indices of the gradients in each pack, the last variable's first.
 
-    A sparse gradient, or one that not every tower has, is a pack alone.
+    A sparse gradient is a pack of its own, and so is one that some towers lack.
     """
     pack: list[int] = []
-    room, dtype = pack_bytes, None
+    bytes_left, dtype = pack_bytes, None
     for index in reversed(range(len(tower_gradients[0]))):
         gradients: list[Any] = [row[index] for row in tower_gradients]
         size = num_bytes(gradients)
         if size is None:
             yield [index]
             continue
-        if pack and (size > room or gradients[0].dtype != dtype):
+        if pack and (size > bytes_left or gradients[0].dtype != dtype):
             yield pack
-            pack, room = [], pack_bytes
+            pack, bytes_left = [], pack_bytes
         pack.append(index)
-        room, dtype = room - size, gradients[0].dtype
+        bytes_left, dtype = bytes_left - size, gradients[0].dtype
     if pack:
         yield pack
 
 
 def num_bytes(gradients: Sequence[Gradient]) -> int | None:
-    """Returns the size of a gradient that every tower has as a tensor of known shape, or None."""
+    """Returns a gradient's size; None unless all towers have a tensor of known shape."""
     first: Any = gradients[0]
     if not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
         return None
@@ -92,32 +92,32 @@ def num_bytes(gradients: Sequence[Gradient]) -> int | None:
     return None if elements is None else elements * first.dtype.size
 
 
-def sum_alone(
+def sum_single(
     gradients: Sequence[Gradient], owner: str, devices: Sequence[str], send: Send
 ) -> list[Gradient]:
-    """Returns the sum of one variable's gradients, for each device."""
+    """Returns the sum of one variable's gradients, copied to each device."""
     with tf.device(owner):
         total = sum_gradient([send_gradient(gradient, owner, send) for gradient in gradients])
     return [send_gradient(total, device, send) for device in devices]
 
 
 def send_gradient(gradient: Gradient, device: str, send: Send) -> Gradient:
-    """Returns a gradient on a device, a sparse one with its rows' numbers, None as it is."""
+    """Returns a gradient on a device: values and indices of a sparse one; None stays None."""
     if not isinstance(gradient, tf.IndexedSlices):
         return None if gradient is None else send(gradient, device)
     values, indices = send(gradient.values, device), send(gradient.indices, device)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
-def sum_together(
+def sum_pack(
     parts: Sequence[Sequence[Any]], owner: str, devices: Sequence[str], send: Send
 ) -> list[list[Gradient]]:
-    """Returns the sums of several variables' gradients, for each of them on each device.
+    """Returns the sums of several variables' gradients: for each variable, one per device.
 
     Args:
-        parts: for each tower, the gradients of one dtype that travel together.
-        owner: where they are added up.
-        devices: the towers'.
+        parts: for each tower, gradients of one dtype that travel together.
+        owner: the device that adds them.
+        devices: the towers' devices.
         send: as in `sum_in_packs`.
     """
     shapes = [part.shape for part in parts[0]]
@@ -128,20 +128,20 @@ def sum_together(
             packed.append(tf.concat([tf.reshape(part, [-1]) for part in gradients], axis=0))
     with tf.device(owner):
         total = sum_gradient([send(pack, owner) for pack in packed])
-    of_towers = []
+    split_sums = []
     for device in devices:
         with tf.device(device):
             pieces = tf.split(send(total, device), sizes)
-            of_towers.append(list(map(tf.reshape, pieces, shapes)))
-    return [list(of_one) for of_one in zip(*of_towers, strict=True)]
+            split_sums.append(list(map(tf.reshape, pieces, shapes)))
+    return [list(copies) for copies in zip(*split_sums, strict=True)]
 
 
 @functools.cache
 def wrong_sums(devices: tuple[str, ...], send: Send = send) -> list[str]:
     """Returns the devices on which a sum of known values over all devices is wrong.
 
-    As many packs are summed as there are devices, so that each adds one up and every way between
-    two of them is taken.
+    It sums one pack per device, so that each device adds one and every link between two devices
+    is used.
     """
     ramp = np.arange(CHECK_ROWS) % CHECK_RANGE
     gradients: list[list[Gradient]] = []

@@ -1,4 +1,4 @@
-"""One call of a function spread over devices: split the rows, run each part, merge what returns."""
+"""One function call across several devices: split the rows, run each part, merge the outputs."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ def parallel(
     """Returns what `function(**tensors)` returns, computed by a tower on each device.
 
     Each tower gets its rows of every tensor, as `towers.split_batch` cuts them. It works eagerly
-    and in a `tf.function`, for inference and under a `tf.GradientTape`: gradients of a tower are
-    computed on its device. What the function assigns to non-trainable Keras variables, such as
-    BatchNorm's averages, is averaged by rows and assigned once.
+    and in a `tf.function`, for inference and under a `tf.GradientTape`; each tower's gradients
+    are computed on its device. Values that the function assigns to non-trainable Keras variables,
+    such as BatchNorm's averages, are averaged, weighted by rows, and assigned once.
 
     Args:
         function: takes the tensors by name and uses Keras layers made outside of it.
         devices: one device per tower, in the order of the rows.
-        merge: how the towers' outputs become one: `sum`; `mean`, weighted by the towers' rows;
-            `concatenate`, in order; `auto`, which sums scalars and concatenates all others; or
-            a nest of these, one for each output.
-        variables: the model, or the Keras variables, that each tower reads once, however often
-            the function uses them; that is worth while for layers that loop, such as an LSTM.
-        tensors: by name, tensors or nests of them, all with the same number of rows. A tower
-            without rows, if there are more devices, counts for nothing.
+        merge: how the towers' outputs are merged: `sum`; `mean`, weighted by the towers' rows;
+            `concatenate`, in tower order; `auto`, which sums scalars and concatenates other
+            tensors; or a nest of these, one for each output.
+        variables: a model or Keras variables that each tower reads only once, however often the
+            function uses them. This is faster for layers with a loop, such as an LSTM.
+        tensors: by name, tensors or nests of them, all with the same number of rows. If there are
+            fewer rows than devices, towers without rows do not contribute.
+
+    Raises:
+        ValueError: an argument is wrong, or an output cannot be merged in this way.
 
     >>> kernel = tf.constant([[2.0]])
     >>> features = tf.constant([[1.0], [2.0], [4.0]])
@@ -70,15 +73,15 @@ def parallel(
 
 
 class CallScope(keras.StatelessScope):
-    """What one tower's call sees in place of Keras variables, and what it assigns to them.
+    """The scope of one tower's call: the values that it reads and assigns for Keras variables.
 
     Args:
         tower: the tower's number.
-        variables: what `read` reads ahead; all others are used where they are.
+        variables: the variables that `read` reads; all others are read at each use.
 
     Attributes:
         name: the tower's name in messages.
-        assigned: the variables that were assigned.
+        assigned: the variables that the function assigned.
     """
 
     def __init__(self, tower: int, variables: Sequence[keras.Variable]):
@@ -94,7 +97,7 @@ class CallScope(keras.StatelessScope):
             self.state_mapping[id(variable)] = tf.convert_to_tensor(variable.value)
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
-        """Returns the variable's value in this call, or None for the variable itself."""
+        """Returns the variable's value in this call; None if the variable itself is to be read."""
         value = super().get_current_value(variable)
         if value is None and variable._value is None:  # Keras would take the initial value.
             raise new_variable_error(self.name, variable.path)
@@ -104,7 +107,7 @@ class CallScope(keras.StatelessScope):
         return value
 
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
-        """Keeps a value instead of assigning it."""
+        """Stores a value instead of assigning it."""
         variable, _ = update
         if variable.trainable:
             raise RuntimeError(
@@ -119,9 +122,9 @@ class CallScope(keras.StatelessScope):
 def run_in(
     scope: CallScope, function: Callable[..., Any], device: str, batch: dict[str, Any]
 ) -> Any:
-    """Returns what the function returns for one shard, whose gradients are taken on the device.
+    """Returns the function's outputs for one shard; their gradients are computed on the device.
 
-    Without a gradient of its own, the call's backward ops would have no device in a graph.
+    Without this custom gradient, the backward ops would have no device in a graph.
     """
 
     @tf.custom_gradient
@@ -159,7 +162,7 @@ def is_floating(tensor: tf.Tensor | tf.Variable) -> bool:
 
 
 def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None:
-    """Assigns what the towers assigned: means weighted by rows, of whole numbers the first."""
+    """Assigns the towers' values averaged by rows; integers come from tower 0."""
     weights = [tf.cast(size, tf.float64) for size in sizes]
     for variable in scopes[0].assigned:
         values = [scope.state_mapping[id(variable)] for scope in scopes]
@@ -170,7 +173,7 @@ def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None
 
 
 def merge_outputs(outputs: Sequence[Any], sizes: Sequence[tf.Tensor], merge: Any) -> Any:
-    """Returns one nest of outputs from the towers'."""
+    """Returns the towers' outputs merged into one nest."""
     return tf.nest.map_structure(
         lambda choice, *parts: merge_parts(choice, parts, sizes),
         choices_for(outputs[0], merge),
@@ -179,7 +182,7 @@ def merge_outputs(outputs: Sequence[Any], sizes: Sequence[tf.Tensor], merge: Any
 
 
 def choices_for(outputs: Any, merge: Any) -> Any:
-    """Returns the nest of outputs with how to merge each in its place."""
+    """Returns a nest like the outputs, with the way to merge each output."""
 
     def choose(choice: str, output: tf.Tensor) -> str:
         automatic = "sum" if output.shape.rank == 0 else "concatenate"
@@ -192,13 +195,13 @@ def choices_for(outputs: Any, merge: Any) -> Any:
         return keras.tree.map_structure_up_to(merge, choose_all, merge, outputs)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"merge must be one of {', '.join(MERGES)}, or a nest of them like what the function "
-            f"returns. Received {merge!r} for {outputs!r}."
+            f"merge must be one of {', '.join(MERGES)}, or a nest of them that fits the function's "
+            f"outputs. Received {merge!r} for {outputs!r}."
         ) from error
 
 
 def merge_parts(choice: str, parts: Sequence[tf.Tensor], sizes: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns one output from the towers'; those of empty shards count for nothing."""
+    """Returns one output merged from the towers'; empty shards do not contribute."""
     check_part(choice, parts[0])
     pairs = list(zip(parts, sizes, strict=True))
     if choice == "concatenate":
@@ -220,12 +223,12 @@ def check_part(choice: str, part: tf.Tensor) -> None:
     if choice != "concatenate" and part.dtype in (tf.bool, tf.string):
         raise ValueError(
             f"Only numbers have a {choice}. Received an output of type {part.dtype.name}; cast it, "
-            "or merge='concatenate' what has rows."
+            "or use merge='concatenate' for an output with rows."
         )
 
 
 def check_merge(merge: Any) -> None:
-    """Raises ValueError for a way to merge that there is not."""
+    """Raises ValueError for an unknown way to merge."""
     for choice in keras.tree.flatten(merge):
         if choice not in MERGES:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The shared variables: which role each plays in a step, how a tower reads them."""
+"""The shared variables: the role of each in a step, and how a tower reads them."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ import tensorflow as tf
 
 
 class SharedVariables:
-    """The variables that every tower reads, sorted by the role that they play in a step.
+    """The variables that every tower reads, sorted by their role in a step.
 
     Args:
-        variables: Keras variables, each read by the tower function or none of its business.
-        tables: those of them that are only looked up, through their handle, row by row.
+        variables: Keras variables; the tower function may use all or some of them.
+        tables: the variables that are only looked up row by row, through their handle.
 
     Attributes:
-        trainable: variables with a gradient, in the given order; tables are among them.
+        trainable: the trainable variables in the given order, tables included.
         seeds: states of seed generators, int64 [2].
         states: the other non-trainable variables, such as the moving averages of BatchNorm.
     """
 
     def __init__(self, variables: Sequence[keras.Variable], tables: Sequence[keras.Variable]):
         self.trainable = [variable for variable in variables if variable.trainable]
-        resting = [variable for variable in variables if not variable.trainable]
-        self.seeds = [variable for variable in resting if is_seed(variable)]
-        self.states = [variable for variable in resting if not is_seed(variable)]
+        non_trainable = [variable for variable in variables if not variable.trainable]
+        self.seeds = [variable for variable in non_trainable if is_seed(variable)]
+        self.states = [variable for variable in non_trainable if not is_seed(variable)]
         self._tables = {id(variable) for variable in tables}
 
     @property
     def all(self) -> list[keras.Variable]:
-        """Every variable that a checkpoint needs: all but the seeds, which a step derives."""
+        """The variables that a checkpoint needs: all but the seeds, which each step derives."""
         return self.trainable + self.states
 
     def is_table(self, variable: keras.Variable) -> bool:
-        """Returns whether the variable is only looked up, and so never read as a whole."""
+        """Returns whether the variable is only looked up row by row, never read as a whole."""
         return id(variable) in self._tables
 
     def read(self, copies: Sequence[keras.Variable] | None = None) -> dict[int, Any]:
         """Returns each variable's value on the current device, by the variable's id, read once.
 
-        Seeds are left out, they are computed. Tables are not read: rows travel, not tables. Of a
-        table that has a copy, that is what stands in for it.
+        Seeds are left out, since each step computes them. Tables are not read: rows travel, not
+        tables. For a table with a copy, the value is the copy's variable.
 
         Args:
-            copies: variables to read instead, in the order of `all`, or these themselves.
+            copies: the copies to read, in the order of `all`; None for the variables themselves.
         """
         values: dict[int, Any] = {}
         for variable, copy in zip(self.all, copies or self.all, strict=True):
             if not self.is_table(variable):
-                # Without the identity a loop takes what was read from another device: a read is
-                # placed where the variable is, a loop's inputs where TensorFlow likes them.
+                # TensorFlow places a read on the variable's device, and loop inputs without a
+                # device anywhere. The identity puts the value on this tower's device.
                 values[id(variable)] = tf.identity(copy.value)
             elif copy is not variable:
                 values[id(variable)] = copy.value
         return values
 
     def sources(self, values: dict[int, Any]) -> list[Any]:
-        """Returns what the gradient is taken with respect to: values, and tables themselves."""
+        """Returns the sources of the gradient: the values read, and tables themselves."""
         return [values.get(id(variable), variable.value) for variable in self.trainable]
 
 
@@ -71,13 +71,13 @@ def is_seed(variable: keras.Variable) -> bool:
 
 
 class TowerScope(keras.StatelessScope):
-    """Runs a tower function on values that the tower has read: it can write no variable.
+    """The scope in which a tower function uses the values that the tower read, and writes none.
 
     Args:
-        tower: the tower's name, for the error message.
+        tower: the tower's name in error messages.
         shared: the variables that a tower may use.
-        values: what stands in for each variable, by its id; tables have no entry.
-        seeds: what stands in for each state of a seed generator, int64 [2] each.
+        values: each variable's value, by the variable's id; tables have no entry.
+        seeds: a state for each seed generator, int64 [2].
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class TowerScope(keras.StatelessScope):
 
 @contextlib.contextmanager
 def no_new_variables(tower: str) -> Iterator[None]:
-    """Within this scope, making a `tf.Variable` is an error that names it and the tower."""
+    """The scope in which making a `tf.Variable` is an error that names it and the tower."""
 
     def refuse(_: Callable[..., Any], **options: Any) -> None:
         raise new_variable_error(tower, options.get("name") or "Variable")
@@ -124,7 +124,7 @@ def no_new_variables(tower: str) -> Iterator[None]:
 
 
 def new_variable_error(tower: str, name: str) -> RuntimeError:
-    """Returns the error of a tower that makes a variable."""
+    """Returns the error for a tower that makes a variable."""
     return RuntimeError(
         f"{tower} would create the variable '{name}'. Towers share variables and own none: make "
         "layers and variables once, outside of the tower function, under "
@@ -145,8 +145,11 @@ def gather_variables(
         tower_fn: the tower function, traced once to see how it uses the variables.
         variables: the Keras variables, or the model that owns them.
         batch_spec: the specs of a shard's batch.
-        compiled: whether XLA compiles the towers. XLA takes no variable of another device, so
-            that tables travel then.
+        compiled: whether XLA compiles the towers. XLA takes no variable from another device, so
+            each tower then reads whole tables.
+
+    Raises:
+        ValueError: a variable is listed twice, or used in a nested `tf.function`.
     """
     graph = trace_once(tower_fn, batch_spec)
     found = list(getattr(variables, "variables", variables))
@@ -158,29 +161,29 @@ def gather_variables(
     return SharedVariables(found, [] if compiled else tables)
 
 
-def check_distinct(variables: Sequence[keras.Variable]) -> None:
-    """Raises ValueError for a variable that is there twice: it would be updated twice."""
-    counts = Counter(map(id, variables))
-    twice = {variable.path for variable in variables if counts[id(variable)] > 1}
-    if twice:
-        raise ValueError(
-            "Each of the `variables` must be there once. Received more than once: "
-            f"{', '.join(sorted(twice))}. Pass a model that owns them all, whose `variables` name "
-            "shared ones once, or leave the repeated ones out."
-        )
-
-
 def trace_once(tower_fn: Callable[..., Any], batch_spec: Any) -> tf.Graph:
-    """Returns the graph of one plain call of the tower function, building what is unbuilt."""
+    """Returns the graph of one plain call of the tower function, which builds unbuilt layers."""
     calls = itertools.count()
 
     def call(batch: Any) -> None:
-        # TensorFlow calls it again if variables were made: a tower function that makes some
-        # anew in each call would make them in every tower.
+        # TensorFlow calls this again if it made variables. A function that makes variables in
+        # the second call too would make them in every tower.
         with no_new_variables("Every tower") if next(calls) else contextlib.nullcontext():
             tower_fn(batch)
 
     return tf.function(call, autograph=False).get_concrete_function(batch_spec).graph
+
+
+def check_distinct(variables: Sequence[keras.Variable]) -> None:
+    """Raises ValueError for a variable that is listed twice: it would be updated twice."""
+    counts = Counter(map(id, variables))
+    twice = {variable.path for variable in variables if counts[id(variable)] > 1}
+    if twice:
+        raise ValueError(
+            "Each of the `variables` must be listed once. Received more than once: "
+            f"{', '.join(sorted(twice))}. Pass a model that owns them all, whose `variables` list "
+            "shared ones once, or remove the duplicates."
+        )
 
 
 def consumers_of(variable: keras.Variable, graph: tf.Graph) -> set[str]:
@@ -191,7 +194,7 @@ def consumers_of(variable: keras.Variable, graph: tf.Graph) -> set[str]:
 
 
 def check_consumers(variable: keras.Variable, consumers: set[str]) -> None:
-    """Raises ValueError for a variable that no tower could read for itself."""
+    """Raises ValueError for a variable that a nested `tf.function` uses."""
     if consumers & {"PartitionedCall", "StatefulPartitionedCall"}:
         raise ValueError(
             f"The tower function calls a tf.function that uses the variable '{variable.path}'. "

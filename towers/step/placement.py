@@ -1,4 +1,4 @@
-"""Placement: the towers' devices and where the shared variables live, checked once."""
+"""Placement: the devices of the towers and of the shared variables, checked once."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ POLICIES = ("auto", "cpu", "tower0", "replicated")
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """On which devices the towers run, and where the variables live that they share.
+    """The devices of the towers, and where the shared variables live.
 
     Args:
         devices: a TensorFlow device name for each tower, in tower order.
-        parameters: where the shared variables live: `cpu`; `tower0`, the first tower's device;
-            `replicated`, there as well, with a copy on every other tower, each updated alike
-            from gradients that travel between the towers; or `auto`, the CPU where several
-            towers share the variables, the tower's own device where there is only one. Devices
-            that do not copy values correctly turn `replicated` into `cpu`, with a
+        parameters: where the shared variables live:
+            `cpu`: on the CPU;
+            `tower0`: on the first tower's device;
+            `replicated`: on the first tower's device, with a copy on every other tower; gradients
+            travel between the towers, and all copies get the same update;
+            `auto`: on the tower's device for one tower, on the CPU for several.
+            If devices do not copy values correctly, `replicated` becomes `cpu`, with a
             RuntimeWarning.
 
     Raises:
@@ -49,25 +51,25 @@ class Placement:
 
     @property
     def device(self) -> str:
-        """The parameter device: where the variables are, or the first copy of them."""
+        """The parameter device: the device of the variables, or of their first copy."""
         on_tower = self.parameters in ("tower0", "replicated")
         alone = self.parameters == "auto" and len(self.devices) == 1
         return self.devices[0] if on_tower or alone else CPU
 
     @property
     def copy_devices(self) -> tuple[str, ...]:
-        """Where the copies of the variables are: the parameter device, or every tower's."""
+        """The device of each copy of the variables: the parameter device, or every tower's."""
         return tuple(self.devices) if self.parameters == "replicated" else (self.device,)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """The scope in which to make a model and an optimizer, whose variables the towers share."""
+        """The scope in which to make the model and the optimizer, on the parameter device."""
         with tf.device(self.device):
             yield
 
 
 def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:
-    """Returns the policy; `cpu`, with a warning, where `replicated` would copy values wrongly."""
+    """Returns the policy, or `cpu` with a warning if `replicated` would copy values wrongly."""
     wrong = wrong_sums(devices) if policy == "replicated" else []
     if not wrong:
         return policy
@@ -83,7 +85,7 @@ def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:
 
 
 def check_devices(devices: object) -> None:
-    """Raises ValueError unless there is a sequence of device names."""
+    """Raises ValueError unless `devices` is a sequence of at least one device name."""
     is_sequence = isinstance(devices, (list, tuple)) and all(isinstance(d, str) for d in devices)
     if not is_sequence or not devices:
         raise ValueError(

@@ -14,7 +14,14 @@ PRECISIONS = {
 
 
 def set_precision(precision: str) -> None:
-    """Sets Keras's dtype policy: variables stay float32 where computing is in 16 bits."""
+    """Sets Keras's dtype policy; with 16-bit precision variables stay float32.
+
+    Args:
+        precision: float32, float64, bfloat16 or float16.
+
+    Raises:
+        ValueError: there is no such precision.
+    """
     if precision not in PRECISIONS:
         raise ValueError(
             f"precision must be one of {', '.join(PRECISIONS)}. Received {precision!r}."
@@ -23,14 +30,14 @@ def set_precision(precision: str) -> None:
 
 
 class LossScale:
-    """A dynamic loss scale: halved when a gradient overflows, doubled after a calm time.
+    """A dynamic loss scale: halved when a gradient overflows, doubled after steps without overflow.
 
     Micikevicius et al. 2018, "Mixed Precision Training", section 3.2. It scales the *mean* loss
-    of a tower; the factor on the summed loss is scale / weight.
+    of a tower: the factor for the summed loss is scale / weight.
 
     Args:
-        initial: the first scale.
-        growth_steps: after how many updates without an overflow it is doubled.
+        initial: the initial scale.
+        growth_steps: the number of updates without overflow after which it is doubled.
     """
 
     def __init__(self, *, initial: float = 2.0**15, growth_steps: int = 2000):
@@ -44,7 +51,7 @@ class LossScale:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """What a checkpoint keeps of it."""
+        """The variables that a checkpoint saves."""
         return [self._scale, self._calm_steps]
 
     def read(self) -> tf.Tensor:
@@ -52,7 +59,7 @@ class LossScale:
         return tf.convert_to_tensor(self._scale.value)
 
     def update(self, finite: tf.Tensor) -> None:
-        """Adapts the scale to whether the reduced gradient was finite, a bool scalar."""
+        """Updates the scale; `finite` is a bool scalar, whether the summed gradient was finite."""
         scale, calm_steps = self.read(), tf.convert_to_tensor(self._calm_steps.value)
         calm_steps = tf.where(finite, calm_steps + 1, 0)
         grows = calm_steps >= self._growth_steps

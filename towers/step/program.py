@@ -1,4 +1,4 @@
-"""What every tower runs: the tower function, its variables, the state that it carries."""
+"""The program of the towers: the tower function, its variables and its carried state."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from towers.step.tower_function import ShardFn, TowerFn, with_state
 
 
 class TowerProgram(NamedTuple):
-    """What every tower runs.
+    """The program that every tower runs.
 
     Attributes:
-        shard_fn: the tower function, of the pair (batch, state).
+        shard_fn: the tower function on the pair (batch, state).
         shared: the variables that it uses.
-        carried: the state that goes on from step to step.
+        carried: the state that it carries from step to step.
     """
 
     shard_fn: ShardFn
@@ -40,7 +40,7 @@ def make_program(
 
     Args:
         tower_fn, variables, placement, options: as in `build_train_step`.
-        specs: of each tower's shard.
+        specs: the specs of each tower's shard.
     """
     carried = CarriedState(options.carried, placement.devices)
     shard_fn = with_state(tower_fn, carried.shard_specs)

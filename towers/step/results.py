@@ -1,4 +1,4 @@
-"""What a step returns: means over the batch and over each tower's shard."""
+"""The results of a step: means over the batch and over each tower's shard."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import tensorflow as tf
 from towers.step.exchange import Total
 from towers.step.gradients import global_norm
 from towers.step.sums import TowerSums
-from towers.step.update import Change, Used
+from towers.step.update import Change, Scales
 
 
 class TowerResults(NamedTuple):
-    """Each tower's own part of a step, every tensor of shape [num_towers].
+    """The results of each tower; every tensor has the shape [num_towers].
 
     Attributes:
         loss: mean over the tower's shard; 0 for an empty shard, as for the metrics.
-        weight: how many examples (or tokens) the shard holds.
+        weight: the number of examples (or tokens) in the shard.
         metrics: by name, the mean over the tower's shard.
         gradient_norm: norm of the tower's own mean gradient.
     """
@@ -30,17 +30,17 @@ class TowerResults(NamedTuple):
 
 
 class StepResults(NamedTuple):
-    """What one step returns, scalars over the whole batch.
+    """The results of one step, scalars over the whole batch.
 
     Attributes:
         loss: mean over every example (or token) of the batch, before the update.
-        weight: how many there were.
+        weight: the number of examples (or tokens).
         metrics: by name, the mean over the batch.
-        gradient_norm: norm of the averaged gradient, before it is clipped.
-        learning_rate: what this update used.
-        finite: bool, whether the gradient was finite and the update therefore applied.
-        loss_scale: the scale of float16 losses in this step, 1 without.
-        towers: each tower's part.
+        gradient_norm: norm of the averaged gradient before clipping.
+        learning_rate: the learning rate of this update.
+        finite: bool, whether the gradient was finite; only then the update was applied.
+        loss_scale: the float16 loss scale of this step, 1 without one.
+        towers: the results of each tower.
     """
 
     loss: tf.Tensor
@@ -54,11 +54,11 @@ class StepResults(NamedTuple):
 
 
 class EvaluationResults(NamedTuple):
-    """The sums over one batch and all towers: add them up, then divide.
+    """The sums over one batch and all towers: add those of all batches, then divide.
 
     Attributes:
         loss: scalar, summed over the examples (or tokens).
-        weight: scalar, how many there were.
+        weight: scalar, the number of examples (or tokens).
         metrics: by name, a pair of scalars (sum, weight).
     """
 
@@ -71,33 +71,33 @@ def step_results(
     sums: Sequence[TowerSums],
     total: Total,
     change: Change,
-    used: Used,
+    scales: Scales,
     devices: Sequence[str] | None,
 ) -> StepResults:
     """Returns the results of a step.
 
     Args:
-        sums: what each tower handed back.
+        sums: each tower's sums.
         total: the sums over all towers.
-        change: what was made of them.
-        used: what the update used.
-        devices: the towers', where their gradients are; None if there is one tower anywhere,
-            whose norm is that of the averaged gradient.
+        change: the change that followed from them.
+        scales: the learning rate and the loss scale.
+        devices: the towers' devices; None for one tower in one process, whose gradient norm is
+            that of the averaged gradient.
     """
     with tf.name_scope("results"):
         norm = change.gradient_norm
         return StepResults(
             **mean_results(total),
             gradient_norm=norm,
-            learning_rate=used.learning_rate,
+            learning_rate=scales.learning_rate,
             finite=change.finite,
-            loss_scale=used.loss_scale,
+            loss_scale=scales.loss_scale,
             towers=tower_results(sums, devices, norm),
         )
 
 
 def mean_results(sums: TowerSums | Total) -> dict[str, Any]:
-    """Returns the mean loss and metrics of a shard or a batch, with its weight."""
+    """Returns loss, weight and metrics of a shard or a batch; loss and metrics are means."""
     means = {key: tf.math.divide_no_nan(*pair) for key, pair in sums.metrics.items()}
     loss = tf.math.divide_no_nan(sums.loss, sums.weight)
     return {"loss": loss, "weight": sums.weight, "metrics": means}
@@ -108,7 +108,7 @@ def tower_results(
 ) -> TowerResults:
     """Returns each tower's means; arguments as in `step_results`."""
     each = list(map(mean_results, sums))
-    norms = [norm] if devices is None else list(map(own_norm, sums, devices))
+    norms = [norm] if devices is None else list(map(tower_norm, sums, devices))
     return TowerResults(
         loss=tf.stack([mean["loss"] for mean in each]),
         weight=tf.stack([mean["weight"] for mean in each]),
@@ -119,8 +119,8 @@ def tower_results(
     )
 
 
-def own_norm(tower: TowerSums, device: str) -> tf.Tensor:
-    """Returns the norm of a tower's mean gradient; NaN or infinity tells whose it was."""
-    with tf.device(device):  # Where the gradients are.
+def tower_norm(tower: TowerSums, device: str) -> tf.Tensor:
+    """Returns the norm of a tower's mean gradient; NaN or infinity names the tower at fault."""
+    with tf.device(device):  # The gradients are there.
         norm = global_norm(tower.gradients, tower.weight.dtype)
         return norm * tf.math.reciprocal_no_nan(tower.weight)

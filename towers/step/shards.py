@@ -1,4 +1,4 @@
-"""How a global batch is cut: rows to shards, one for each tower."""
+"""Shards: a global batch cut by rows, one shard per tower."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Shard(NamedTuple):
     """A tower's part of a batch.
 
     Attributes:
-        batch: the same nest as the global batch, with the rows of this tower. An empty shard
-            holds the batch's first example instead of none, since layers fail on zero rows.
-        size: int32 scalar, how many rows count: 0 for an empty shard.
+        batch: the same nest as the global batch, with this tower's rows. An empty shard holds the
+            batch's first example, since layers fail on zero rows.
+        size: int32 scalar, the number of rows that count: 0 for an empty shard.
     """
 
     batch: Batch
@@ -29,75 +29,19 @@ def split(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
     """Returns a data set of `num_towers`-tuples of `Shard` from one of global batches.
 
     Raises:
-        ValueError: the tensors of a batch have no rows, or different numbers of them. What only
-            shows while the data set runs is then raised as `tf.errors.InvalidArgumentError`.
+        ValueError: the tensors of a batch have no rows, or different numbers of rows. If static
+            shapes do not show it, iterating raises `tf.errors.InvalidArgumentError`.
     """
     check_batch_spec(dataset.element_spec)
-    is_tuple = type(dataset.element_spec) is tuple  # Then each part is an argument of its own.
+    is_tuple = type(dataset.element_spec) is tuple  # `map` passes a tuple as several arguments.
 
-    @tf.autograph.experimental.do_not_convert  # Which would take longer than the rest, each epoch.
+    @tf.autograph.experimental.do_not_convert  # Conversion would dominate the start of an epoch.
     def cut(*batch: Any) -> tuple[Shard, ...]:
         whole = batch if is_tuple else batch[0]
         check_rows(whole)
         return split_batch(whole, num_towers)
 
     return dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-
-def check_rows(batch: Batch) -> None:
-    """Adds to a data set's graph a check that all tensors of a batch have the same number of rows.
-
-    Nothing is added where the shapes tell, or where there is only one tensor.
-    """
-    parts = tf.nest.flatten(batch)
-    shapes = [part.shape for part in parts]
-    if len(parts) > 1 and any(shape.rank is None or shape[0] is None for shape in shapes):
-        rows = tf.stack([tf.shape(part)[0] for part in parts])
-        message = (
-            "All tensors of a batch must have the same number of rows. Received the numbers in x "
-            f"below for tensors of shapes {', '.join(map(str, shapes))}. Let the data set give "
-            "every example a row in each of them."
-        )
-        tf.debugging.assert_equal(rows, rows[0], message, summarize=len(parts))
-
-
-def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
-    """Returns one shard per tower, in order, whose sizes differ by at most one.
-
-    >>> [shard.batch.numpy().tolist() for shard in split_batch(tf.range(5), 2)]
-    [[0, 1, 2], [3, 4]]
-    """
-    num_examples = tf.shape(tf.nest.flatten(batch)[0])[0]
-    if num_towers == 1:  # Nothing to cut, and so nothing to copy.
-        return (Shard(batch, num_examples),)
-    shards, start = [], tf.zeros([], tf.int32)
-    for size in part_sizes(num_examples, num_towers):
-        shards.append(Shard(take_rows(batch, start, size), size))
-        start += size
-    return tuple(shards)
-
-
-def part_sizes(size: T, num_parts: int) -> list[T]:
-    """Returns the sizes of parts that differ by at most one, of a number or an integer scalar.
-
-    Parts come in halves of halves as far as that goes, so that a part of a part is the same
-    whoever cuts: eight parts, or four parts of two parts each.
-
-    >>> part_sizes(10, 4), part_sizes(5, 3)
-    ([3, 2, 3, 2], [2, 2, 1])
-    """
-    if num_parts % 2 == 1:
-        return [(size + num_parts - 1 - index) // num_parts for index in range(num_parts)]
-    return [
-        part for both in part_sizes(size, num_parts // 2) for part in (both - both // 2, both // 2)
-    ]
-
-
-def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:
-    """Returns `size` rows of every tensor from row `start` on, or the first row if `size` is 0."""
-    start = tf.where(size > 0, start, 0)
-    stop = start + tf.maximum(size, 1)
-    return tf.nest.map_structure(lambda tensor: tensor[start:stop], batch)
 
 
 def check_batch_spec(spec: Any) -> None:
@@ -114,6 +58,66 @@ def check_batch_spec(spec: Any) -> None:
             "All tensors of a batch must have the same number of rows. "
             f"Received first dimensions {sorted(rows)} in {spec}."
         )
+
+
+def check_rows(batch: Batch) -> None:
+    """Adds an op that checks that all tensors of a batch have the same number of rows.
+
+    It adds nothing if the static shapes show it, or if there is only one tensor.
+    """
+    parts = tf.nest.flatten(batch)
+    shapes = [part.shape for part in parts]
+    if len(parts) > 1 and any(shape.rank is None or shape[0] is None for shape in shapes):
+        rows = tf.stack([tf.shape(part)[0] for part in parts])
+        message = (
+            "All tensors of a batch must have the same number of rows. Received the numbers in x "
+            f"below for tensors of shapes {', '.join(map(str, shapes))}. Let the data set give "
+            "every example a row in each of them."
+        )
+        tf.debugging.assert_equal(rows, rows[0], message, summarize=len(parts))
+
+
+def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
+    """Returns one shard per tower, in row order; their sizes differ by at most one.
+
+    >>> [shard.batch.numpy().tolist() for shard in split_batch(tf.range(5), 2)]
+    [[0, 1, 2], [3, 4]]
+    """
+    num_examples = tf.shape(tf.nest.flatten(batch)[0])[0]
+    if num_towers == 1:  # Avoids a copy.
+        return (Shard(batch, num_examples),)
+    shards, start = [], tf.zeros([], tf.int32)
+    for size in part_sizes(num_examples, num_towers):
+        shards.append(Shard(take_rows(batch, start, size), size))
+        start += size
+    return tuple(shards)
+
+
+def part_sizes(size: T, num_parts: int) -> list[T]:
+    """Returns the sizes of `num_parts` parts, which differ by at most one.
+
+    An even number of parts is cut into two halves first, and so on, so that eight parts are the
+    same as four parts of two parts each.
+
+    Args:
+        size: the size to cut, a number or an integer scalar.
+        num_parts: the number of parts.
+
+    >>> part_sizes(10, 4), part_sizes(5, 3)
+    ([3, 2, 3, 2], [2, 2, 1])
+    """
+    if num_parts % 2 == 1:
+        return [(size + num_parts - 1 - index) // num_parts for index in range(num_parts)]
+    return [
+        part for both in part_sizes(size, num_parts // 2) for part in (both - both // 2, both // 2)
+    ]
+
+
+def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:
+    """Returns `size` rows of every tensor from row `start` on, or the first row if `size` is 0."""
+    start = tf.where(size > 0, start, 0)
+    stop = start + tf.maximum(size, 1)
+    return tf.nest.map_structure(lambda tensor: tensor[start:stop], batch)
 
 
 def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Shard, ...]:

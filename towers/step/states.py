@@ -1,4 +1,4 @@
-"""Non-trainable variables, such as BatchNorm's moving averages: one value from many towers."""
+"""States: one value of each non-trainable variable, such as a moving average, from all towers."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ def sum_states(
     weights: Sequence[tf.Tensor],
     policy: str,
     *,
-    leads: bool = True,
+    has_first_tower: bool = True,
 ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
-    """Returns the towers' weighted values summed for each variable, and the weight of the sums.
+    """Returns each variable's weighted values summed over the towers, and the weight of the sums.
 
     Args:
         tower_states: for each tower, for each variable, its value times the tower's weight, or
-            None if it was not assigned.
-        weights: for each tower, how many examples (or tokens) it had.
-        policy: `first`, the first tower's values, or `mean`, their weighted mean.
-        leads: whether the very first tower is among these; of several processes that add up
-            their sums only the one that has it contributes what counts once.
+            None if the tower function did not assign it.
+        weights: for each tower, its number of examples (or tokens).
+        policy: `first`, the first tower's values, or `mean`, the towers' weighted mean.
+        has_first_tower: whether tower 0 of all processes is one of these. Without it, zeros stand
+            for the values that only tower 0 provides: integers, and all values under `first`.
     """
     if policy == "first":
         tower_states, weights = tower_states[:1], weights[:1]
     sums = [add_in_pairs(add_states, values) for values in zip(*tower_states, strict=True)]
     weight = add_in_pairs(tf.add, weights)
-    if leads:
+    if has_first_tower:
         return sums, weight
-    counts = policy == "mean"
+    is_mean = policy == "mean"
     sums = [
-        value if value is None or (counts and value.dtype.is_floating) else tf.zeros_like(value)
+        value if value is None or (is_mean and value.dtype.is_floating) else tf.zeros_like(value)
         for value in sums
     ]
-    return sums, weight if counts else tf.zeros_like(weight)
+    return sums, weight if is_mean else tf.zeros_like(weight)
 
 
 def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor | None:
-    """Returns the sum of two towers' weighted values of a state; of whole numbers the first's."""
+    """Returns the sum of two towers' weighted values of a state; for integers, the first value."""
     if first is None or second is None:
         return second if first is None else first
     return first + second if first.dtype.is_floating else first
@@ -58,9 +58,9 @@ def mean_states(
 
 
 def mean_state(total: tf.Tensor | None, weight: tf.Tensor, before: Any) -> tf.Tensor | None:
-    """Returns a sum of weighted values divided by their weight, and whole numbers as they are.
+    """Returns a sum of weighted values divided by their weight; integers unchanged.
 
-    Without any weight (all of it padding) the state stays as it was `before`.
+    If the weight is 0 (all padding), the state keeps its value `before` the step.
     """
     if total is None or not total.dtype.is_floating:
         return total
@@ -69,7 +69,7 @@ def mean_state(total: tf.Tensor | None, weight: tf.Tensor, before: Any) -> tf.Te
 
 
 def weigh_state(value: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor | None:
-    """Returns an assigned state times the weight; whole numbers are taken as they are."""
+    """Returns an assigned state times the weight; integers unchanged."""
     if value is None or not value.dtype.is_floating:
         return value
     return value * tf.cast(weight, value.dtype)

@@ -14,10 +14,10 @@ from towers.step.gradients import first_half, scale_gradients
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables, TowerScope, no_new_variables
 from towers.step.program import TowerProgram
-from towers.step.seeds import part_seed, seed_states
+from towers.step.seeds import micro_batch_seed, seed_states
 from towers.step.shards import Shard, split_batch
 from towers.step.states import weigh_state
-from towers.step.sums import TowerSums, add_sums, finish_part, metric_sums, tensors_of
+from towers.step.sums import TowerSums, add_sums, finish_micro_batch, metric_sums, tensors_of
 from towers.step.tower_function import ShardFn
 
 
@@ -25,12 +25,13 @@ class Tower:
     """One tower as a callable, `(shard, step) -> TowerSums`, on its own device.
 
     Args:
-        program: what every tower runs.
-        variables: the copy of the shared variables that it reads, in their order.
-        device: where it runs.
-        index: which of this process's towers it is, from 0.
-        options: of the step.
-        first_tower: the number, among the towers of all processes, of this process's first.
+        program: the program that every tower runs.
+        variables: the copy of the shared variables that this tower reads, in the order of
+            `SharedVariables.all`.
+        device: the tower's device.
+        index: the tower's index in this process, from 0.
+        options: the step's options.
+        first_tower: the number of this process's first tower among the towers of all processes.
 
     Attributes:
         device: as given.
@@ -54,18 +55,18 @@ class Tower:
         self._options = options
 
     def __call__(self, shard: Shard, step: tf.Tensor) -> TowerSums:
-        """Returns the sums over a shard in the step of this number, an int64 scalar."""
+        """Returns the sums over a shard; `step` is the step's number, an int64 scalar."""
         with self.scope():
             return self.run(self.read(), shard, step)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """The tower's device and its name scope."""
+        """The scope of the tower's device and of its name."""
         with tf.device(self.device), tf.name_scope(f"tower_{self._index}"):
             yield
 
     def read(self) -> dict[int, Any]:
-        """Returns the values of all variables, by the variable's id, each read once."""
+        """Returns the variables' values by the variable's id, each read once."""
         with tf.name_scope("parameters"):
             return self._program.shared.read(self._variables)
 
@@ -75,28 +76,28 @@ class Tower:
         shard: Shard,
         step: tf.Tensor,
         *,
-        first_part: int | None = None,
+        first_micro_batch: int | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard, with gradients.
 
         Args:
-            values: of the variables, as `read` returns them.
+            values: the variables' values, as `read` returns them.
             shard: the shard.
             step: the step's number, an int64 scalar.
-            first_part: the number of the shard's first micro-batch among those of the batch, of
-                which random numbers are a function; by default what follows from the tower's.
+            first_micro_batch: the number of the shard's first micro-batch within the global batch;
+                random numbers derive from it. By default it follows from the tower's number.
         """
         options, program = self._options, self._program
-        if first_part is None:
-            first_part = self.number * options.accumulate
-        parts = range(first_part, first_part + options.accumulate)
+        if first_micro_batch is None:
+            first_micro_batch = self.number * options.accumulate
+        numbers = range(first_micro_batch, first_micro_batch + options.accumulate)
         return run_tower(
             program.shard_fn,
             program.shared,
             values,
             program.carried.attach(self._index, shard),
             tower=self.number,
-            seeds=[part_seed(options.seed, step, part) for part in parts],
+            seeds=[micro_batch_seed(options.seed, step, number) for number in numbers],
             loss_scale=None if options.loss_scale is None else options.loss_scale.read(),
             compiled=options.compiled,
         )
@@ -105,7 +106,7 @@ class Tower:
         """Returns the sums over a shard without gradients."""
         program = self._program
         with self.scope():
-            seed = part_seed(0, tf.zeros([], tf.int64), self.number)
+            seed = micro_batch_seed(0, tf.zeros([], tf.int64), self.number)
             values, shard = self.read(), program.carried.attach(self._index, shard)
             return forward(
                 program.shard_fn, program.shared, values, shard, tower=self.number, seed=seed
@@ -123,17 +124,17 @@ def run_tower(
     loss_scale: tf.Tensor | None = None,
     compiled: bool = False,
 ) -> TowerSums:
-    """Returns the sums over one shard, which is cut into as many micro-batches as there are seeds.
+    """Returns the sums over one shard, cut into one micro-batch per seed.
 
     Args:
-        shard_fn: the tower function, of the pair (batch, state).
+        shard_fn: the tower function on the pair (batch, state).
         shared: the variables.
-        values: theirs, read once each on the current device.
-        shard: the tower's shard, whose batch is such a pair.
+        values: the variables' values, each read once on the current device.
+        shard: the tower's shard; its batch is a pair (batch, state).
         tower: the tower's number.
-        seeds: for each micro-batch, int64 [2], what its random numbers are derived from.
-        loss_scale: float32 scalar that the mean loss is multiplied with while gradients are
-            taken, or None.
+        seeds: for each micro-batch, int64 [2], the seed of its random numbers.
+        loss_scale: float32 scalar by which the mean loss is multiplied for the backward pass, or
+            None.
         compiled: whether XLA compiles the pass.
     """
 
@@ -142,26 +143,27 @@ def run_tower(
 
     run = tf.function(run, autograph=False, jit_compile=True) if compiled else run
 
-    def run_all(parts: Sequence[tuple[Shard, tf.Tensor]]) -> TowerSums:
-        if len(parts) == 1:
-            ((micro_batch, seed),) = parts
-            return finish_part(run(values, micro_batch, seed), micro_batch.size)
-        # A running sum needs the least memory; that in pairs is the same on any number of towers.
-        begin = first_half(len(parts)) if sums_stay_nested() else len(parts) - 1
-        first = run_all(parts[:begin])
-        # One after the other, so that only one micro-batch's activations are alive.
+    def run_all(pairs: Sequence[tuple[Shard, tf.Tensor]]) -> TowerSums:
+        if len(pairs) == 1:
+            ((micro_batch, seed),) = pairs
+            return finish_micro_batch(run(values, micro_batch, seed), micro_batch.size)
+        # A running sum needs the least memory; a sum in pairs has the same bits on any number of
+        # towers.
+        middle = first_half(len(pairs)) if sums_stay_nested() else len(pairs) - 1
+        first = run_all(pairs[:middle])
+        # One after the other: only one micro-batch's activations are in memory at a time.
         with tf.control_dependencies(tensors_of(first)):
-            return add_sums(first, run_all(parts[begin:]))
+            return add_sums(first, run_all(pairs[middle:]))
 
     return run_all(list(zip(micro_batches(shard, len(seeds)), seeds, strict=True)))
 
 
 def micro_batches(shard: Shard, count: int) -> tuple[Shard, ...]:
-    """Returns the shard cut into micro-batches; all of an empty shard's are empty."""
+    """Returns the shard cut into micro-batches; those of an empty shard are all empty."""
     if count == 1:
         return (shard,)
-    parts = split_batch(shard.batch, count)
-    return tuple(part._replace(size=tf.minimum(part.size, shard.size)) for part in parts)
+    cut = split_batch(shard.batch, count)
+    return tuple(part._replace(size=tf.minimum(part.size, shard.size)) for part in cut)
 
 
 def differentiate(
@@ -186,17 +188,6 @@ def differentiate(
     return sums._replace(gradients=gradients)
 
 
-def gradient_factor(weight: tf.Tensor, loss_scale: tf.Tensor | None) -> tf.Tensor:
-    """Returns what to multiply the summed loss with before the backward pass.
-
-    The loss scale is meant for a mean loss; float16 gradients of a sum over a thousand tokens
-    overflow a thousand times sooner.
-    """
-    if loss_scale is None:
-        return tf.ones_like(weight)
-    return tf.cast(loss_scale, weight.dtype) / tf.where(weight > 0, weight, 1)
-
-
 def forward(
     shard_fn: ShardFn,
     shared: SharedVariables,
@@ -206,13 +197,13 @@ def forward(
     tower: int,
     seed: tf.Tensor,
 ) -> TowerSums:
-    """Returns the sums over one micro-batch without gradients; an empty shard's are zero."""
+    """Returns the sums over one micro-batch without gradients; zeros for an empty shard."""
     name = f"Tower {tower}"
     seeds = seed_states(seed, len(shared.seeds))
     with TowerScope(name, shared, values, seeds) as scope, no_new_variables(name):
         (loss, weight, metrics), carried = shard_fn(shard.batch)
-    counts = tf.cast(shard.size > 0, loss.dtype)
-    weight = tf.cast(weight, loss.dtype) * counts
+    nonempty = tf.cast(shard.size > 0, loss.dtype)  # 1, or 0 for an empty shard.
+    weight = tf.cast(weight, loss.dtype) * nonempty
     for variable in shared.trainable:
         if scope.updated(variable) is not None:
             raise RuntimeError(
@@ -220,10 +211,21 @@ def forward(
                 "trainable variables through gradients only; make it `trainable=False`."
             )
     return TowerSums(
-        loss=loss * counts,
+        loss=loss * nonempty,
         weight=weight,
-        metrics={key: metric_sums(value, weight, counts) for key, value in metrics.items()},
+        metrics={key: metric_sums(value, weight, nonempty) for key, value in metrics.items()},
         gradients=[],
         states=[weigh_state(scope.updated(state), weight) for state in shared.states],
         carried=carried,
     )
+
+
+def gradient_factor(weight: tf.Tensor, loss_scale: tf.Tensor | None) -> tf.Tensor:
+    """Returns the factor for the summed loss in the backward pass, a scalar.
+
+    The loss scale applies to the mean loss: float16 gradients of a loss summed over a thousand
+    tokens overflow at a scale a thousand times smaller.
+    """
+    if loss_scale is None:
+        return tf.ones_like(weight)
+    return tf.cast(loss_scale, weight.dtype) / tf.where(weight > 0, weight, 1)

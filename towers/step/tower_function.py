@@ -1,4 +1,4 @@
-"""The tower function: what a user writes for one shard, checked, with or without a state."""
+"""The tower function that a user writes for one shard: its types, and checks of its results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ RESERVED_METRICS = (
 )  # fmt: skip
 # A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
 Metrics = dict[str, Any]
-State = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
-TowerFn = Callable[
-    ..., tuple[Any, ...]
-]  # (batch) -> (loss_sum, weight, metrics), as users write it.
-ShardFn = Callable[  # The same as a tower calls it, with the pair (batch, state).
-    [tuple[Batch, State]], tuple[tuple[tf.Tensor, tf.Tensor, Metrics], State]
+CarriedValues = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
+# As users write it: (batch) -> (loss_sum, weight, metrics).
+TowerFn = Callable[..., tuple[Any, ...]]
+ShardFn = Callable[  # As a tower calls it, with the pair (batch, state).
+    [tuple[Batch, CarriedValues]], tuple[tuple[tf.Tensor, tf.Tensor, Metrics], CarriedValues]
 ]
 
 
@@ -28,16 +27,16 @@ def with_state(tower_fn: TowerFn, specs: Any) -> ShardFn:
     """Returns the tower function as a tower calls it: with the pair (batch, state).
 
     Args:
-        tower_fn: `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`, or, where nothing
-            is carried, `tower_fn(batch) -> (loss_sum, weight, metrics)`.
-        specs: of a shard's state, () where nothing is carried.
+        tower_fn: `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`, or, without a
+            carried state, `tower_fn(batch) -> (loss_sum, weight, metrics)`.
+        specs: the specs of a shard's state; () without a carried state.
     """
 
-    def run(pair: tuple[Batch, State]) -> Any:
+    def run(pair: tuple[Batch, CarriedValues]) -> Any:
         batch, nothing = pair
         return check_results(tower_fn(batch)), nothing
 
-    def run_with_state(pair: tuple[Batch, State]) -> Any:
+    def run_with_state(pair: tuple[Batch, CarriedValues]) -> Any:
         results = tower_fn(*pair)
         if not isinstance(results, tuple) or len(results) != 4:
             raise ValueError(
@@ -49,8 +48,8 @@ def with_state(tower_fn: TowerFn, specs: Any) -> ShardFn:
     return run_with_state if specs else run
 
 
-def check_state(state: State, specs: Any) -> State:
-    """Returns a new state as tensors; raises ValueError unless it is like the one before."""
+def check_state(state: CarriedValues, specs: Any) -> CarriedValues:
+    """Returns a new state as tensors; raises ValueError unless its specs match."""
     try:
         tf.nest.assert_same_structure(specs, state, check_types=False)
         values = [tf.convert_to_tensor(value) for value in tf.nest.flatten(state)]
@@ -67,7 +66,7 @@ def check_state(state: State, specs: Any) -> State:
 
 
 def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
-    """Returns what a tower function returned, as tensors; raises ValueError if it is not right."""
+    """Returns a tower function's results as tensors; raises ValueError if they are wrong."""
     if not isinstance(results, tuple) or len(results) != 3 or not isinstance(results[2], dict):
         raise ValueError(
             "A tower function returns (loss_sum, weight, metrics): two scalars and a dict of "
@@ -90,11 +89,11 @@ def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
 
 
 def check_metric(name: str, value: Any) -> None:
-    """Raises ValueError unless a metric is a scalar or a pair (sum, weight), with a free name."""
+    """Raises ValueError for a reserved name or a metric of another form than scalars."""
     if name in RESERVED_METRICS:
         raise ValueError(
-            f"The engine reports {', '.join(RESERVED_METRICS)} by itself. Received a "
-            f"metric {name!r}; call it something else."
+            f"The engine itself reports {', '.join(RESERVED_METRICS)}. Received a "
+            f"metric {name!r}; give it another name."
         )
     parts = value if isinstance(value, tuple) else (value,)
     shapes = [tuple(tf.convert_to_tensor(part).shape) for part in parts]

@@ -1,4 +1,4 @@
-"""The update: average, clip, decide whether it is finite, apply; the float16 loss scale."""
+"""The update: average, clip, check for non-finite gradients, apply, adapt the loss scale."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from towers.step.exchange import Total
 from towers.step.gradients import Gradient, clip_factor, global_norm
 from towers.step.options import StepOptions
 from towers.step.states import mean_states
-from towers.step.tower_function import State
+from towers.step.tower_function import CarriedValues
 
 
 class Change(NamedTuple):
-    """How a step is to change the variables.
+    """The change that one step makes to the variables.
 
     Attributes:
         gradients: for each copy of the variables, the summed gradients.
-        factor: scalar that makes the sums the averaged and clipped gradients; None for gradients
-            that are that already.
-        states: new values of the non-trainable variables, or None for those that stay.
+        factor: scalar that turns the sums into averaged and clipped gradients; None if they are
+            averaged and clipped already.
+        states: new values of the non-trainable variables; None for a variable that stays.
         carried: for each tower, the state to carry into the next step.
-        gradient_norm: scalar, of the averaged gradient before it is clipped.
-        finite: bool scalar, whether the gradient is finite, and the change therefore made.
+        gradient_norm: scalar, the norm of the averaged gradient before clipping.
+        finite: bool scalar, whether the gradient is finite; only then the change is applied.
     """
 
     gradients: list[list[Gradient]]
     factor: tf.Tensor | None
     states: list[tf.Tensor | None]
-    carried: list[State]
+    carried: list[CarriedValues]
     gradient_norm: tf.Tensor
     finite: tf.Tensor
 
 
-class Used(NamedTuple):
-    """What an update used.
+class Scales(NamedTuple):
+    """The learning rate and the loss scale of one update.
 
     Attributes:
         learning_rate: scalar.
-        loss_scale: float32 scalar, 1 without a scale.
+        loss_scale: float32 scalar, 1 without a loss scale.
     """
 
     learning_rate: tf.Tensor
@@ -51,16 +51,16 @@ class Used(NamedTuple):
 
 
 class Update:
-    """Divides once, clips, decides and applies.
+    """Divides the sums once, clips, and applies the change if it is finite.
 
     Args:
-        copies: of the variables, with their optimizer.
-        carried: the state that the towers carry.
-        options: of the step.
+        copies: the copies of the variables, with their optimizers.
+        carried: the carried state.
+        options: the step's options.
 
     Attributes:
         copies, carried: as given.
-        loss_scale: the float16 loss scale or None.
+        loss_scale: the float16 loss scale, or None.
     """
 
     def __init__(self, copies: Copies, carried: CarriedState, options: StepOptions):
@@ -71,7 +71,7 @@ class Update:
         self._device = copies.devices[0]
 
     def groups(self) -> Groups:
-        """Returns the variables that a checkpoint keeps, by the name of their group."""
+        """Returns the variables that a checkpoint saves, by group name."""
         groups = {"variables": self.copies.shared.all, "optimizer": self.copies.optimizer.variables}
         if self.loss_scale is not None:
             groups["loss_scale"] = self.loss_scale.variables
@@ -80,20 +80,20 @@ class Update:
         return groups
 
     def change(self, total: Total) -> Change:
-        """Returns the change that the sums over all towers ask for."""
+        """Returns the change that follows from the sums over all towers."""
         with tf.device(self._device), tf.name_scope("average"):
             return self.average(total, [state.value for state in self.copies.shared.states])
 
     def average(self, total: Total, states: Sequence[Any]) -> Change:
-        """Returns the change, computed on the current device; arguments as in `average`."""
+        """Returns the change, computed on the current device; arguments as in the function."""
         return average(total, states, self._clip_norm)
 
-    def apply(self, change: Change, *, add_states: bool = False) -> Used:
-        """Makes a change if it is finite, and returns what it used.
+    def apply(self, change: Change, *, add_states: bool = False) -> Scales:
+        """Applies a change if it is finite; returns its learning rate and loss scale.
 
         Args:
-            change: what `change` returned.
-            add_states: whether its states are differences, to be added.
+            change: the change that `change` returned.
+            add_states: whether its states are differences to add.
         """
 
         def assign() -> None:
@@ -106,19 +106,19 @@ class Update:
             tf.cond(change.finite, assign, lambda: None)
             if self.loss_scale is not None:
                 self.loss_scale.update(change.finite)
-            return Used(learning_rate, loss_scale)
+            return Scales(learning_rate, loss_scale)
 
 
 def average(total: Total, states: Sequence[Any], clip_norm: float | None) -> Change:
-    """Returns the change of a step: the sums divided once, and clipped after that.
+    """Returns the change of a step: the sums divided once, then clipped.
 
     Args:
         total: the sums over all towers.
         states: the values of the non-trainable variables before the step.
         clip_norm: the norm to which the averaged gradient is clipped, or None.
     """
-    share = tf.math.reciprocal_no_nan(total.weight)
-    norm = global_norm(total.gradients[0], total.weight.dtype) * share
-    factor = share * clip_factor(norm, clip_norm)
+    inverse_weight = tf.math.reciprocal_no_nan(total.weight)
+    norm = global_norm(total.gradients[0], total.weight.dtype) * inverse_weight
+    factor = inverse_weight * clip_factor(norm, clip_norm)
     means = mean_states(total.states, total.state_weight, states)
     return Change(total.gradients, factor, means, total.carried, norm, tf.math.is_finite(norm))

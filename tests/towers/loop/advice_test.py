@@ -26,7 +26,7 @@ def train(num_towers, num_batches):
 
 def test_travel_of_all_parameters_takes_time():
     step, _ = train(2, 1)
-    assert 0 < advice.measure_travel(step) < 60
+    assert 0 < advice.measure_transfers(step) < 60
 
 
 def test_line_is_written_at_most_once_and_says_what_to_try():
@@ -39,8 +39,10 @@ def test_one_tower_is_never_advised():
     assert train(1, 25)[1] == []
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.3, False), (0.31, True), (7.0, True)])
-def test_more_than_thirty_percent_is_too_much(share, said):
-    line = advice.advice(share)
+@pytest.mark.parametrize(
+    ("fraction", "said"), [(0.0, False), (0.3, False), (0.31, True), (7.0, True)]
+)
+def test_more_than_thirty_percent_is_too_much(fraction, said):
+    line = advice.format_advice(fraction)
     assert (line is not None) == said
-    assert not said or f"{min(share, 1):.0%}" in line
+    assert not said or f"{min(fraction, 1):.0%}" in line

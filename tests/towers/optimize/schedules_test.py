@@ -107,7 +107,7 @@ def test_learning_rate_scales_with_the_batch_size():
         ("exponential", 0.1, {}, r"needs decay_steps.*Received None"),
         ("exponential", 0.1, {"decay_steps": 1.5}, r"decay_steps must be a whole number"),
         ("exponential", 0.1, {"decay_rate": -1.0}, r"decay_rate must be above 0"),
-        ("piecewise", 0.1, {}, r"at least one boundary.*take the constant schedule"),
+        ("piecewise", 0.1, {}, r"at least one boundary.*use the constant schedule"),
         ("piecewise", 0.1, {"boundaries": [5, 5]}, r"boundaries must rise.*\[5, 5\]"),
         ("piecewise", 0.1, {"boundaries": [0, 5]}, r"the first from at least 1"),
     ],
@@ -118,7 +118,7 @@ def test_wrong_arguments_are_refused(name, learning_rate, options, message):
 
 
 def test_a_cosine_may_end_at_a_share_of_the_learning_rate():
-    schedule = cosine(0.8, total_steps=100, final_share=0.25)
+    schedule = cosine(0.8, total_steps=100, final_fraction=0.25)
     np.testing.assert_allclose([schedule(0), schedule(50), schedule(100)], [0.8, 0.5, 0.2])
 
 
@@ -127,7 +127,7 @@ def test_a_cosine_may_end_at_a_share_of_the_learning_rate():
     [
         (lambda: piecewise([5], [1.0]), r"one value more"),
         (lambda: piecewise([5], [1.0, -1.0]), r"values\[1\] must be above"),
-        (lambda: cosine(0.1, total_steps=9, final_share=2.0), r"in \[0, 1\]. Received 2.0"),
+        (lambda: cosine(0.1, total_steps=9, final_fraction=2.0), r"in \[0, 1\]. Received 2.0"),
     ],
 )
 def test_wrong_values_are_refused(make, message):

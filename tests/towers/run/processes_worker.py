@@ -70,7 +70,7 @@ def stopping(processes):
         if report.step == 3 and processes.index == processes.count - 1:
             raise StopTraining("enough")
 
-    actions = towers.stop_together(processes, [ask])
+    actions = towers.share_stop_requests(processes, [ask])
     total = tf.function(processes.sum, autograph=False)
     for step in range(1, 20):
         total([tf.zeros([])])

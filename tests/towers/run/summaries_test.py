@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.util.tensor_util import make_ndarray
 
-from towers.run.summaries import SummaryWriters, event_files, forget_after, read_scalars
+from towers.run.summaries import SummaryWriters, event_files, read_scalars, remove_events_after
 
 RUNS = ["average", "evaluation", "tower_0", "tower_1"]
 
@@ -109,7 +109,7 @@ def test_forgetting_keeps_everything_up_to_the_step(tmp_path):
         for step in range(11):
             writers.write_text("average", step, "note", f"step {step}")
             writers.write("evaluation", step, {"loss": step})
-    forget_after(tmp_path, 6)
+    remove_events_after(tmp_path, 6)
     assert read_scalars(tmp_path, "evaluation") == {"loss": [(step, step) for step in range(7)]}
     accumulator = EventAccumulator(str(tmp_path / "average"))
     accumulator.Reload()
@@ -121,17 +121,17 @@ def test_forgetting_keeps_everything_up_to_the_step(tmp_path):
 def test_files_without_later_events_are_left_alone(tmp_path):
     write_steps(tmp_path, range(1, 5), runs=RUNS)
     before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in event_files(tmp_path)]
-    forget_after(tmp_path, 4)
+    remove_events_after(tmp_path, 4)
     after = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in event_files(tmp_path)]
     assert before == after
     assert len(before) == len(RUNS)
 
 
 def test_a_folder_without_events_is_left_alone(tmp_path):
-    forget_after(tmp_path / "none", 3)
+    remove_events_after(tmp_path / "none", 3)
     assert not (tmp_path / "none").exists()
     (tmp_path / "notes.txt").write_text("kept")
-    forget_after(tmp_path, 3)
+    remove_events_after(tmp_path, 3)
     assert os.listdir(tmp_path) == ["notes.txt"]
     assert read_scalars(tmp_path, "tower_0") == {}
 
@@ -140,7 +140,7 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     write_steps(tmp_path, range(1, 11))
     path = only_file(tmp_path)
     os.truncate(path, path.stat().st_size - 9)  # In the middle of step 10.
-    forget_after(tmp_path, 6)
+    remove_events_after(tmp_path, 6)
     write_steps(tmp_path, range(7, 11), offset=0.5)
 
     assert len(event_files(tmp_path)) == 2
@@ -152,7 +152,7 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
 def test_two_files_of_a_run_are_both_cut(tmp_path):
     write_steps(tmp_path, range(1, 6))
     write_steps(tmp_path, range(6, 11))
-    forget_after(tmp_path, 3)
+    remove_events_after(tmp_path, 3)
     write_steps(tmp_path, range(4, 6), offset=0.5)
     expected = [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.5), (5, 5.5)]
     assert tensorboard_curve(tmp_path / "tower_0") == expected
@@ -160,7 +160,7 @@ def test_two_files_of_a_run_are_both_cut(tmp_path):
 
 def test_a_run_that_starts_over_forgets_everything(tmp_path):
     write_steps(tmp_path, range(1, 6), runs=RUNS)
-    forget_after(tmp_path, 0)
+    remove_events_after(tmp_path, 0)
     for run in RUNS:
         assert read_scalars(tmp_path, run) == {}
 
@@ -172,7 +172,7 @@ def test_a_file_cut_anywhere_keeps_its_whole_points(tmp_path):
     counts = []
     for length in [*range(0, len(content), 17), len(content)]:
         path.write_bytes(content[:length])
-        forget_after(tmp_path, 3)
+        remove_events_after(tmp_path, 3)
         assert content.startswith(path.read_bytes())
         points = tensorboard_points(tmp_path / "tower_0")
         assert points == [(step, float(step)) for step in range(1, len(points) + 1)]
@@ -193,7 +193,7 @@ def test_a_damaged_tail_is_removed(tmp_path, tail):
     path = only_file(tmp_path)
     content = path.read_bytes()
     path.write_bytes(content + tail)
-    forget_after(tmp_path, 3)
+    remove_events_after(tmp_path, 3)
     assert path.read_bytes() == content
 
 
@@ -202,7 +202,7 @@ def test_a_record_that_is_no_event_is_removed(tmp_path):
     path.parent.mkdir()
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(b"\xff\xff no event")
-    forget_after(tmp_path, 3)
+    remove_events_after(tmp_path, 3)
     assert path.read_bytes() == b""
 
 
@@ -210,7 +210,7 @@ def test_what_a_killed_rewriting_left_is_removed(tmp_path):
     write_steps(tmp_path, range(1, 4))
     (tmp_path / "tower_0" / "rewriting.partial").write_bytes(b"half")
     assert tensorboard_curve(tmp_path / "tower_0") == [(1, 1.0), (2, 2.0), (3, 3.0)]
-    forget_after(tmp_path, 3)
+    remove_events_after(tmp_path, 3)
     assert os.listdir(tmp_path / "tower_0") == [only_file(tmp_path).name]
 
 
@@ -240,7 +240,7 @@ def test_a_killed_writer_leaves_each_step_once(tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         step = points["loss"][-1][0] - 3  # As if a checkpoint had been saved there.
-        forget_after(tmp_path, step)
+        remove_events_after(tmp_path, step)
         for run in RUNS:
             expected = [(number, float(number)) for number in range(1, step + 1)]
             assert tensorboard_curve(tmp_path / run) == expected
@@ -263,7 +263,7 @@ def test_a_full_disk_keeps_the_file_that_was_to_be_cut(small_disk):
     free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize
     (small_disk / "filler").write_bytes(bytes(free))
     with pytest.raises(OSError, match="No space left on device"):
-        forget_after(small_disk, 100)
+        remove_events_after(small_disk, 100)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
 

@@ -509,11 +509,12 @@ def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
         assert np.isfinite([value for _, value in curves["loss"]]).all()
 
 
-def test_a_rehearsal_runs_every_tower_and_changes_nothing():
+def test_a_dry_run_runs_every_tower_and_changes_nothing():
     layer, step, batches = counting_step(2)
-    trainer = helpers.make_async_trainer(step, batches)
+    updates = towers.AsynchronousUpdates(step, batches)
+    trainer = towers.Trainer(updates)
     with record_op_devices() as placement:
-        trainer.rehearse()
+        updates.dry_run()
     assert {"CPU:1", "CPU:2"} <= {device for _, device in placement}
     assert float(layer.weight.value) == float(layer.seen.value) == 0
     assert int(step.update.copies.optimizer.iterations.value) == trainer.position.step == 0
