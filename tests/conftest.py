@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pathlib
 import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -12,6 +13,39 @@ import pytest
 import tensorflow as tf
 
 NUM_LOGICAL_CPUS = 5
+ROOT = pathlib.Path(__file__).parent
+# The fast tier: all tests of these files and folders but the slow ones, and those marked `fast`.
+FAST = (
+    "architecture_test.py",
+    "data/batching",
+    "data/dialogues/conv_test.py",
+    "data/dialogues/cornell_test.py",
+    "data/dialogues/json_lines_test.py",
+    "data/dialogues/speakers_test.py",
+    "data/dialogues/tsv_test.py",
+    "data/fetching",
+    "data/images/cifar10_test.py",
+    "data/images/idx_test.py",
+    "data/language/corpus_test.py",
+    "data/language/vocabulary_test.py",
+    "data/text/normalisation_test.py",
+    "data/text/vocabulary_test.py",
+    "laws/batch_norm_test.py",
+    "laws/random_test.py",
+    "models/attention_test.py",
+    "models/cnn_test.py",
+    "models/linear_cross_entropy_test.py",
+    "models/losses_test.py",
+    "models/mlp_test.py",
+    "models/resnet_test.py",
+    "towers/loop/inputs_test.py",
+    "towers/loop/rates_test.py",
+    "towers/loop/trainer_test.py",
+    "towers/optimize",
+    "towers/run/checkpoint_files_test.py",
+    "towers/step/gradients_test.py",
+    "scripts/wrong_input_test.py",
+)
 
 
 def pytest_configure() -> None:
@@ -20,6 +54,14 @@ def pytest_configure() -> None:
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * NUM_LOGICAL_CPUS
     )
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Marks the fast tier; a slow test of a fast file is in neither."""
+    for item in items:
+        is_fast = any(item.path.is_relative_to(ROOT / name) for name in FAST)
+        if is_fast and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.fast)
 
 
 @pytest.fixture(autouse=True)

@@ -188,19 +188,26 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         tied_output=fields.tied_output,
         residual=fields.residual,
         dropout_rate=fields.dropout_rate,
+        padding_id=SPECIAL_IDS.padding,
     )
 
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function, whose weight is the number of answer tokens."""
     smoothing = fields.label_smoothing if training else 0.0
-    return answering.answering(model, training=training, label_smoothing=smoothing)
+    return answering.answering(
+        model,
+        training=training,
+        label_smoothing=smoothing,
+        start_id=SPECIAL_IDS.start,
+        unknown_id=SPECIAL_IDS.unknown,
+    )
 
 
 def to_keras(question: tf.Tensor, answer: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
     """Returns a batch as `fit` takes it: inputs, labels, and 1 for each label that counts."""
     counted = (answer != PAD) & (answer != UNKNOWN)
-    inputs = (question, answering.decoder_inputs(answer))
+    inputs = (question, answering.decoder_inputs(answer, SPECIAL_IDS.start))
     return inputs, answer, tf.cast(counted, tf.float32)
 
 

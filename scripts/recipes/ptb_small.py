@@ -97,6 +97,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         num_layers=fields.num_layers,
         dropout_rate=fields.dropout_rate,
         initial_scale=fields.initial_scale,
+        padding_id=PAD,
     )
 
 

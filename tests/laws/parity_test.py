@@ -79,6 +79,7 @@ DEFAULT = [  # Each case, each number of towers and each optimizer at least once
     (accumulated_case, sgd, 2),
     (regularised_case, adam, 3),
 ]
+FAST = [(dense_case, sgd, 2), (sparse_case, adam, 3), (clipped_case, adam, 1)]
 EVERY = [
     (case, *way) for case in CASES for way in ((adam, 1), (sgd, 2), (adam, 2), (adam, 3), (sgd, 4))
 ]
@@ -87,7 +88,7 @@ EVERY = [
 @pytest.mark.parametrize(
     ("make_case", "make_optimizer", "num_towers"),
     [
-        *DEFAULT,
+        *(pytest.param(*way, marks=[pytest.mark.fast] * (way in FAST)) for way in DEFAULT),
         *(pytest.param(*way, marks=pytest.mark.slow) for way in EVERY if way not in DEFAULT),
     ],
 )
@@ -203,6 +204,7 @@ def test_tied_embedding_matches_the_plain_loop(num_towers):
     helpers.assert_same_weights(actual, expected)
 
 
+@pytest.mark.fast
 def test_mean_of_tower_means_would_differ():
     """The test of the test: shards hold different numbers of tokens, so weights matter."""
     tower_fn, model, batches, _ = fresh(sparse_case)

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from tests.paths import CORPORA
+from tests.paths import CORPORA, missing
 from towers.data.samples import shapes
 from towers.run.checkpoints import CheckpointFolder
 from towers.run.summaries import read_scalars
@@ -204,7 +204,7 @@ def test_diverged_training_names_the_tower_and_the_step(tmp_path, capsys):
 
 def test_download_gets_a_data_set_over_http_and_training_reads_it(tmp_path, capsys, monkeypatch):
     if not FASHION_MNIST.is_dir():
-        pytest.skip("the published Fashion-MNIST files are not beside the repository")
+        pytest.skip(missing("fashion_mnist"))
 
     def handler(*arguments):
         return http.server.SimpleHTTPRequestHandler(*arguments, directory=str(FASHION_MNIST))
@@ -233,7 +233,7 @@ def test_cifar10_recipes_train_on_the_published_format(tmp_path):
 @pytest.mark.parametrize("network", ["softmax", "mlp", "lenet"])
 def test_mnist_networks_train(network, tmp_path):
     if not FASHION_MNIST.is_dir():
-        pytest.skip("the published Fashion-MNIST files are not beside the repository")
+        pytest.skip(missing("fashion_mnist"))
     command = ["train", "mnist", "--data", str(FASHION_MNIST), "--run-dir", str(tmp_path / "run")]
     assert main([*command, "--steps", "2", "--set", f"network={network}"]) == 0
 

@@ -72,7 +72,7 @@ def print_report(
     *,
     unit: str = "examples",
     first_tower: int | None = None,
-    write: Callable = print,
+    write: Callable[[str], Any] = print,
 ) -> None:
     """Writes one line: loss (of each tower), metrics, gradient norm and speed.
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from towers.loop.updates import Position, StopTraining
 from towers.step.asynchronous import AsyncResults, AsyncStep
+from towers.step.shards import Shard
 
 
 class TowerThreads:
@@ -47,7 +48,7 @@ class TowerThreads:
         self._last_time = self._resumed = time.perf_counter()
         self._state = threading.Condition()  # Guards all attributes above.
         self._dataset = dataset.prefetch(len(step.devices))
-        self._batches: Iterator | None = None
+        self._batches: Iterator[tuple[Shard, ...]] | None = None
         self._input = threading.Lock()  # Guards the two above; taken before `_state`.
         self._finished: queue.SimpleQueue[FinishedUpdate | BaseException | None] = (
             queue.SimpleQueue()

@@ -99,7 +99,7 @@ class Trainer:
                 action(report)
             except StopTraining as request:
                 stop = stop or request
-        if report.epoch_end and bool(report.results.finite):
+        if self._checkpoints is not None and report.epoch_end and bool(report.results.finite):
             self._save()
         if stop is not None:
             raise stop

@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import config_pb2
 # The public API has no call that returns the partitioned graphs of a tf.function.
 from tensorflow.python.eager import context
 
-OpDevices = collections.Counter  # of (op type, short device name)
+OpDevices = collections.Counter[tuple[str, str]]  # Of (op type, short device name).
 
 
 @contextlib.contextmanager

@@ -151,7 +151,9 @@ class Processes:
         return np.flatnonzero(self._all_stop_requests.numpy()).tolist()
 
 
-def all_reduce(packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]) -> tuple[list, list]:
+def all_reduce(
+    packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]
+) -> tuple[list[Any], list[Any]]:
     """Returns packs and sparse tensors summed over the replicas, one in each process."""
     context: Any = tf.distribute.get_replica_context()
 

@@ -119,14 +119,16 @@ class CallScope(keras.StatelessScope):
         super().add_update(update)
 
 
-def run_in(scope: CallScope, function: Callable, device: str, batch: dict[str, Any]) -> Any:
+def run_in(
+    scope: CallScope, function: Callable[..., Any], device: str, batch: dict[str, Any]
+) -> Any:
     """Returns the function's outputs for one shard; their gradients are computed on the device.
 
     Without this custom gradient, the backward ops would have no device in a graph.
     """
 
     @tf.custom_gradient
-    def run(*inputs: tf.Tensor) -> tuple[Any, Callable]:
+    def run(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(list(filter(is_floating, inputs)))
             with scope, no_new_variables(scope.name):

@@ -116,7 +116,7 @@ class TowerScope(keras.StatelessScope):
 def no_new_variables(tower: str) -> Iterator[None]:
     """The scope in which making a `tf.Variable` is an error that names it and the tower."""
 
-    def refuse(_: Callable, **options: Any) -> None:
+    def refuse(_: Callable[..., Any], **options: Any) -> None:
         raise new_variable_error(tower, options.get("name") or "Variable")
 
     with tf.variable_creator_scope(refuse):
@@ -133,7 +133,7 @@ def new_variable_error(tower: str, name: str) -> RuntimeError:
 
 
 def gather_variables(
-    tower_fn: Callable,
+    tower_fn: Callable[..., Any],
     variables: keras.Model | Sequence[keras.Variable],
     batch_spec: Any,
     *,
@@ -161,7 +161,7 @@ def gather_variables(
     return SharedVariables(found, [] if compiled else tables)
 
 
-def trace_once(tower_fn: Callable, batch_spec: Any) -> tf.Graph:
+def trace_once(tower_fn: Callable[..., Any], batch_spec: Any) -> tf.Graph:
     """Returns the graph of one plain call of the tower function, which builds unbuilt layers."""
     calls = itertools.count()
 

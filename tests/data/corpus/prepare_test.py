@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.data.corpus.helpers import SHARED, SPACES, quiet
+from tests.paths import missing
 from towers.data.corpus import CorpusSettings, open_corpus, prepare_dialogues, prepare_files
 from towers.data.corpus.digests import is_held_out
 from towers.data.corpus.prepare import _evenly_spaced
@@ -326,7 +327,7 @@ def test_a_missing_library_or_model_is_an_error_of_every_process(tmp_path):
             )  # fmt: skip
 
 
-@pytest.mark.skipif(not (SHARED / "zh").is_dir(), reason="needs ../shared/data/zh")
+@pytest.mark.skipif(not (SHARED / "zh").is_dir(), reason=missing("zh"))
 def test_real_dialogues_are_nearly_all_known(tmp_path):
     with open(SHARED / "zh" / "dgk_100k.conv", "rb") as file:
         head = file.read(400_000)

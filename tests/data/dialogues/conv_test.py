@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.dialogues.helpers import SHARED, TURNS, expected_turn, read, read_bytes
+from tests.paths import missing
 from towers.data.dialogues import pair_turns
 
 
@@ -94,7 +95,7 @@ def test_slashes_in_ordinary_text_stay(tmp_path):
     assert not report.notes
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no real data in {SHARED}")
+@pytest.mark.skipif(not SHARED.is_dir(), reason=missing(""))
 def test_dgk_corpus_is_read_as_published():
     dialogues, report = read(SHARED / "zh" / "dgk_100k.conv")
     pairs = [turns[answer - 1 : answer + 1] for turns in dialogues for _, answer in pairs_of(turns)]
@@ -104,7 +105,7 @@ def test_dgk_corpus_is_read_as_published():
     assert not report.suggests_other_encoding()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no real data in {SHARED}")
+@pytest.mark.skipif(not SHARED.is_dir(), reason=missing(""))
 @pytest.mark.parametrize(
     ("name", "num_pairs"),
     [("zh/xiaohuangji50w_nofenci.conv", 9), ("en/swda_50k_derived.conv", 50_000)],

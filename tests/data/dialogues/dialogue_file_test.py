@@ -89,7 +89,7 @@ TALK = b"how are you today, " * 50
 )
 def test_memory_does_not_grow_with_the_file(tmp_path, kind, lines):
     path = tmp_path / "talk"
-    path.write_bytes(b"B|hi|fp\n" + lines * (30 * MEGABYTE // len(lines)))
+    path.write_bytes(b"B|hi|fp\n" + lines * (12 * MEGABYTE // len(lines)))
     tracemalloc.start()
     try:
         num_turns = sum(len(turns) for turns in read_dialogues(path, kind=kind))

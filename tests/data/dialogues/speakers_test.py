@@ -3,6 +3,7 @@
 import pytest
 
 from tests.data.dialogues.helpers import SHARED, read, read_bytes
+from tests.paths import missing
 from towers.data.dialogues.dialogue_file import MAX_LINE_CHARACTERS
 
 
@@ -43,7 +44,7 @@ def test_a_folder_is_a_dialogue_for_each_file(tmp_path):
     assert read(tmp_path)[0] == [["a", "b"], ["c", "d"]]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no real data in {SHARED}")
+@pytest.mark.skipif(not SHARED.is_dir(), reason=missing(""))
 def test_switchboard_is_read_as_published():
     folder = SHARED / "en" / "swda_dialogues"
     dialogues, report = read(folder)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.dialogues.helpers import SHARED, TURNS, expected_turn, read, read_bytes
+from tests.paths import missing
 
 # A byte order mark that begins a line would be taken off.
 COLUMNS = TURNS.map(lambda text: text.replace("\ufeff", ""))
@@ -46,7 +47,7 @@ def test_written_rows_are_read_back(tmp_path_factory, rows, ends):
     assert found == [[expected_turn(turn) for turn in row] for row in rows if "".join(row).strip()]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no real data in {SHARED}")
+@pytest.mark.skipif(not SHARED.is_dir(), reason=missing(""))
 def test_xiaohuangji_rows_are_read_as_published():
     dialogues, report = read(SHARED / "zh" / "seq.data")
     assert len(dialogues) == report.num_lines

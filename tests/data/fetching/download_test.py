@@ -19,14 +19,14 @@ import threading
 import numpy as np
 import pytest
 
-from tests.paths import ROOT
+from tests.paths import CORPORA, ROOT, missing
 from towers.data.fetching import data_sets, download
 from towers.data.fetching.data_sets import DataSet, RemoteFile
 from towers.data.images import cifar10, idx
 from towers.data.language import load_language
 
-FASHION_MNIST = ROOT.parent / "shared" / "data" / "fashion_mnist"
-PTB = ROOT.parent / "shared" / "data" / "ptb"
+FASHION_MNIST = CORPORA / "fashion_mnist"
+PTB = CORPORA / "ptb"
 CONTENT = np.random.default_rng(0).bytes(600_000)
 
 
@@ -330,7 +330,7 @@ def test_sources_have_digests_of_the_right_length():
             assert len(file.digest) == 2 * hashlib.new(file.algorithm).digest_size
 
 
-@pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason="Fashion-MNIST is not beside the repository")
+@pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason=missing("fashion_mnist"))
 def test_published_fashion_mnist_passes_its_digests(tmp_path):
     names = [file.name for file in data_sets.DATA_SETS["fashion_mnist"].files]
     with serve({name: (FASHION_MNIST / name).read_bytes() for name in names}) as server:
@@ -338,7 +338,7 @@ def test_published_fashion_mnist_passes_its_digests(tmp_path):
     assert len(idx.load(folder, "test", name="fashion_mnist")) == 10_000
 
 
-@pytest.mark.skipif(not PTB.is_dir(), reason="the Penn Treebank is not beside the repository")
+@pytest.mark.skipif(not PTB.is_dir(), reason=missing("ptb"))
 def test_published_penn_treebank_passes_its_digests(tmp_path):
     names = [file.name for file in data_sets.DATA_SETS["ptb"].files]
     with serve({name: (PTB / name).read_bytes() for name in names}) as server:

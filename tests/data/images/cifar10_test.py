@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from tests.paths import CORPORA
+from tests.paths import CORPORA, missing
 from towers.data.images import cifar10
 
 PUBLISHED = CORPORA / "cifar10"
@@ -101,7 +101,7 @@ def test_unknown_split_is_refused(tmp_path):
         cifar10.load(tmp_path, "dev")
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="CIFAR-10 is not beside the repository")
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason=missing("cifar10"))
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_published_cifar10_is_read(split):
     image_set = cifar10.load(PUBLISHED, split)

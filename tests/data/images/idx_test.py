@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from tests.paths import CORPORA
+from tests.paths import CORPORA, missing
 from towers.data.images import idx
 
 FASHION_MNIST = CORPORA / "fashion_mnist"
@@ -120,7 +120,7 @@ def test_unknown_split_and_name_are_refused(tmp_path):
         idx.load(tmp_path, "train", name="kmnist")
 
 
-@pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason="Fashion-MNIST is not beside the repository")
+@pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason=missing("fashion_mnist"))
 @pytest.mark.parametrize(("split", "num_images"), [("train", 60_000), ("test", 10_000)])
 def test_published_fashion_mnist_is_read(split, num_images):
     image_set = idx.load(FASHION_MNIST, split, name="fashion_mnist")

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from tests.paths import CORPORA
+from tests.paths import CORPORA, missing
 from towers.data.language import END, UNKNOWN, load_language, make_language
 
 PENN_TREEBANK = CORPORA / "ptb"
@@ -75,7 +75,7 @@ def test_a_part_that_is_not_there_is_named(tmp_path):
 
 def test_the_penn_treebank_has_its_published_counts():
     if not PENN_TREEBANK.exists():
-        pytest.skip(f"{PENN_TREEBANK} is not here")
+        pytest.skip(missing("ptb"))
     text = load_language(PENN_TREEBANK, vocabulary_size=10000)
     counts = {part: len(tokens) for part, tokens in text.parts.items()}
     assert counts == {"train": 929589, "valid": 73760, "test": 82430}

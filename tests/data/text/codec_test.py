@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import towers.data.text
-from tests.paths import CORPORA
+from tests.paths import CORPORA, missing
 from towers.data.text import (
     END,
     PAD,
@@ -181,7 +181,7 @@ def test_copied_folder_works_without_the_project(tmp_path):
 )
 def test_few_characters_of_unseen_dialogues_are_unknown(settings, corpus):
     if not (CORPORA / corpus).exists():
-        pytest.skip(f"the corpus {corpus} is not there")
+        pytest.skip(missing(corpus))
     lines = (CORPORA / corpus).read_text(encoding="utf-8", errors="replace").split("\n")
     turns = [line[2:] for line in lines if line.startswith("M ")][:20000]
     known = len(turns) * 9 // 10
