@@ -9,6 +9,8 @@ import towers
 from tests import helpers
 from towers.run.op_devices import format_placement, placed_nodes, record_placement
 
+pytestmark = pytest.mark.xdist_group("op_devices")  # They share what takes long to make.
+
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
 
 
