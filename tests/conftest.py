@@ -8,9 +8,7 @@ import subprocess
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-import keras
 import pytest
-import tensorflow as tf
 
 NUM_LOGICAL_CPUS = 5
 ROOT = pathlib.Path(__file__).parent
@@ -30,14 +28,12 @@ FAST = (
     "data/language/vocabulary_test.py",
     "data/text/normalisation_test.py",
     "data/text/vocabulary_test.py",
-    "laws/batch_norm_test.py",
     "laws/random_test.py",
     "models/attention_test.py",
     "models/cnn_test.py",
     "models/linear_cross_entropy_test.py",
     "models/losses_test.py",
     "models/mlp_test.py",
-    "models/resnet_test.py",
     "towers/loop/inputs_test.py",
     "towers/loop/rates_test.py",
     "towers/loop/trainer_test.py",
@@ -48,8 +44,17 @@ FAST = (
 )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config) -> None:
     gc.set_threshold(50_000)  # Graphs are made of very many objects, which all stay for a while.
+    hands_out_tests = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
+    if not hands_out_tests:
+        make_logical_cpus()
+
+
+def make_logical_cpus() -> None:
+    """Makes the devices of this process; not in the one that hands out tests to others."""
+    import tensorflow as tf
+
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * NUM_LOGICAL_CPUS
@@ -67,6 +72,8 @@ def pytest_collection_modifyitems(items) -> None:
 @pytest.fixture(autouse=True)
 def fresh_keras():
     """Each test starts with the float32 policy, a fixed seed and fresh layer names."""
+    import keras
+
     keras.utils.clear_session(free_memory=False)
     keras.config.set_dtype_policy("float32")
     keras.utils.set_random_seed(7)
@@ -91,6 +98,8 @@ def small_disk(tmp_path):
 @pytest.fixture
 def sums_as_written():
     """What `towers.enable_determinism` does to sums, for one test."""
+    import tensorflow as tf
+
     before = tf.config.optimizer.get_experimental_options()
     tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
     yield

@@ -192,7 +192,7 @@ def print_fits(replicas: int) -> None:
     No distributed iterator is ever destroyed: up to a minute passes until its tuner has stopped.
     """
     gc.disable()
-    conftest.pytest_configure()
+    conftest.make_logical_cpus()
     strategy = tf.distribute.MirroredStrategy(helpers.tower_devices(replicas))
     results = {}
     for case in CASES:

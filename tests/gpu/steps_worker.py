@@ -18,19 +18,14 @@ PROJECTION_BYTES = 4 * VOCABULARY * HIDDEN
 
 def build(parameters, devices):
     """Returns a function that runs one step on shards that are already there."""
-    with towers.shared_variables(towers.parameter_device(parameters, devices)):
+    placement = towers.Placement(devices, parameters)
+    with placement.scope():
         model = rnn_language_model(VOCABULARY, hidden_size=HIDDEN, num_layers=1)
         optimizer = keras.optimizers.SGD(0.1)
     batch = np.random.default_rng(0).integers(1, VOCABULARY, (2 * ROWS, LENGTH)).astype("int32")
     dataset = tf.data.Dataset.from_tensors((batch, batch))
-    step = towers.build_train_step(
-        sentences(model, training=True),
-        model,
-        optimizer,
-        devices,
-        towers.shard_specs(dataset, len(devices)),
-        parameters=parameters,
-    )
+    tower_fn = sentences(model, training=True)
+    step = towers.build_train_step(tower_fn, model, optimizer, placement, dataset)
     (shards,) = towers.split(dataset, len(devices))
     placed = []
     for device, shard in zip(devices, shards, strict=True):

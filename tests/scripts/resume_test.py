@@ -135,7 +135,7 @@ IN_ONE_PROCESS = """
 import json, sys
 from tests import conftest
 from towers.scripts.main import main
-conftest.pytest_configure()
+conftest.make_logical_cpus()
 sys.exit(max(main(arguments) for arguments in json.loads(sys.argv[1])))
 """
 

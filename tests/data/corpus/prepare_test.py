@@ -18,8 +18,14 @@ import pytest
 
 from tests.data.corpus.helpers import SHARED, SPACES, quiet
 from tests.paths import missing
+<<<<<<< HEAD
 from towers.data.corpus import CorpusSettings, open_corpus, prepare_dialogues, prepare_files
 from towers.data.corpus.digests import is_held_out
+=======
+from tests.programs import PATIENCE
+from towers.data.corpus import Preparation, open_prepared, prepare_dialogues, prepare_files
+from towers.data.corpus.preparation import is_held_out
+>>>>>>> w-tests
 from towers.data.corpus.prepare import _evenly_spaced
 from towers.data.corpus.tokenising import CHUNK_TURNS
 from towers.data.dialogues import pair_turns
@@ -256,7 +262,7 @@ def test_a_killed_preparation_leaves_no_cache_and_no_process(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while any(os.path.exists(f"/proc/{pid}") for pid in workers):
         assert time.monotonic() < deadline, "the workers of a killed program go on"
         time.sleep(0.05)

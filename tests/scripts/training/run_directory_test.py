@@ -12,8 +12,8 @@ import pytest
 
 from tests.file_faults import assert_durable
 from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
-from towers.scripts.commands.evaluate import check_text
 from towers.scripts.main import main
+from towers.scripts.training.evaluation import check_text
 from towers.scripts.training.run_directory import RunDirectory
 
 

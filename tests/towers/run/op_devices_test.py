@@ -7,7 +7,9 @@ from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.run.op_devices import format_placement, placed_nodes, record_op_devices
+from towers.run.op_devices import format_op_devices, placed_nodes, record_op_devices
+
+pytestmark = pytest.mark.xdist_group("op_devices")  # They share what takes long to make.
 
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
 
@@ -192,5 +194,5 @@ def test_recorded_placement_counts_the_ops_of_each_device():
 
     with record_op_devices() as placement:
         add(tf.ones((2, 2)))
-    (line,) = [line for line in format_placement(placement) if line.startswith("CPU:3: ")]
+    (line,) = [line for line in format_op_devices(placement) if line.startswith("CPU:3: ")]
     assert "MatMul 1" in line
