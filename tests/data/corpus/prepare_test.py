@@ -18,14 +18,9 @@ import pytest
 
 from tests.data.corpus.helpers import SHARED, SPACES, quiet
 from tests.paths import missing
-<<<<<<< HEAD
+from tests.programs import PATIENCE
 from towers.data.corpus import CorpusSettings, open_corpus, prepare_dialogues, prepare_files
 from towers.data.corpus.digests import is_held_out
-=======
-from tests.programs import PATIENCE
-from towers.data.corpus import Preparation, open_prepared, prepare_dialogues, prepare_files
-from towers.data.corpus.preparation import is_held_out
->>>>>>> w-tests
 from towers.data.corpus.prepare import _evenly_spaced
 from towers.data.corpus.tokenising import CHUNK_TURNS
 from towers.data.dialogues import pair_turns
