@@ -8,7 +8,6 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from towers.loop.rates import Rates
-from towers.step.results import EvaluationResults
 
 
 def evaluation(tower_fn, variables, dataset, num_towers):
@@ -74,21 +73,20 @@ def test_evaluation_changes_no_variable():
 
 def test_sums_are_kept_in_float64():
     """In float32 the small batches would vanish beside the large one."""
-
-    def step(shards):
-        loss = tf.cast(shards[0].batch[0], tf.float32)
-        return EvaluationResults(loss, tf.constant(1.0), {})
-
     losses = [2.0**24] + [1.0] * 8
     dataset = tf.data.Dataset.from_tensor_slices(losses).batch(1)
-    means = towers.evaluate(step, dataset, ["/CPU:0"])
+    means = evaluation(sum_of_rows, [keras.Variable(0.0)], dataset, 1)
     assert means["loss"] == (2.0**24 + 8) / 9
 
 
 def test_nothing_to_evaluate_is_an_error():
     dataset = tf.data.Dataset.from_tensor_slices([1.0]).batch(1).take(0)
     with pytest.raises(ValueError, match="nothing to evaluate: the data set has no examples"):
-        towers.evaluate(lambda shards: None, dataset, ["/CPU:0"])
+        evaluation(sum_of_rows, [keras.Variable(0.0)], dataset, 1)
+
+
+def sum_of_rows(batch):
+    return tf.reduce_sum(batch), tf.size(batch), {}
 
 
 def test_rates_are_per_second():

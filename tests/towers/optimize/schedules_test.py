@@ -109,7 +109,7 @@ def test_learning_rate_scales_with_the_batch_size():
         ("exponential", 0.1, {"decay_rate": -1.0}, r"decay_rate must be above 0"),
         ("piecewise", 0.1, {}, r"at least one boundary.*use the constant schedule"),
         ("piecewise", 0.1, {"boundaries": [5, 5]}, r"boundaries must rise.*\[5, 5\]"),
-        ("piecewise", 0.1, {"boundaries": [0, 5]}, r"the first from at least 1"),
+        ("piecewise", 0.1, {"boundaries": [0, 5]}, r"the first at least 1"),
     ],
 )
 def test_wrong_arguments_are_refused(name, learning_rate, options, message):

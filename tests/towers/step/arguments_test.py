@@ -79,4 +79,4 @@ def shared_layer(cls):
 def test_a_model_with_shared_layers_names_each_variable_once(cls):
     model = shared_layer(cls)
     step = build("synchronous", model, keras.optimizers.SGD(0.1), helpers.classify(model))
-    assert len(step.shared.trainable) == 4
+    assert len(step.update.copies.shared.trainable) == 4

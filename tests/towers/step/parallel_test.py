@@ -508,7 +508,7 @@ WRONG = {
     "no tensor": ({}, "first dimension counts the examples"),
     "unknown merge": ({"rows": ROWS, "merge": "avg"}, "one of auto, sum, mean.*Received 'avg'"),
     "unknown in a nest": ({"rows": ROWS, "merge": {"a": ["men"]}}, "Received 'men'"),
-    "other nest": ({"rows": ROWS, "merge": ["sum", "sum"]}, "like what the function returns"),
+    "other nest": ({"rows": ROWS, "merge": ["sum", "sum"]}, "fits the function's outputs"),
     "no devices": ({"rows": ROWS, "devices": []}, "sequence of device names"),
     "one device": ({"rows": ROWS, "devices": "/CPU:1"}, "sequence of device names"),
 }
