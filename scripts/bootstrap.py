@@ -42,7 +42,7 @@ JOBS = {
         [*TOWERS, "chat", RUN_DIR, "--ask", *QUESTIONS],
     ],
     # For two cores, since some tests wait.
-    "test": [["-m", "pytest", "-n", "3", "--dist", "loadgroup"]],
+    "test": [["-m", "pytest", "-n", "3", "--dist", "loadfile"]],
     "install": [],
 }
 
