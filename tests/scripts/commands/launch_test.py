@@ -298,7 +298,7 @@ def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(tmp_path):
         wait_until(lambda: is_open(port), "TensorFlow's server")
         (worker,) = workers_of(process)
         process.send_signal(signal.SIGINT)
-        while "once more kills them" not in process.stdout.readline():
+        while "a second signal kills them" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         finish(process, code=130)

@@ -204,7 +204,7 @@ def test_a_size_limit_keeps_what_was_saved(tmp_path):
     write_checkpoint(tmp_path / "one", 1, some_groups(), {})
     before = (tmp_path / "one").read_bytes()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["towers.checkpoint_files"])
+    context.set_forkserver_preload(["towers.run.checkpoint_files"])
     receiver, sender = context.Pipe(duplex=False)
     with receiver, sender:
         process = context.Process(target=save_under_a_limit, args=(tmp_path / "one", sender))
