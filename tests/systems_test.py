@@ -93,7 +93,7 @@ def run(arguments, capsys):
 
 
 # Their engines have tests of their own: by default those that run here in the same process.
-ELSEWHERE = ("mirrored", "async", "cifar10")
+ELSEWHERE = ("mirrored", "async", "cifar10", "chatbot")
 
 
 @pytest.mark.parametrize(

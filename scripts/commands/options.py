@@ -114,7 +114,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     """Adds the choice of the devices."""
     group = parser.add_argument_group("devices")
     group.add_argument("--towers", type=positive_int, metavar="N", help="number of towers")
-    group.add_argument("--cpu-towers", type=positive_int, default=1, metavar="N",
+    group.add_argument("--cpu-towers", type=positive_int, metavar="N",
                        help="number of towers where there is no GPU, without --towers")  # fmt: skip
     group.add_argument("--gpus", type=int_list, metavar="LIST", help="only these, such as 0,2")
     group.add_argument("--virtual", action="store_true", help="split one GPU into the towers")

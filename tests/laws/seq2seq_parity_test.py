@@ -98,6 +98,7 @@ def test_every_kind_of_model_matches_the_plain_loop(case):
 @pytest.mark.parametrize(
     "case", ["fed", *(pytest.param(case, marks=pytest.mark.slow) for case in ("lookup", "tied"))]
 )
+@pytest.mark.slow
 def test_clipped_and_accumulated_gradients_match_the_plain_loop(case):
     check_parity(case, 2, "sgd", clip_norm=0.1, accumulate=2)
 

@@ -105,6 +105,7 @@ def test_prepare_says_what_it_found_once(corpus, capsys, folder):
     assert (cache / "manifest.json").stat().st_mtime_ns == written
 
 
+@pytest.mark.slow
 def test_answers_that_are_all_the_same_bring_a_warning(corpus, capsys, folder):
     """A corpus whose answers are all alike teaches just that."""
     stock = folder / "stock.tsv"
@@ -218,6 +219,7 @@ def test_an_export_that_is_there_is_not_overwritten(run_dir, tmp_path, capsys):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_another_corpus(run_dir, corpus, capsys, folder):
     shutil.copytree(run_dir, folder / "moved")
     other = folder / "other.tsv"

@@ -222,6 +222,7 @@ def test_download_gets_a_data_set_over_http_and_training_reads_it(tmp_path, caps
     assert "10000 examples" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_cifar10_recipes_train_on_the_published_format(tmp_path):
     for path in shapes.folder().glob("*.gz"):
         (tmp_path / path.stem).write_bytes(gzip.decompress(path.read_bytes())[: 3073 * 40])
@@ -238,6 +239,7 @@ def test_mnist_networks_train(network, tmp_path):
     assert main([*command, "--steps", "2", "--set", f"network={network}"]) == 0
 
 
+@pytest.mark.slow
 def test_benchmark_of_a_slow_tower_tells_what_it_costs_the_others(capsys):
     command = ["benchmark", "shapes", "--towers", "2", "--slow", "5", "--json"]
     assert main([*command, *TINY, "--repetitions", "1", "--steps", "12"]) == 0

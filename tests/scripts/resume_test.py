@@ -146,6 +146,7 @@ def train_several(*commands):
     return run(command, cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_on_other_towers(tmp_path):
     """To the last bit where the batches are cut into the same parts, else to law 1's tolerance."""
     train_several(arguments_of(tmp_path / "four", num_towers=4, steps=8))

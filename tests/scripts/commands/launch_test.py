@@ -305,6 +305,7 @@ def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(tmp_path):
         assert not is_alive(worker)
 
 
+@pytest.mark.slow
 def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path):
     cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     folders = [tmp_path / "0", tmp_path / "1"]

@@ -13,7 +13,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tests.paths import ROOT
 from tests.programs import PATIENCE, finish, started
 from towers import Position, StepReport, StopTraining
-from towers.loop import actions
+from towers.loop import actions, stopping
 from towers.loop.rates import Rates
 from towers.run.summaries import SummaryWriters
 from towers.step.results import StepResults, TowerResults
@@ -161,7 +161,7 @@ def test_nan_and_equal_values_are_no_best():
 
 def test_training_stops_early_after_patience_evaluations():
     best = actions.Best("accuracy", True)
-    stop = actions.stop_early(best, patience=2)
+    stop = stopping.stop_early(best, patience=2)
     for step, value in enumerate([0.5, 0.4], 1):
         best.improves(step, {"accuracy": value})
         stop(report_of(step))
@@ -174,7 +174,7 @@ def test_training_stops_early_when_no_evaluation_was_a_number():
     best = actions.Best("loss", False)
     best.improves(1, {"loss": float("nan")})
     with pytest.raises(StopTraining, match=r"best: none"):
-        actions.stop_early(best, patience=1)(report_of(1))
+        stopping.stop_early(best, patience=1)(report_of(1))
 
 
 # Trains a tiny model without end and says so; the last action of a step may take its time.
@@ -240,7 +240,7 @@ def test_the_second_signal_ends_the_process_at_once():
 
 def test_the_handlers_are_put_back():
     before = signal.getsignal(signal.SIGTERM)
-    with actions.stop_on_signals() as check:
+    with stopping.stop_on_signals() as check:
         assert signal.getsignal(signal.SIGTERM) is not before
         check(report_of(1))
     assert signal.getsignal(signal.SIGTERM) is before

@@ -184,6 +184,7 @@ def test_a_state_that_does_not_go_on_would_differ():
     )
 
 
+@pytest.mark.slow
 def test_compiled_towers_carry_too():
     expected, state, _ = plain()
     model, step, shards = build(2, stream_batches(), compiled=True)
@@ -293,7 +294,7 @@ def test_rows_of_any_dtype_are_restored_bit_for_bit():
         "big": [tf.TensorSpec([2, 3], tf.bfloat16), tf.TensorSpec([], tf.int64)],
         "flag": (tf.TensorSpec([4], tf.bool),),
     }
-    states = [CarriedState(nest, 5, helpers.tower_devices(number)) for number in (3, 2)]
+    states = [CarriedState(Carried(nest, 5), helpers.tower_devices(number)) for number in (3, 2)]
     names = [variable.name for variable in states[0].variables]
     assert names == ["carried/big/0", "carried/big/1", "carried/flag/0"]
     random = np.random.default_rng(0)
