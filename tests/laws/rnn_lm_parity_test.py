@@ -104,6 +104,7 @@ def test_towers_with_sentences_match_the_plain_loop():
     check_parity("sentences", 3)
 
 
+@pytest.mark.slow
 def test_clipped_and_accumulated_gradients_match_the_plain_loop():
     check_parity("streams", 2, "sgd", clip_norm=0.05, accumulate=2)
 

@@ -105,6 +105,7 @@ def test_prepare_says_what_it_found_once(corpus, capsys, folder):
     assert (cache / "manifest.json").stat().st_mtime_ns == written
 
 
+@pytest.mark.slow
 def test_answers_that_are_all_the_same_bring_a_warning(corpus, capsys, folder):
     """A corpus whose answers are all alike teaches just that."""
     stock = folder / "stock.tsv"

@@ -236,6 +236,7 @@ def test_mnist_networks_train(network, tmp_path):
     assert main([*command, "--steps", "2", "--set", f"network={network}"]) == 0
 
 
+@pytest.mark.slow
 def test_benchmark_of_a_slow_tower_tells_what_it_costs_the_others(capsys):
     command = ["benchmark", "shapes", "--towers", "2", "--slow", "5", "--json"]
     assert main([*command, *TINY, "--repetitions", "1", "--steps", "12"]) == 0
