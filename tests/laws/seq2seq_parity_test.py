@@ -142,7 +142,8 @@ def test_shards_differ_in_weight():
         assert len({np.count_nonzero((part > 0) & (part != 3)) for part in answers}) > 1
 
 
-@pytest.mark.parametrize("tied", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [False, True])
 def test_rows_of_a_looked_up_table_stay_sparse_up_to_the_optimizer(tied):
     tower_fn, model = fresh({"tied_output": tied})
     optimizer = RecordingSGD(0.1)

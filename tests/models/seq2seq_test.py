@@ -24,6 +24,14 @@ DEEP = [
     {"encoder_layers": 2, "decoder_layers": 3, "residual": residual, "input_feeding": fed}
     for residual, fed in itertools.product((False, True), (False, True))
 ]
+TELLING = [*SHAPES[::5], *DEEP[1:3]]  # Each cell, attention and depth, with and without the rest.
+EACH_SHAPE = pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, id=str(options), marks=[pytest.mark.slow] * (options not in TELLING))
+        for options in SHAPES + DEEP
+    ],
+)
 
 
 def model_of(**options):
@@ -44,7 +52,7 @@ def step_by_step(model, question, answer_inputs):
     return np.stack(logits, 1)
 
 
-@pytest.mark.parametrize("options", SHAPES + DEEP, ids=str)
+@EACH_SHAPE
 def test_step_by_step_is_as_all_at_once(options):
     keras.config.set_dtype_policy("float64")
     model = model_of(**options)
@@ -53,7 +61,7 @@ def test_step_by_step_is_as_all_at_once(options):
     np.testing.assert_allclose(step_by_step(model, QUESTION, ANSWER), logits, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", SHAPES + DEEP, ids=str)
+@EACH_SHAPE
 def test_padding_changes_nothing(options):
     model = model_of(**options)
     logits = model((QUESTION, ANSWER))
@@ -66,7 +74,7 @@ def test_padding_changes_nothing(options):
     np.testing.assert_allclose(alone[0], logits[1, :2], rtol=0, atol=1e-6 * np.abs(logits).max())
 
 
-@pytest.mark.parametrize("options", SHAPES + DEEP, ids=str)
+@EACH_SHAPE
 def test_every_variable_has_a_gradient(options):
     check_gradients(model_of(**options), gradients_of)
 

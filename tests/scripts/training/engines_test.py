@@ -128,7 +128,8 @@ def sentences_on_towers(tmp_path_factory):
     return path, train_sentences(path, "--steps", 1, "--towers", 2)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("mirrored", marks=pytest.mark.slow), "keras"])
+@pytest.mark.slow
+@EACH_ENGINE
 def test_sentences_begin_with_the_loss_of_the_towers(engine, sentences_on_towers, tmp_path):
     expected_dir, expected_output = sentences_on_towers
     output = train_sentences(tmp_path, "--steps", 1, *ENGINES[engine])
