@@ -19,8 +19,6 @@ from mypy.options import Options
 from tests.paths import ROOT
 from tests.programs import run
 
-pytestmark = pytest.mark.xdist_group("installation")  # They share what takes long to make.
-
 ROOMS = ("models", "data", "scripts")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 OFFLINE = ["--no-index", "--no-deps", "--no-build-isolation", "--quiet"]

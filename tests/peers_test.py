@@ -24,7 +24,6 @@ from tests.paths import ROOT
 from tests.programs import run
 
 pytestmark = [
-    pytest.mark.xdist_group("peers"),  # They share what takes long to make.
     pytest.mark.skipif(
         not keras.__version__.startswith("3.15."),
         reason=f"docs/comparison.md is of Keras 3.15, this is Keras {keras.__version__}",

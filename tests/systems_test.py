@@ -18,8 +18,6 @@ from towers.run.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe
 
-pytestmark = pytest.mark.xdist_group("systems")  # They share what takes long to make.
-
 PAGE = (ROOT / "docs" / "set-ups.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\| .* \| `towers ([^`]*)` \|$", PAGE, re.MULTILINE)
 NUM_STEPS = 3

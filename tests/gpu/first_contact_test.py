@@ -10,8 +10,6 @@ from tests.scripts.runs import TINY, train_shapes
 from towers.scripts import bootstrap
 from towers.scripts.main import main
 
-pytestmark = pytest.mark.xdist_group("gpu")
-
 COMMAND = ["-m", "towers.scripts.main"]
 FUSED_LOSS = "SparseSoftmaxCrossEntropyWithLogits"
 

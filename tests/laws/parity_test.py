@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from tests import helpers
 
-pytestmark = pytest.mark.xdist_group("parity")  # They share what takes long to make.
-
 SIZES = [8, 7, 8, 5]
 
 

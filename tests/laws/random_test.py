@@ -9,8 +9,6 @@ from tests import helpers
 from towers.step.parameters import SharedVariables
 from towers.step.seeds import fold_in, seed_states
 
-pytestmark = pytest.mark.xdist_group("random")  # They share what takes long to make.
-
 UNITS = 16
 
 

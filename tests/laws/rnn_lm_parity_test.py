@@ -13,8 +13,6 @@ from towers.data.language import make_language, sentence_batches, stream_batches
 from towers.data.samples import stories
 from towers.models import rnn_lm
 
-pytestmark = pytest.mark.xdist_group("rnn_lm_parity")  # They share what takes long to make.
-
 ROWS, STEPS, NUM_BATCHES = 7, 6, 5
 
 

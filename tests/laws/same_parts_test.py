@@ -12,10 +12,7 @@ PARTS = 4
 WAYS = [(2, 2), (4, 1)]  # Towers, micro-batches of each.
 SIZES = [8, 7, 3, 10, 1, 13]
 
-pytestmark = [
-    pytest.mark.usefixtures("sums_as_written"),
-    pytest.mark.xdist_group("same_parts"),  # They share what takes long to make.
-]
+pytestmark = pytest.mark.usefixtures("sums_as_written")
 
 
 def image_model() -> keras.Model:

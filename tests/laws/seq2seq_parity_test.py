@@ -13,8 +13,6 @@ from towers.models.answering import answering
 from towers.models.seq2seq import seq2seq
 from towers.run.op_devices import placed_nodes
 
-pytestmark = pytest.mark.xdist_group("seq2seq_parity")  # They share what takes long to make.
-
 VOCABULARY = 30
 SIZES = [7, 5, 8]
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}

@@ -18,8 +18,6 @@ from tests.programs import finish, started
 from towers.run.checkpoints import CheckpointFolder
 from towers.scripts.main import main
 
-pytestmark = pytest.mark.xdist_group("chatbot")  # They share what takes long to make.
-
 TINY = ["--set", "embedding_size=8", "--set", "hidden_size=8", "--batch-size", "32"]
 SHARE = ["--set", "held_out=0.1"]
 NO_DROPOUT = ["--set", "dropout_rate=0"]

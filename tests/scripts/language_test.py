@@ -20,8 +20,6 @@ from towers.scripts.training.generation import generate
 from towers.scripts.training.options import ModelOptions
 from towers.scripts.training.trained import open_model
 
-pytestmark = pytest.mark.xdist_group("language")  # They share what takes long to make.
-
 TINY = ["--batch-size", "7", "--set", "hidden_size=12", "--set", "num_steps=10"]
 TINY += ["--set", "schedule=constant"]  # A cosine would depend on how many steps are asked for.
 LINES = {"train": 150, "valid": 30, "test": 20}

@@ -17,8 +17,6 @@ from tests.scripts.runs import arrays_of, train_shapes
 from towers.run.checkpoints import CheckpointFolder
 from towers.run.summaries import read_scalars
 
-pytestmark = pytest.mark.xdist_group("resume")  # They share what takes long to make.
-
 NUM_STEPS = 45  # An epoch has 20 steps, so that kills fall into three of them.
 
 

@@ -17,7 +17,6 @@ from towers.scripts.main import main
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
-    pytest.mark.xdist_group("tensorboard"),  # They share what takes long to make.
     pytest.mark.browser,
     pytest.mark.skipif(
         CHROMIUM is None or DRIVER is None,

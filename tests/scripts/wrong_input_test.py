@@ -16,8 +16,6 @@ import pytest
 from towers.data.samples import shapes
 from towers.scripts.main import main
 
-pytestmark = pytest.mark.xdist_group("wrong_input")  # They share what takes long to make.
-
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
 
 

@@ -11,8 +11,6 @@ from tests.paths import ROOT
 from towers.data.images import cifar10
 from towers.data.samples import shapes
 
-pytestmark = pytest.mark.xdist_group("shapes")  # They share what takes long to make.
-
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):

@@ -13,8 +13,6 @@ from towers.data.text.settings import TextSettings
 from towers.data.text.subwords import train_subwords
 from towers.data.text.tokenizers import make_tokenizer
 
-pytestmark = pytest.mark.xdist_group("tokenizers")  # They share what takes long to make.
-
 CHINESE = TextSettings("zh")
 ENGLISH = TextSettings("en")
 SENTENCES = ["今天天气真好", "我们一起去吃饭吧", "你最近在忙什么呢", "我在看一本新书"]

@@ -23,8 +23,6 @@ from towers.scripts.launching.processes import WorkerProcess, worker_command
 from towers.scripts.launching.watching import forward_signals, watch
 from towers.scripts.main import main
 
-pytestmark = pytest.mark.xdist_group("launch")  # They share what takes long to make.
-
 NUM_STEPS = 40
 OPTIONS = ["--steps", NUM_STEPS, "--precision", "float64", "--deterministic"]
 OPTIONS += ["--report-every", 1, "--checkpoint-every", 10]

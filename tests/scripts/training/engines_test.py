@@ -16,8 +16,6 @@ from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.run.summaries import read_scalars
 from towers.scripts.main import main
 
-pytestmark = pytest.mark.xdist_group("engines")  # They share what takes long to make.
-
 NUM_STEPS = 40
 OPTIONS = ["--precision", "float64", "--report-every", 1]
 ENGINES = {

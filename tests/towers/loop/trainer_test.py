@@ -9,8 +9,6 @@ import towers
 from tests import helpers
 from towers import Position
 
-pytestmark = pytest.mark.xdist_group("trainer")  # They share what takes long to make.
-
 SIZES = [4, 4, 3]
 
 

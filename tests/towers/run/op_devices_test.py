@@ -9,8 +9,6 @@ import towers
 from tests import helpers
 from towers.run.op_devices import format_op_devices, placed_nodes, record_op_devices
 
-pytestmark = pytest.mark.xdist_group("op_devices")  # They share what takes long to make.
-
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
 
 

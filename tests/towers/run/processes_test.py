@@ -18,8 +18,6 @@ from tests.programs import finish, started
 from tests.towers.run.processes_worker import CASES, NUM_TOWERS, make_case
 from towers.run.processes import Processes, join_processes, read_cluster
 
-pytestmark = pytest.mark.xdist_group("processes")  # They share what takes long to make.
-
 
 def free_addresses(count):
     sockets = [socket.socket() for _ in range(count)]

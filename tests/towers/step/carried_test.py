@@ -16,8 +16,6 @@ from towers.run.op_devices import placed_nodes
 from towers.step.carried import Carried, CarriedState
 from towers.step.precision import LossScale
 
-pytestmark = pytest.mark.xdist_group("carried")  # They share what takes long to make.
-
 ROWS, LENGTH, UNITS = 7, 4, 6
 NUM_STEPS = 5
 

@@ -405,14 +405,12 @@ def placed():
     return [(node.op, node.name, device) for node, device in nodes]
 
 
-@pytest.mark.xdist_group("parallel")  # With the next, which shares what takes long to make.
 def test_a_tower_runs_forward_and_backward_on_its_device_in_a_graph(placed):
     for kind in ("MatMul", "BiasAdd", "Sigmoid", "TanhGrad", "TensorListSetItem"):
         where = {device for op, _, device in placed if kind in op}
         assert where == {"CPU:1", "CPU:2"}, kind
 
 
-@pytest.mark.xdist_group("parallel")
 def test_scopes_are_named_after_the_towers(placed):
     for tower, device in enumerate(("CPU:1", "CPU:2")):
         scope = f"tower_{tower}/"
