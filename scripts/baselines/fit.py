@@ -27,9 +27,11 @@ class FitUpdates:
     Attributes:
         position: where the training goes on.
         graph: None, since `fit` builds its own when it runs.
+        num_processes: 1.
     """
 
     graph = None
+    num_processes = 1
 
     def __init__(self, model: keras.Model, task: Task, batches: Any):
         compile_model(model, task, [NumLabels(name="weight", dtype="float32")])

@@ -48,6 +48,11 @@ class AsynchronousUpdates:
         self._threads: TowerThreads | None = None
         self._latest: TowerResults | None = None
 
+    @property
+    def num_processes(self) -> int:
+        """The number of processes that train this model."""
+        return 1
+
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         begin = self.position

@@ -48,6 +48,11 @@ class SynchronousUpdates:
         self._split = split or step.processes.split
         self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
 
+    @property
+    def num_processes(self) -> int:
+        """The number of processes that train this model."""
+        return self._train_step.processes.count
+
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         devices = self._train_step.devices

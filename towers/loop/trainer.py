@@ -21,6 +21,10 @@ class Trainer:
         run_dir: a folder for checkpoints, or None. `train` resumes from the newest checkpoint in
             it, and saves at the end of every epoch and at its own end. With
             `towers.enable_determinism`, a resumed run is bit-identical to an uninterrupted one.
+            Only for one process.
+
+    Raises:
+        ValueError: a `run_dir` with several processes.
     """
 
     def __init__(
@@ -30,6 +34,12 @@ class Trainer:
         *,
         run_dir: str | os.PathLike[str] | None = None,
     ):
+        if run_dir is not None and updates.num_processes > 1:
+            raise ValueError(
+                "run_dir saves and restores for one process only; several would overwrite each "
+                f"other's checkpoints. Received {updates.num_processes} processes. Leave run_dir "
+                "out and save in the chief, as `towers train` does."
+            )
         self._updates = updates
         self._actions = list(actions)
         self._checkpoints: CheckpointFolder | None = None

@@ -85,6 +85,10 @@ class Updates(Protocol):
 
     position: Position
 
+    @property
+    def num_processes(self) -> int:
+        """The number of processes that train this model."""
+
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each.
 

@@ -45,12 +45,17 @@ def build_mirrored_step(
         model, optimizer: made under the strategy's scope; the model is built.
         strategy: a strategy on these devices.
         devices: one TensorFlow device name per replica.
-        options: as in `build_train_step`; `batch_norm` and `carried` have no effect, and a loss
-            scale keeps its value.
+        options: as in `build_train_step`, without a carried state and a loss scale; `batch_norm`
+            has no effect.
 
     Raises:
-        ValueError: the batches are wrong.
+        ValueError: the batches are wrong, or the options have a carried state or a loss scale.
     """
+    if options.carried is not None or options.loss_scale is not None:
+        raise ValueError(
+            "A step under MirroredStrategy has no carried state and adapts no loss scale. Received "
+            f"carried={options.carried}, loss_scale={options.loss_scale}; use build_train_step."
+        )
     carried = CarriedState(None, devices)
     shared = SharedVariables(model.variables, [])
     program = TowerProgram(with_state(tower_fn, ()), shared, carried)

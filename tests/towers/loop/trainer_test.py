@@ -226,3 +226,13 @@ def test_a_run_directory_of_another_model_is_refused_and_kept(tmp_path, step):
     with pytest.raises(ValueError, match="is not one of this model, and nothing was restored"):
         trainer.train(steps=2)
     assert saved.read_bytes() == content
+
+
+def test_a_run_directory_of_several_processes_is_refused(tmp_path):
+    model = helpers.dense_model()
+    step = helpers.build_step_for(
+        helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2,
+        processes=helpers.OneOfTwo(),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"for one process only.*Received 2 processes"):
+        towers.Trainer(towers.SynchronousUpdates(step, batches), run_dir=tmp_path)
