@@ -1,5 +1,6 @@
 """Every test sees five logical CPUs: one for the parameters and one for each of four towers."""
 
+import functools
 import gc
 import os
 import pathlib
@@ -8,6 +9,7 @@ import subprocess
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
+import hypothesis
 import pytest
 
 NUM_LOGICAL_CPUS = 5
@@ -44,6 +46,13 @@ FAST = (
 )
 
 
+# No test depends on how fast a machine is.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
+
+
 def pytest_configure(config) -> None:
     gc.set_threshold(50_000)  # Graphs are made of very many objects, which all stay for a while.
     hands_out_tests = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
@@ -64,9 +73,14 @@ def make_logical_cpus() -> None:
 def pytest_collection_modifyitems(items) -> None:
     """Marks the fast tier; a slow test of a fast file is in neither."""
     for item in items:
-        is_fast = any(item.path.is_relative_to(ROOT / name) for name in FAST)
-        if is_fast and not item.get_closest_marker("slow"):
+        if is_fast(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.fast)
+
+
+@functools.cache
+def is_fast(path: pathlib.Path) -> bool:
+    """Returns whether a file is of the fast tier."""
+    return any(path.is_relative_to(ROOT / name) for name in FAST)
 
 
 @pytest.fixture(autouse=True)

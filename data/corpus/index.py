@@ -12,7 +12,7 @@ from towers.data.dialogues import pair_turns, unpaired_turns
 
 
 class CorpusIndex:
-    """What stays in memory of a corpus, some bytes a turn, while its tokens go to disk.
+    """The part of a corpus that stays in memory, some bytes a turn; its tokens go to disk.
 
     The provisional id of a token is its place in the order of first occurrences.
 

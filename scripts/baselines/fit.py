@@ -17,16 +17,16 @@ from towers.scripts.baselines.rivals import Task, compile_model, keras_batches
 class FitUpdates:
     """The updates that `model.fit` makes, epoch after epoch, for `towers.Trainer`.
 
-    How long a batch was waited for is a part of its step's time that `fit` does not tell.
+    `fit` does not report how long it waited for a batch; that time is part of the step's.
 
     Args:
-        model: the session's model; it is compiled here.
-        task: what is trained.
+        model: the session's model, which the constructor compiles.
+        task: the model, the data and the optimizer to train.
         batches: `batches(epoch, first_step)` with `steps_per_epoch`.
 
     Attributes:
-        position: where the training goes on.
-        graph: None, since `fit` builds its own when it runs.
+        position: where training resumes.
+        graph: None; `fit` builds its own when it runs.
         num_processes: 1.
     """
 
@@ -44,14 +44,14 @@ class FitUpdates:
         self._unchecked: tuple[int, towers.StepResults] | None = None
 
     def run_epoch(self, steps: int | None, report: towers.Report) -> None:
-        """Makes the updates from `position` to the end of its epoch, and reports each."""
+        """Makes the updates from `position` to the end of its epoch and reports each one."""
         dataset = self._batches(self.position.epoch, self.position.epoch_step)
         if steps is not None:
             dataset = dataset.take(steps - self.position.step)
         begun = [0.0]
 
         def begin_step(batch: int, logs: Any = None) -> None:
-            self._model.reset_metrics()  # Else they are means over the epoch so far.
+            self._model.reset_metrics()  # Otherwise they average over the epoch so far.
             begun[0] = time.perf_counter()
 
         def end_step(batch: int, logs: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class FitUpdates:
         )
 
     def _results(self, logs: dict[str, Any]) -> towers.StepResults:
-        """Returns the results of the step that `fit` has done, given what it logs of it alone."""
+        """Returns the results of the last step, given what `fit` logged for this step alone."""
         norm, learning_rate = tf.unstack(self._notes.value)
         loss, accuracy, weight = (
             tf.convert_to_tensor(logs[name]) for name in ("loss", "accuracy", "weight")
@@ -109,7 +109,7 @@ class FitUpdates:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """The scope of what looks at the variables; between updates none changes anyway."""
+        """A scope in which no variable changes; between the updates of `fit` none does."""
         yield
 
     def dry_run(self) -> None:
@@ -126,17 +126,17 @@ class FitUpdates:
 
 
 class NumLabels(keras.metrics.Sum):
-    """How many labels of a batch count: those of examples, or those of tokens but for padding."""
+    """The number of labels that count in a batch: one per example, or one per unpadded token."""
 
     def update_state(self, labels: Any, outputs: Any, sample_weight: Any = None) -> None:
-        """Adds a batch's."""
+        """Adds the number of labels in a batch."""
         super().update_state(tf.ones_like(labels) if sample_weight is None else sample_weight)
 
 
 def note_gradients(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
-    """Returns a variable in which an optimizer's `apply` notes the norm and the learning rate.
+    """Returns a variable to which `optimizer.apply` writes the gradient norm and learning rate.
 
-    `fit` itself tells neither. The norm is that of the gradient before it is clipped.
+    `fit` itself reports neither. The norm is that of the gradient before clipping.
     """
     notes = keras.Variable("zeros", shape=(2,), dtype="float32", trainable=False, name="notes")
     apply = optimizer.apply

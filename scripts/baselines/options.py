@@ -7,18 +7,18 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkOptions:
-    """What a benchmark compares, and how long.
+    """The subjects and the length of a benchmark.
 
     Attributes:
         towers: numbers of towers to compare.
         against: names of the rivals.
         slow: factor by which the last tower is slower, for a comparison of synchronous and
             asynchronous towers; None for a comparison with rivals.
-        repetitions: of each measurement.
-        steps: in a repetition.
+        repetitions: number of repetitions of each measurement.
+        steps: number of steps in a repetition.
         data: the folder or the files, None for the recipe's default.
-        seed: of the data's order.
-        json: whether the last line is a JSON object.
+        seed: seed of the data's order.
+        json: whether to print a JSON object as the last line.
     """
 
     towers: tuple[int, ...] = (1, 2)

@@ -14,17 +14,17 @@ from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import nearest
 
-# Runs so many steps and returns the seconds of all but the first, which may wait for its input.
+# Runs a number of steps; returns the seconds of all but the first, which may wait for its input.
 TimedRun = Callable[[int], float]
 
 
 class Task(NamedTuple):
-    """What every way trains.
+    """The model, the data and the optimizer that every rival trains.
 
     Attributes:
         recipe: the recipe.
-        data: its data, for the model's sizes.
-        dataset: global batches, endless.
+        data: the recipe's data, which gives the model its sizes.
+        dataset: an endless dataset of global batches.
         make_optimizer: makes the optimizer that the towers use.
     """
 
@@ -42,7 +42,7 @@ class Task(NamedTuple):
         return self.recipe.make_tower_fn(self.recipe.fields, model, True)
 
     def make_rival_fn(self, model: keras.Model) -> Callable:
-        """Returns it for a way that carries nothing: each batch begins with a state of zeros."""
+        """Returns it for a rival without carried states: each batch begins with zeros."""
         tower_fn = self.make_tower_fn(model)
         carried = carried_state(self.recipe, model, self.data.train)
         if carried is None:

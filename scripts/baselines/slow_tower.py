@@ -23,12 +23,12 @@ MODES = ("sync", "async")
 
 
 class Rates(NamedTuple):
-    """What was measured of one way in one repetition.
+    """The rates of one mode in one repetition.
 
     Attributes:
-        updates: of each tower in a second; synchronous towers update together.
-        examples: in a second, of all towers.
-        staleness: mean over the updates.
+        updates: updates per second of each tower; synchronous towers update together.
+        examples: examples per second of all towers.
+        staleness: mean staleness of the updates.
     """
 
     updates: list[float]
@@ -39,16 +39,16 @@ class Rates(NamedTuple):
 def compare_slow_tower(
     task: Task, devices: Sequence[str], rows: float, options: BenchmarkOptions
 ) -> list[dict[str, Any]]:
-    """Times both modes, first with equal towers and then with the last one slowed by sleep.
+    """Times both modes, first with equal towers, then with a last tower that sleeps in each step.
 
     Args:
-        task: what is trained.
-        devices: of the towers, at least two.
-        rows: examples of a batch.
-        options: the factor, the steps and the repetitions.
+        task: the model, the data and the optimizer to train.
+        devices: the towers' devices, at least two.
+        rows: examples per batch.
+        options: the factor, the number of steps and the number of repetitions.
 
     Returns:
-        A row for each mode and speed.
+        One row per mode and speed.
     """
     factor = options.slow or 1.0
     measure = functools.partial(repeat, options=options, rows=rows)
@@ -63,7 +63,7 @@ def compare_slow_tower(
 
 
 def slowing(rates: Sequence[Rates], factor: float) -> float:
-    """Returns the seconds that make a tower's update last `factor` times as long as it did."""
+    """Returns the seconds of sleep that make a tower's update take `factor` times as long."""
     period = 1 / statistics.median(min(one.updates) for one in rates)
     return (factor - 1) * period
 
@@ -71,7 +71,7 @@ def slowing(rates: Sequence[Rates], factor: float) -> float:
 def trainer_of(
     mode: str, task: Task, devices: Sequence[str], seconds: float = 0.0
 ) -> Callable[..., towers.Trainer]:
-    """Returns what makes a trainer for some actions, whose last tower sleeps in every step."""
+    """Returns a function from actions to a trainer whose last tower sleeps in every step."""
     placement = towers.Placement(devices, "cpu")
     with placement.scope():
         model = task.make_model()
@@ -91,7 +91,7 @@ def trainer_of(
 
 
 def check_stateless(task: Task, model: keras.Model) -> None:
-    """Raises WrongInputError for a recipe with a state, which asynchronous towers cannot carry."""
+    """Raises WrongInputError for a recipe with a carried state: asynchronous towers have none."""
     if carried_state(task.recipe, model, task.data.train) is not None:
         raise WrongInputError(
             f"--slow trains asynchronous towers too, which have no order in which "
@@ -101,7 +101,7 @@ def check_stateless(task: Task, model: keras.Model) -> None:
 
 
 def sleeping(tower_fn: towers.TowerFn, device: str, seconds: float) -> towers.TowerFn:
-    """Returns a tower function that sleeps between its two passes if it runs on the device."""
+    """Returns a tower function that, on `device`, sleeps between its forward and backward pass."""
 
     def run(batch: Any) -> tuple:
         loss_sum, weight, metrics = tower_fn(batch)
@@ -124,7 +124,7 @@ def sleep(seconds: float) -> Any:
 def repeat(
     trainers: dict[str, Callable[..., towers.Trainer]], rows: float, options: BenchmarkOptions
 ) -> dict[str, list[Rates]]:
-    """Returns the rates of each way in each repetition; the ways take turns."""
+    """Returns the rates of each mode in each repetition; the modes take turns."""
     rates: dict[str, list[Rates]] = {mode: [] for mode in trainers}
     for make_trainer in trainers.values():
         timed(make_trainer, WARM_UP_STEPS, rows)
@@ -135,9 +135,9 @@ def repeat(
 
 
 def timed(make_trainer: Callable[..., towers.Trainer], num_steps: int, rows: float) -> Rates:
-    """Trains for some steps and returns the rates from the first to the last of them.
+    """Trains for `num_steps` updates and returns the rates from the first to the last.
 
-    It goes on until every tower has made an update that is counted.
+    Training continues until each tower has made at least one counted update.
     """
     reports: list[towers.StepReport] = []
     ends: list[float] = []

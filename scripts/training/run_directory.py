@@ -59,7 +59,7 @@ class RunDirectory:
         write_json(self._record, {**record, "starts": [*starts, describe_start(record)]})
 
     def read(self) -> dict[str, Any]:
-        """Returns what ran here.
+        """Returns the contents of run.json.
 
         Raises:
             ValueError: if the directory holds no run, or run.json is damaged.
@@ -132,7 +132,7 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) 
 
 
 def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Returns what differs between two runs' fields; how long to train may differ."""
+    """Returns the differences between two runs' fields; only `epochs` may differ."""
     names = [name for name in {**before, **now} if name != "epochs"]
     return [
         f"{name}: {before.get(name, 'absent')} before, {now.get(name, 'absent')} now"

@@ -81,6 +81,7 @@ def test_launched_processes_train_on_a_gpu_each(run_on_gpus, tmp_path):
         assert f"1 tower on GPU {worker}" in log and "done: 2 steps done" in log
 
 
+@pytest.mark.slow
 def test_an_export_from_a_gpu_machine_answers_on_a_cpu(run_on_gpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     corpus = tmp_path / "corpus.tsv"

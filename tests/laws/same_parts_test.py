@@ -63,8 +63,8 @@ def one_tower(make_case):
     ("make_case", "parameters"),
     [
         (images_case, "replicated"),
-        (tokens_case, "cpu"),
         pytest.param(images_case, "cpu", marks=pytest.mark.slow),
+        pytest.param(tokens_case, "cpu", marks=pytest.mark.slow),
         pytest.param(tokens_case, "replicated", marks=pytest.mark.slow),
     ],
 )

@@ -160,7 +160,10 @@ class RecordingSGD(keras.optimizers.SGD):
         super().update_step(gradient, variable, learning_rate)
 
 
-@pytest.fixture(scope="module", params=[pytest.param("lstm", marks=pytest.mark.slow), "gru fed"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(cell, marks=pytest.mark.slow) for cell in ("lstm", "gru fed")],
+)
 def placed(request):
     """One step on two towers: its graph, and every op that ran as (type, tower, device)."""
     cell, *fed = request.param.split()

@@ -145,7 +145,15 @@ def test_narrow_numbers_give_float32_logits_near_those_of_float32(cell, fed, tie
     np.testing.assert_allclose(stepped, expected, rtol=0, atol=0.1 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("options", [{}, {"input_feeding": True}, *DEEP], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"input_feeding": True},
+        DEEP[2],
+        *[pytest.param(options, marks=pytest.mark.slow) for options in ({}, *DEEP[:2], DEEP[3])],
+    ],
+    ids=str,
+)
 def test_dropout_is_drawn_in_training_alone(options):
     without, model = model_of(**options), model_of(**options, dropout_rate=0.5)
     drawn = [model((QUESTION, ANSWER), training=True).numpy() for _ in range(2)]
@@ -227,7 +235,15 @@ def greedily(model, question, max_length):
     return tokens[1:], score
 
 
-@pytest.mark.parametrize("options", [*SHAPES[::5], *DEEP[1:2]], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        SHAPES[-4],
+        DEEP[1],
+        *[pytest.param(options, marks=pytest.mark.slow) for options in SHAPES[::5]],
+    ],
+    ids=str,
+)
 def test_greedy_decoding_is_a_loop_over_steps(options):
     model = model_of(**options)
     decoded = decoded_by(model, Decoding(max_length=6))

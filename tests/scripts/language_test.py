@@ -57,6 +57,7 @@ def last_object(capsys):
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_in_the_middle_of_an_epoch_ends_bit_identical(train, finished, tmp_path):
     """The evaluations in between disturb nothing that the training carries."""
     for steps in ("25", str(NUM_STEPS)):

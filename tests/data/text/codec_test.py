@@ -1,6 +1,7 @@
 """The codec gives back what was said, hides what is special and travels as a folder."""
 # ruff: noqa: RUF001 - full-width punctuation is part of Chinese.
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,6 @@ SETTINGS = [
     TextSettings("zh", "characters"),
     TextSettings("zh", "spaces"),
 ]
-TOKENIZERS = {settings: make_tokenizer(settings) for settings in SETTINGS}
-
 
 CHARACTERS = "abcxyzABCXYZ 天气真好我们T恤，。？！…—：,.?!:'\"-03:5é"
 TEXTS = st.text(CHARACTERS) | st.sampled_from(SENTENCES)
@@ -49,31 +48,31 @@ def count_tokens(settings, texts):
     )
 
 
-def make_codec(settings):
+@functools.cache
+def codec_of(settings):
     """Returns a codec that knows the words of the sentences and all the characters."""
     counts = count_tokens(settings, SENTENCES) + Counter(CHARACTERS)
     return TextCodec(settings, build_vocabulary(counts, 1000))
 
 
-CODECS = [make_codec(settings) for settings in SETTINGS]
-
-
-@given(st.sampled_from(CODECS), TEXTS)
-def test_decode_inverts_encode(codec, text):
-    tokenizer = TOKENIZERS[codec.settings]
+@given(st.sampled_from(SETTINGS), TEXTS)
+def test_decode_inverts_encode(settings, text):
+    codec, tokenizer = codec_of(settings), make_tokenizer(settings)
     tokens = tokenizer.tokenize(codec.settings.normalise(text))
     assert codec.decode(codec.encode(text)) == tokenizer.detokenise(tokens)
 
 
-@given(st.sampled_from(CODECS), st.text() | st.text(st.characters(categories=None)))
-def test_any_text_is_encoded_without_specials_but_unknown(codec, text):
+@given(st.sampled_from(SETTINGS), st.text() | st.text(st.characters(categories=None)))
+def test_any_text_is_encoded_without_specials_but_unknown(settings, text):
+    codec = codec_of(settings)
     ids = codec.encode(text)
     assert not {PAD, START, END, SEPARATOR} & set(ids)
     assert "<" not in codec.decode([unit_id for unit_id in ids if unit_id == UNKNOWN])
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.settings.chosen_tokenizer)
-def test_sentences_come_back(codec):
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.chosen_tokenizer)
+def test_sentences_come_back(settings):
+    codec = codec_of(settings)
     for sentence in SENTENCES:
         assert codec.encode(sentence) == codec.encode(codec.decode(codec.encode(sentence)))
         assert UNKNOWN not in codec.encode(sentence)
@@ -81,28 +80,28 @@ def test_sentences_come_back(codec):
 
 def test_chinese_sentences_are_answered_as_written():
     for sentence in SENTENCES:
-        assert CODECS[0].decode(CODECS[0].encode(sentence)) == sentence
+        assert codec_of(SETTINGS[0]).decode(codec_of(SETTINGS[0]).encode(sentence)) == sentence
 
 
 def test_decode_stops_at_end_and_hides_specials():
-    codec = CODECS[0]
+    codec = codec_of(SETTINGS[0])
     ids = [START, *codec.encode("好的"), UNKNOWN, PAD, SEPARATOR, *codec.encode("再见")]
     assert codec.decode([*ids, END, *codec.encode("天气")]) == "好的再见"
     assert codec.decode([END]) == codec.decode([]) == codec.decode([UNKNOWN]) == ""
 
 
 def test_array_of_ids_is_decoded():
-    codec = CODECS[0]
+    codec = codec_of(SETTINGS[0])
     assert codec.decode(np.array([*codec.encode("好的"), END, PAD], np.int32)) == "好的"
 
 
 def test_id_that_is_none_is_refused():
     with pytest.raises(ValueError, match="ids must be in 0"):
-        CODECS[0].decode([1 << 20])
+        codec_of(SETTINGS[0]).decode([1 << 20])
 
 
 def test_turns_of_a_question_are_parted():
-    codec = CODECS[0]
+    codec = codec_of(SETTINGS[0])
     turns = ["你在看什么书？", " \u200b", "好的"]
     expected = [*codec.encode(turns[0]), SEPARATOR, *codec.encode(turns[2])]
     assert codec.encode_question(turns) == expected
@@ -111,13 +110,13 @@ def test_turns_of_a_question_are_parted():
 
 
 def test_characters_are_counted_without_blanks():
-    assert CODECS[0].characters("我 们\u200b 去 ＯＫ ok ...") == 8
-    assert CODECS[1].characters("I am.") == 4
-    assert CODECS[0].characters("") == 0
+    assert codec_of(SETTINGS[0]).characters("我 们\u200b 去 ＯＫ ok ...") == 8
+    assert codec_of(SETTINGS[1]).characters("I am.") == 4
+    assert codec_of(SETTINGS[0]).characters("") == 0
 
 
 def test_codec_comes_back_from_its_folder(tmp_path):
-    for codec in CODECS:
+    for codec in map(codec_of, SETTINGS):
         codec.save(tmp_path)
         loaded = TextCodec.load(tmp_path)
         assert (loaded.settings, loaded.vocabulary) == (codec.settings, codec.vocabulary)
@@ -131,7 +130,7 @@ def test_folder_holds_the_files_that_settings_name(tmp_path):
         TextSettings(user_dictionary=str(words)),
         TextSettings(tokenizer="subwords", subword_model=str(model)),
     ]:
-        codec = make_codec(settings)
+        codec = codec_of(settings)
         codec.save(tmp_path / "saved" / settings.tokenizer)
     words.unlink()
     model.unlink()
@@ -146,7 +145,7 @@ def test_folder_holds_the_files_that_settings_name(tmp_path):
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"language": "xx"}', '{"colour": "red"}'])
 def test_damaged_settings_are_refused(tmp_path, content):
-    CODECS[0].save(tmp_path)
+    codec_of(SETTINGS[0]).save(tmp_path)
     (tmp_path / "text.json").write_text(content)
     with pytest.raises(ValueError, match=r"text.json: expected the settings of a text codec"):
         TextCodec.load(tmp_path)
@@ -159,7 +158,7 @@ def test_missing_folder_is_named(tmp_path):
 
 def test_copied_folder_works_without_the_project(tmp_path):
     shutil.copytree(Path(towers.data.text.__file__).parent, tmp_path / "answering")
-    CODECS[0].save(tmp_path / "saved")
+    codec_of(SETTINGS[0]).save(tmp_path / "saved")
     code = (
         "import sys; from answering import TextCodec;"
         f"codec = TextCodec.load('saved'); print(len(codec.encode('{SENTENCES[3]}')));"
@@ -168,7 +167,10 @@ def test_copied_folder_works_without_the_project(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert (done.stdout, done.stderr) == (f"{len(CODECS[0].encode(SENTENCES[3]))}\n[]\n", "")
+    assert (done.stdout, done.stderr) == (
+        f"{len(codec_of(SETTINGS[0]).encode(SENTENCES[3]))}\n[]\n",
+        "",
+    )
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def save_without_end(path, step):
 
 def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["towers.run.checkpoints"])
+    context.set_forkserver_preload([__name__])  # Each child has what this module imports.
     folder, random = CheckpointFolder(tmp_path), np.random.default_rng()
     step = 0
     for _ in range(10):

@@ -227,7 +227,7 @@ def write_without_end(folder, step):
 
 def test_a_killed_writer_leaves_each_step_once(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["towers.run.summaries"])
+    context.set_forkserver_preload([__name__])  # Each child has what this module imports.
     random = np.random.default_rng()
     step = 0
     for _ in range(3):

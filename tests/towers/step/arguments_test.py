@@ -54,6 +54,24 @@ def test_a_variable_given_twice_is_refused(kind):
         build(kind, variables, optimizer, helpers.classify(model))
 
 
+@pytest.mark.parametrize(
+    "name, value",
+    [("loss_scale", towers.LossScale()), ("carried", [tf.zeros([1, 2])])],
+)
+def test_a_step_under_mirrored_strategy_refuses_options_that_it_would_ignore(name, value):
+    dataset = helpers.dataset_of(helpers.dense_batches([4]))
+    devices = helpers.tower_devices(1)
+    strategy = tf.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        model = helpers.dense_model()
+        optimizer = keras.optimizers.SGD(0.1)
+    options = towers.StepOptions(**{name: value})
+    with pytest.raises(ValueError, match=rf"MirroredStrategy.*{name}=.*build_train_step"):
+        towers.build_mirrored_step(
+            helpers.classify(model), model, optimizer, strategy, devices, dataset, options
+        )
+
+
 def shared_layer(cls):
     """A model that calls one layer twice: sequential, subclassed, or with one nested in it."""
     layer = keras.layers.Dense(5, name="shared")

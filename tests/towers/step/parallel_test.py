@@ -70,8 +70,9 @@ def test_any_batch_on_any_number_of_devices_is_as_on_one(size, num_devices, merg
 NEST = {"rows": ("concatenate", "concatenate"), "total": "sum", "means": "mean", "count": "auto"}
 
 
-@EACH_MODE
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "mode"), [*((size, "eagerly") for size in SIZES), (7, "in a graph")]
+)
 def test_a_nest_of_choices_merges_each_output_as_it_says(size, mode, float64):
     """A choice may stand for a whole part of the outputs, as `mean` does."""
     model, batch = helpers.dense_model(), features_of(size)
@@ -174,9 +175,9 @@ def gradients_of(call, model, batch):
 WAYS = list(
     itertools.product(MODELS, [(1, 2), (2, 4), (7, 3), (8, 1)], ["ahead", "in place"], MODES)
 )
-# In a graph a recurrent model takes longest to build: once ahead, once in place.
-QUICK = [way for way in WAYS if way[0] != "table" or way[3] == "eagerly"]
-QUICK += [("table", (2, 4), "in place", "in a graph"), ("table", (7, 3), "ahead", "in a graph")]
+# Graphs take longest to build: one or two of each model.
+QUICK = [way for way in WAYS if way[3] == "eagerly" or way[:2] == ("dense", (7, 3))]
+QUICK += [("embedding", (2, 4), "in place", "in a graph"), ("table", (7, 3), "ahead", "in a graph")]
 
 
 @pytest.mark.parametrize(
