@@ -40,6 +40,7 @@ from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
 CACHE = DATA_SETS / "prepared"
 PARTS = ("train", "held_out")
+EMBEDDED_MIN_COUNT = 5
 SPECIAL_IDS = SpecialIds(
     padding=PAD,
     unknown=UNKNOWN,
@@ -69,7 +70,11 @@ class Fields(common.Fields):
         subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
             from the corpus.
         new_words: whether jieba may guess words that are in no dictionary.
-        vocabulary_size: most frequent words and characters that get an id.
+        vocabulary_size: most frequent words that get an id; without copies also characters.
+        min_count: words that the training part has less often get no id; 0 for 1, and for 5 with
+            the embedded dialogues, whose made-up names are there to be copied.
+        copy_unknown: whether words without an id are copied from the question to the answer, such
+            as names; otherwise they are spelled by characters.
         max_question_length: tokens of a question; only the last of a longer one are read.
         max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
         cell: lstm or gru.
@@ -100,6 +105,8 @@ class Fields(common.Fields):
     subword_model: str = ""
     new_words: bool = False
     vocabulary_size: int = 20000
+    min_count: int = 0
+    copy_unknown: bool = True
     max_question_length: int = 40
     max_answer_length: int = 30
     cell: str = "lstm"
@@ -167,6 +174,8 @@ def prepare(
         held_out=fields.held_out,
         kind=fields.kind,
         encoding=fields.encoding,
+        copy_unknown=fields.copy_unknown and fields.tokenizer != "subwords",
+        min_count=fields.min_count or (EMBEDDED_MIN_COUNT if paths is None else 1),
     )
     if paths is not None:
         return prepare_files(paths, preparation, CACHE, processes=processes, write=write)
