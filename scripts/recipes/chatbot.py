@@ -72,6 +72,8 @@ class Fields(common.Fields):
         vocabulary_size: most frequent words and characters that get an id.
         max_question_length: tokens of a question; only the last of a longer one are read.
         max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
+        max_answer_repeats: training leaves out pairs whose answer occurs more often, beyond this
+            number; 0 keeps all.
         cell: lstm or gru.
         embedding_size: numbers for a token.
         hidden_size: units of each recurrent layer.
@@ -102,6 +104,7 @@ class Fields(common.Fields):
     vocabulary_size: int = 20000
     max_question_length: int = 40
     max_answer_length: int = 30
+    max_answer_repeats: Annotated[int, common.NOT_NEGATIVE] = 0
     cell: str = "lstm"
     embedding_size: int = 128
     hidden_size: int = 128
@@ -125,7 +128,9 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         "max_question_length": fields.max_question_length,
         "max_answer_length": fields.max_answer_length,
     }
-    train = pair_batches(corpus, "train", seed=seed, **limits)
+    train = pair_batches(
+        corpus, "train", seed=seed, max_answer_repeats=fields.max_answer_repeats, **limits
+    )
     return Data(
         train,
         pair_batches(corpus, "held_out", shuffle=False, **limits),
