@@ -34,6 +34,7 @@ from towers.models.decoding import Decoding
 from towers.models.seq2seq import seq2seq
 from towers.scripts.chatbot.answerer import Answerer
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
+from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
@@ -229,15 +230,17 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
 def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> ChatEvaluator:
     """Returns the evaluator that asks the held-out questions; it decodes greedily."""
     decoding = Decoding(max_length=fields.max_answer_length)
-    answerer = Answerer(
-        model,
-        data.text,
-        decoding,
-        special_ids=SPECIAL_IDS,
-        max_question_length=fields.max_question_length,
-    )
+    ids: dict[str, Any] = {
+        "special_ids": SPECIAL_IDS,
+        "max_question_length": fields.max_question_length,
+    }
     return ChatEvaluator(
-        answerer, data.corpus, fields.language, fields.exam_questions, unknown_id=UNKNOWN
+        Answerer(model, data.text, decoding, **ids),
+        AnswerRanker(model, data.text, **ids),
+        data.corpus,
+        fields.language,
+        fields.exam_questions,
+        unknown_id=UNKNOWN,
     )
 
 
