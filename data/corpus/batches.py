@@ -13,6 +13,7 @@ from towers.data.batching.buckets import Layout, fitted_layout, fixed_layout, nu
 from towers.data.batching.epochs import bucketed_epoch
 from towers.data.corpus.cache import Corpus, answer_lengths, question_lengths
 from towers.data.corpus.copying import number_unknown
+from towers.data.corpus.repeats import within_repeats
 from towers.data.text import END, PAD, Vocabulary
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def pair_batches(
     batch_size: int,
     max_question_length: int,
     max_answer_length: int,
+    max_answer_repeats: int = 0,
     seed: int = 0,
     shuffle: bool = True,
     fixed_shapes: bool = False,
@@ -41,6 +43,8 @@ def pair_batches(
         batch_size: maximum number of pairs in a batch.
         max_question_length: longer questions lose their first ids.
         max_answer_length: pairs whose answer, with its END, is longer are left out.
+        max_answer_repeats: training pairs whose answer occurs more often are left out beyond this
+            number, the same ones for every seed; 0 keeps all. The held-out part keeps all.
         seed: of the order.
         shuffle: whether each epoch has its own order; otherwise it goes from short to long.
         fixed_shapes: whether batches have a few shapes only (at most 16), as compiled towers
@@ -48,7 +52,7 @@ def pair_batches(
             question whose answer is all padding.
 
     Raises:
-        ValueError: a limit is below 1, or no pair is left.
+        ValueError: a limit is below 1, a number is negative, or no pair is left.
     """
     limits = {
         "batch_tokens": batch_tokens,
@@ -59,8 +63,9 @@ def pair_batches(
     for name, limit in limits.items():
         if limit < 1:
             raise ValueError(f"{name} must be at least 1. Received {limit}.")
-    if seed < 0:
-        raise ValueError(f"seed must not be negative. Received {seed}.")
+    for name, number in (("seed", seed), ("max_answer_repeats", max_answer_repeats)):
+        if number < 0:
+            raise ValueError(f"{name} must not be negative. Received {number}.")
     pairs = np.asarray(corpus.pairs(part))
     kept = answer_lengths(corpus, pairs) <= max_answer_length
     if not kept.any():
@@ -68,13 +73,17 @@ def pair_batches(
             f"No pair of the {part} part has an answer of at most {max_answer_length} tokens. "
             "Raise max_answer_length."
         )
-    pairs = pairs[kept]
+    pairs, left_out = pairs[kept], int(np.sum(~kept))
+    num_repeated = 0
+    if part == "train" and max_answer_repeats:
+        kept = within_repeats(corpus, pairs[:, 1], max_answer_repeats)
+        pairs, num_repeated = pairs[kept], int(np.sum(~kept))
     questions = np.minimum(question_lengths(corpus, pairs), max_question_length)
     answers = answer_lengths(corpus, pairs)
     make_layout = fixed_layout if fixed_shapes else fitted_layout
     layout = make_layout(questions, answers, batch_tokens=batch_tokens, batch_size=batch_size)
     return PairBatches(
-        corpus, pairs, questions, answers, layout, seed, shuffle, left_out=int(np.sum(~kept))
+        corpus, pairs, questions, answers, layout, seed, shuffle, left_out, num_repeated
     )
 
 
@@ -89,6 +98,7 @@ class PairBatches:
         layout: which pairs share a batch.
         seed, shuffle: as given.
         left_out: number of pairs whose answer is too long.
+        num_repeated: number of pairs left out because their answer occurs too often.
     """
 
     corpus: Corpus
@@ -99,6 +109,7 @@ class PairBatches:
     seed: int
     shuffle: bool
     left_out: int
+    num_repeated: int = 0
 
     def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of an epoch from one of its steps on.
@@ -141,10 +152,12 @@ class PairBatches:
     @property
     def summary(self) -> str:
         """One line about an epoch."""
-        left_out = f"; left out: {self.left_out:,} with longer answers" if self.left_out else ""
+        reasons = {"longer answers": self.left_out, "answers repeated too often": self.num_repeated}
+        left_out = ", ".join(f"{count:,} with {why}" for why, count in reasons.items() if count)
         return (
             f"{self.num_examples:,} pairs in {self.steps_per_epoch:,} batches, "
-            f"{self.padding_share:.1%} of the tokens are padding{left_out}"
+            f"{self.padding_share:.1%} of the tokens are padding"
+            f"{f'; left out: {left_out}' if left_out else ''}"
         )
 
     def _assemble(self, pairs: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -100,6 +100,21 @@ class TextCodec:
             question.ids.append(UNKNOWN if unit_id is None else unit_id)
         return question
 
+    def encode_answer(self, text: str, copied: Sequence[str]) -> list[int]:
+        """Returns the ids of an answer, without END.
+
+        Args:
+            text: the answer.
+            copied: of its question; these words get the ids of the copies.
+        """
+        if not self.vocabulary.copies:
+            return self.encode(text)
+        words = dict(zip(copied, self.vocabulary.copies, strict=False))
+        return [
+            one for token in self._tokens(text)
+            for one in ([words[token]] if token in words else self.vocabulary.ids(token))
+        ]  # fmt: skip
+
     def decode(self, ids: Sequence[int], copied: Sequence[str] = ()) -> str:
         """Returns the text up to END, if there is one, without special tokens.
 

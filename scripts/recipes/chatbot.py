@@ -37,6 +37,7 @@ from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer
 from towers.scripts.chatbot.answerer import Answerer
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
+from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
@@ -80,6 +81,8 @@ class Fields(common.Fields):
             as names; otherwise they are spelled by characters.
         max_question_length: tokens of a question; only the last of a longer one are read.
         max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
+        max_answer_repeats: training leaves out pairs whose answer occurs more often, beyond this
+            number; 0 keeps all.
         network: recurrent or transformer.
         cell: lstm or gru, of the recurrent network.
         embedding_size: numbers for a token of the recurrent network.
@@ -115,6 +118,7 @@ class Fields(common.Fields):
     copy_unknown: bool = True
     max_question_length: int = 40
     max_answer_length: int = 30
+    max_answer_repeats: Annotated[int, common.NOT_NEGATIVE] = 0
     network: str = "recurrent"
     cell: str = "lstm"
     embedding_size: int = 128
@@ -141,7 +145,9 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         "max_question_length": fields.max_question_length,
         "max_answer_length": fields.max_answer_length,
     }
-    train = pair_batches(corpus, "train", seed=seed, **limits)
+    train = pair_batches(
+        corpus, "train", seed=seed, max_answer_repeats=fields.max_answer_repeats, **limits
+    )
     return Data(
         train,
         pair_batches(corpus, "held_out", shuffle=False, **limits),
@@ -266,15 +272,17 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
 def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> ChatEvaluator:
     """Returns the evaluator that asks the held-out questions; it decodes greedily."""
     decoding = Decoding(max_length=fields.max_answer_length)
-    answerer = Answerer(
-        model,
-        data.text,
-        decoding,
-        special_ids=SPECIAL_IDS,
-        max_question_length=fields.max_question_length,
-    )
+    ids: dict[str, Any] = {
+        "special_ids": SPECIAL_IDS,
+        "max_question_length": fields.max_question_length,
+    }
     return ChatEvaluator(
-        answerer, data.corpus, fields.language, fields.exam_questions, unknown_id=UNKNOWN
+        Answerer(model, data.text, decoding, **ids),
+        AnswerRanker(model, data.text, **ids),
+        data.corpus,
+        fields.language,
+        fields.exam_questions,
+        unknown_id=UNKNOWN,
     )
 
 

@@ -128,6 +128,10 @@ def test_unknown_words_of_a_question_are_numbered():
     assert question.copied == ["zorvik", "mimba", "tuk"]
     answer = [known("i"), known("like"), second, known(".")]
     assert COPIER.decode(answer, question.copied) == "i like mimba."
+    assert COPIER.encode_answer("I like Mimba.", question.copied) == answer
+    assert COPIER.encode_answer("I like Una.", question.copied) == [
+        *answer[:2], UNKNOWN, answer[-1]
+    ]  # fmt: skip
 
 
 def test_unknown_words_of_a_cut_question_are_numbered_after_the_cut():
