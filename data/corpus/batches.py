@@ -177,9 +177,9 @@ class PairBatches:
         rows, counts = rows[order], order >= num_missing
 
         slices = slices_of(self.corpus, self.pairs[rows], self.direction)
-        ends = slices.read[:, 1]
+        ends, (starts, stops) = slices.read[:, 1], slices.written.T
         question = self._slices(ends - self.read[rows], ends, question_length)
-        answer = self._slices(*slices.written.T, answer_length)
+        answer = self._slices(starts, stops, answer_length)
         answer[np.arange(num_rows), self.written[rows] - 1] = END
         if self.direction == "answers":
             question[:] = UNKNOWN
