@@ -55,6 +55,21 @@ def test_no_unseen_message_is_in_the_training_dialogues(language):
 
 
 @EACH_LANGUAGE
+def test_what_the_training_dialogues_answer_is_sensible(language):
+    """The rules and the dialogues agree."""
+    answers = {}
+    for turns in conversations(language, "train"):
+        answers.setdefault(tuple(map(words, turns[::2])), turns[-1])
+    judged = [
+        (message.say, answers[key], is_sensible(message, answers[key]))
+        for message in read_messages(language)
+        if (key := tuple(map(words, message.say))) in answers
+    ]
+    assert [one for one in judged if not one[-1]] == []
+    assert len(judged) >= 60
+
+
+@EACH_LANGUAGE
 def test_no_made_up_word_is_in_the_training_dialogues(language):
     trained = "\n".join(turn for turns in conversations(language, "train") for turn in turns)
     made_up = [word for _, word, _ in repetitions(language)]
