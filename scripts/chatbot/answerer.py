@@ -14,7 +14,6 @@ from towers.data.text import Question, TextCodec
 from towers.models.decoding import Decoded, Decoding, decode
 from towers.models.decoding.options import DecoderStep
 from towers.scripts.training.recipe import SpecialIds
-from towers.scripts.training.trained import OpenModel
 
 BATCH_SIZE = 64
 
@@ -32,6 +31,9 @@ class DecodingOptions:
         repetition_penalty: factor by which tokens that were said become less likely.
         max_length: tokens of an answer, None for the recipe's number.
         seed: of samples.
+        mmi: the directory of a run whose model reranks the answers, or None.
+        mmi_weight: weight of its log probabilities.
+        length_reward: added to the score of a reranked answer for each of its tokens.
     """
 
     beam: int = 1
@@ -44,6 +46,9 @@ class DecodingOptions:
     repetition_penalty: float = 1.0
     max_length: int | None = None
     seed: int = 0
+    mmi: str | None = None
+    mmi_weight: float = 0.5
+    length_reward: float = 0.0
 
 
 class Answer(NamedTuple):
@@ -58,18 +63,6 @@ class Answer(NamedTuple):
     text: str
     tokens: list[str]
     score: float
-
-
-def open_answerer(opened: OpenModel, options: DecodingOptions) -> Answerer:
-    """Returns the answerer of a trained chatbot; raises ValueError for impossible options."""
-    fields = opened.recipe.fields
-    return Answerer(
-        opened.model,
-        opened.text,
-        make_decoding(options, fields.max_answer_length),
-        special_ids=opened.special_ids,
-        max_question_length=fields.max_question_length,
-    )
 
 
 class Answerer:
@@ -204,7 +197,7 @@ def pad(rows: Sequence[Sequence[int]], padding_id: int) -> np.ndarray:
 
 
 def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
-    """Returns the decoding of some options.
+    """Returns the decoding of some options, which gives every candidate that is to be reranked.
 
     Args:
         options: how answers are decoded.
@@ -228,7 +221,7 @@ def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
     return Decoding(
         beam_size=options.beam,
         length_penalty=options.length_penalty,
-        n_best=options.nbest,
+        n_best=options.nbest if options.mmi is None or samples else options.beam,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,

@@ -49,7 +49,7 @@ class ChatEvaluator:
         *,
         unknown_id: int,
     ):
-        self._answerer = answerer
+        self.answerer = answerer
         self._ranker = ranker
         self._corpus = corpus
         self._language = language
@@ -106,7 +106,7 @@ class ChatEvaluator:
         pairs = self._corpus.held_out_pairs
         chosen = pairs[:: max(1, -(-len(pairs) // limit))]
         texts = [self._corpus.texts(pair) for pair in chosen]
-        answers = self._answerer.answer([turns for turns, _ in texts])
+        answers = self.answerer.answer([turns for turns, _ in texts])
         return [
             Exchange(turns, reference, best)
             for (turns, reference), (best, *_) in zip(texts, answers, strict=True)

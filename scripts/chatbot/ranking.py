@@ -80,14 +80,24 @@ class AnswerRanker:
 
     def scores(self, questions: Sequence[Turns], answers: Sequence[str]) -> np.ndarray:
         """Returns the score of each answer to its question, float64 [rows], at most 0."""
+        sums, counts = self.sums(questions, answers)
+        return sums / counts
+
+    def sums(
+        self, questions: Sequence[Turns], answers: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the log probability of each answer and the number of its tokens that count.
+
+        Both are float64 [rows]; the end of an answer is one of its tokens.
+        """
         rows = self._encode(questions, answers)
-        scores = np.zeros(len(answers))
+        sums = np.zeros([2, len(answers)])
         for places in batches_by_length(rows):
             question, answer = (
                 pad([part[place] for place in places], self._special_ids.padding) for part in rows
             )
-            scores[places] = self._score(tf.constant(question), tf.constant(answer)).numpy()
-        return scores
+            sums[:, places] = self._score(tf.constant(question), tf.constant(answer)).numpy()
+        return sums[0], sums[1]
 
     def _encode(self, questions: Sequence[Turns], answers: Sequence[str]) -> Rows:
         """Returns the ids; a question that comes again is tokenised once."""
@@ -141,10 +151,10 @@ def batches_by_length(rows: Rows) -> Iterator[list[int]]:
 def score_answers(
     model: keras.Model, special_ids: SpecialIds
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns `score(questions, answers) -> floating point [batch]`, one graph for every batch.
+    """Returns `score(questions, answers) -> floating point [2, batch]`, one graph for every batch.
 
-    Both are int32 [batch, length], filled with padding. The score is the mean log probability of
-    an answer's tokens, each given those before it.
+    Both are int32 [batch, length], filled with padding. The score is the log probability of an
+    answer's tokens, each given those before it, and their number.
     """
     spec = tf.TensorSpec([None, None], tf.int32)
 
@@ -157,7 +167,7 @@ def score_answers(
         gained = tf.reshape(gained, tf.shape(answers))
         counted = (answers != special_ids.padding) & (answers != special_ids.unknown)
         weights = tf.cast(counted, gained.dtype)
-        return tf.reduce_sum(gained * weights, 1) / tf.reduce_sum(weights, 1)
+        return tf.stack([tf.reduce_sum(gained * weights, 1), tf.reduce_sum(weights, 1)])
 
     return score
 

@@ -9,6 +9,7 @@ from towers.scripts.commands.options import (
     add_decoding_options,
     add_device_options,
     add_model_options,
+    add_reranking_options,
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
@@ -38,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--stdin", action="store_true",
                        help="print one answer per input line; TABs separate turns")  # fmt: skip
     add_decoding_options(parser)
+    add_reranking_options(parser)
     add_device_options(parser)
 
 
@@ -45,7 +47,8 @@ def run(given: argparse.Namespace) -> int:
     """Answers typed questions, those of --ask, or each line of the standard input."""
     import_tensorflow_quietly()
     from towers.scripts.chatbot import conversation
-    from towers.scripts.chatbot.answerer import DecodingOptions, open_answerer
+    from towers.scripts.chatbot.answerer import DecodingOptions
+    from towers.scripts.chatbot.opening import open_answerer
     from towers.scripts.training.trained import open_model
 
     options, decoding = read_options(ChatOptions, given), read_options(DecodingOptions, given)

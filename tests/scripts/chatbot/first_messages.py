@@ -93,7 +93,8 @@ def made_up_messages(language: str) -> list[Message]:
 
 def open_run(run: str) -> tuple[Ask, int]:
     """Returns the function that answers dialogues, and how many earlier turns it reads."""
-    from towers.scripts.chatbot.answerer import DecodingOptions, open_answerer
+    from towers.scripts.chatbot.answerer import DecodingOptions
+    from towers.scripts.chatbot.opening import open_answerer
     from towers.scripts.training.options import ModelOptions
     from towers.scripts.training.trained import open_model
 
