@@ -107,7 +107,10 @@ class ChatEvaluator:
         chosen = pairs[:: max(1, -(-len(pairs) // limit))]
         texts = [self._corpus.texts(pair) for pair in chosen]
         answers = self._answerer.answer([turns for turns, _ in texts])
-        return [Exchange(*text, best) for text, (best, *_) in zip(texts, answers, strict=True)]
+        return [
+            Exchange(turns, reference, best)
+            for (turns, reference), (best, *_) in zip(texts, answers, strict=True)
+        ]
 
     def _unknown_share(self, questions: Sequence[Sequence[str]]) -> float:
         ids = [one for turns in questions for one in self._corpus.text.encode_question(turns)]

@@ -13,6 +13,7 @@ from towers.data.text import TextCodec
 from towers.models.answering import decoder_inputs
 from towers.models.linear_cross_entropy import CHUNK_SIZE
 from towers.scripts.chatbot.answerer import pad
+from towers.scripts.chatbot.words import question_ids
 from towers.scripts.training.recipe import SpecialIds
 
 NUM_CANDIDATES = 10
@@ -59,9 +60,9 @@ class AnswerRanker:
     ) -> float | None:
         """Returns hits@1 of 10: how often the true answer scores above 9 random ones.
 
-        This is recall at 1 of 10 (Lowe et al. 2015, section 4.2), which Zhang et al. 2018
-        (arXiv:1801.07243, section 5) call hits@1 and take of 20. The random answers of a question
-        are different texts, none of them the true one, drawn from all answers that are given here.
+        This is recall at 1 of 10 (Lowe et al. 2015, arXiv:1506.08909), which Zhang et al. 2018
+        (arXiv:1801.07243) call hits@1 and take of 20. The random answers of a question are
+        different texts, none of them the true one, drawn from all answers that are given here.
 
         Args:
             questions: for each the turns of a dialogue, of which the last is the question.
@@ -91,13 +92,12 @@ class AnswerRanker:
 
     def _encode(self, questions: Sequence[Turns], answers: Sequence[str]) -> Rows:
         """Returns the ids; a question or an answer that comes again is tokenised once."""
-        special = self._special_ids
-        found = {tuple(turns): [special.unknown] for turns in questions}
-        for turns in found:
-            ids = self._text.encode_question(turns)[-self._max_question_length :]
-            found[turns] = ids or found[turns]
-        said = {text: [*self._text.encode(text), special.end] for text in set(answers)}
-        return Rows([found[tuple(turns)] for turns in questions], [said[one] for one in answers])
+        asked = {
+            turns: question_ids(self._text, turns, self._max_question_length)
+            for turns in set(map(tuple, questions))
+        }
+        said = {text: [*self._text.encode(text), self._special_ids.end] for text in set(answers)}
+        return Rows([asked[tuple(turns)] for turns in questions], [said[one] for one in answers])
 
 
 def draw_candidates(answers: Sequence[str], seed: int) -> list[list[str]] | None:
