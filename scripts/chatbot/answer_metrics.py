@@ -83,7 +83,7 @@ def entropy(token_lists: Iterable[Sequence[str]], size: int) -> float:
     """
     grams = count_grams(token_lists, size)
     shares = [count / grams.total() for count in grams.values()]
-    return sum(-share * math.log(share) for share in shares)
+    return sum((-share * math.log(share) for share in shares), 0.0)
 
 
 def count_grams(
