@@ -9,9 +9,10 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_share
+from towers.models.arguments import check_at_least, check_choice, check_share
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.embedding import Embedding
+from towers.models.projection import Projection
 from towers.models.token_ids import PADDING_ID
 
 CELLS = {"lstm": layers.LSTM, "gru": layers.GRU}
@@ -99,53 +100,6 @@ def seq2seq(
     )
     model.build()
     return model
-
-
-def check_choice(name: str, value: Any, choices: Any) -> None:
-    """Raises ValueError unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.")
-
-
-class Projection(layers.Layer):
-    """The output projection, with one row of weights for each token of the vocabulary.
-
-    Args:
-        vocabulary_size: number of rows.
-        size: length of a row.
-        table: an embedding whose table is the weights, or None for separate weights.
-        options: of every Keras layer.
-    """
-
-    def __init__(self, vocabulary_size: int, size: int, table: Embedding | None, **options: Any):
-        super().__init__(**options)
-        self.vocabulary_size = vocabulary_size
-        self.size = size
-        self._embedding = table
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the variables."""
-        if self._embedding is None:
-            self.kernel = self.add_weight(
-                shape=(self.vocabulary_size, self.size),
-                initializer="glorot_uniform",
-                name="kernel",
-            )
-        self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
-
-    def weights_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the weights, [vocabulary, size], and the bias, [vocabulary]."""
-        kernel = self.kernel if self._embedding is None else self._embedding.table
-        dtype = self.compute_dtype
-        return tf.cast(kernel.value, dtype), tf.cast(self.bias.value, dtype)
-
-    def call(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Returns the logits, [..., vocabulary], in at least float32."""
-        kernel, bias = self.weights_and_bias()
-        flat = tf.reshape(hidden, [-1, self.size])
-        logits = tf.matmul(flat, kernel, transpose_b=True) + bias
-        logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
-        return tf.reshape(logits, tf.concat([tf.shape(hidden)[:-1], [self.vocabulary_size]], 0))
 
 
 class Seq2Seq(keras.Model):

@@ -12,8 +12,9 @@ from towers.data.batching.balance import balanced_order
 from towers.data.batching.buckets import Layout, fitted_layout, fixed_layout, num_tokens
 from towers.data.batching.epochs import bucketed_epoch
 from towers.data.corpus.cache import Corpus, answer_lengths, question_lengths
+from towers.data.corpus.copying import number_unknown
 from towers.data.corpus.repeats import within_repeats
-from towers.data.text import END, PAD
+from towers.data.text import END, PAD, Vocabulary
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -114,8 +115,9 @@ class PairBatches:
         """Returns the batches of an epoch from one of its steps on.
 
         Each batch is (question: int32 [batch, question_length], answer: int32 [batch,
-        answer_length]), padded with 0 at the end; answers end with END. Every pair occurs exactly
-        once in an epoch, in an order given by (seed, epoch).
+        answer_length]), padded with 0 at the end; answers end with END. With a vocabulary that
+        copies, the unknown words of each pair are numbered by `number_unknown`. Every pair occurs
+        exactly once in an epoch, in an order given by (seed, epoch).
 
         Args:
             epoch: number of the epoch, from 0.
@@ -174,7 +176,15 @@ class PairBatches:
         answer = self._slices(answers_from, turns_end, answer_length)
         answer[np.arange(num_rows), self.answers[rows] - 1] = END
         answer[~counts] = PAD
+        if vocabulary := self._copying:
+            question, answer = number_unknown(question, answer, vocabulary)
         return question, answer
+
+    @functools.cached_property
+    def _copying(self) -> Vocabulary | None:
+        """The vocabulary if it has copies."""
+        vocabulary = self.corpus.text.vocabulary
+        return vocabulary if vocabulary.copies else None
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
         """Returns slices of the tokens as int32 [n, length], padded."""

@@ -113,8 +113,10 @@ class ChatEvaluator:
         ]
 
     def _unknown_share(self, questions: Sequence[Sequence[str]]) -> float:
-        ids = [one for turns in questions for one in self._corpus.text.encode_question(turns)]
-        return ids.count(self._unknown_id) / max(1, len(ids))
+        text = self._corpus.text
+        ids = [one for turns in questions for one in text.encode_question(turns).ids]
+        unknown = {self._unknown_id, *text.vocabulary.copies}
+        return sum(one in unknown for one in ids) / max(1, len(ids))
 
 
 def write_exchanges(exchanges: Sequence[Exchange], write: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from towers.models.answering import decoder_inputs
 from towers.scripts.chatbot.answerer import Answer, Answerer, DecodingOptions
 from towers.scripts.chatbot.commands import search_options
-from towers.scripts.chatbot.words import question_ids, words_of
+from towers.scripts.chatbot.words import answer_ids, read_question, words_of
 from towers.scripts.training.trained import OpenModel
 
 NUM_LIKELY = 5
@@ -72,17 +72,17 @@ def find_looks(opened: OpenModel, turns: Sequence[str], said: Answer) -> list[Lo
     ids that spell a word of the question are added, those of a word of the answer averaged.
     """
     vocabulary = opened.text.vocabulary
-    ids = [one for token in said.tokens for one in vocabulary.ids(token)]
+    asked, copied = read_question(opened.text, turns, opened.recipe.fields.max_question_length)
+    ids = answer_ids(vocabulary, said.tokens, copied)
     if not ids:
         return []
-    asked = question_ids(opened.text, turns, opened.recipe.fields.max_question_length)
     inputs = decoder_inputs(tf.constant([ids]), opened.special_ids.start)
     weights = opened.model.attention_weights(tf.constant([asked]), inputs)[0].numpy()
-    question = words_of(vocabulary, asked)
+    question = words_of(vocabulary, asked, copied)
     of_words = np.stack([weights[:, word.places].sum(1) for word in question], 1)
     return [
         Look(word.text, most([one.text for one in question], of_words[word.places].mean(0)))
-        for word in words_of(vocabulary, ids)
+        for word in words_of(vocabulary, ids, copied)
     ]
 
 

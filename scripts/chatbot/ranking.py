@@ -13,7 +13,6 @@ from towers.data.text import TextCodec
 from towers.models.answering import decoder_inputs
 from towers.models.linear_cross_entropy import CHUNK_SIZE
 from towers.scripts.chatbot.answerer import pad
-from towers.scripts.chatbot.words import question_ids
 from towers.scripts.training.recipe import SpecialIds
 
 NUM_CANDIDATES = 10
@@ -91,13 +90,18 @@ class AnswerRanker:
         return scores
 
     def _encode(self, questions: Sequence[Turns], answers: Sequence[str]) -> Rows:
-        """Returns the ids; a question or an answer that comes again is tokenised once."""
-        asked = {
-            turns: question_ids(self._text, turns, self._max_question_length)
-            for turns in set(map(tuple, questions))
+        """Returns the ids; a question that comes again is tokenised once."""
+        special = self._special_ids
+        found = {
+            turns: self._text.encode_question(turns, self._max_question_length)
+            for turns in {tuple(turns) for turns in questions}
         }
-        said = {text: [*self._text.encode(text), self._special_ids.end] for text in set(answers)}
-        return Rows([asked[tuple(turns)] for turns in questions], [said[one] for one in answers])
+        read = [found[tuple(turns)] for turns in questions]
+        said = [
+            [*self._text.encode_answer(text, question.copied), special.end]
+            for text, question in zip(answers, read, strict=True)
+        ]
+        return Rows([question.ids or [special.unknown] for question in read], said)
 
 
 def draw_candidates(answers: Sequence[str], seed: int) -> list[list[str]] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from towers.data.text import SEPARATOR, SPECIALS, UNKNOWN, TextCodec, Vocabulary
+from towers.data.text import SEPARATOR, SPECIALS, UNKNOWN, Question, TextCodec, Vocabulary
 
 SHOWN_SPECIALS = {SEPARATOR: "/", UNKNOWN: "<unknown>"}
 
@@ -24,10 +24,19 @@ class Word(NamedTuple):
     is_known: bool
 
 
-def words_of(vocabulary: Vocabulary, ids: Sequence[int]) -> list[Word]:
-    """Returns the words of some ids; characters that continue a word belong to it."""
+def words_of(vocabulary: Vocabulary, ids: Sequence[int], copied: Sequence[str] = ()) -> list[Word]:
+    """Returns the words of some ids; characters that continue a word belong to it.
+
+    Args:
+        vocabulary: of the ids.
+        ids: of a question or an answer.
+        copied: the words that the copies of the vocabulary stand for.
+    """
     words: list[Word] = []
     for place, unit_id in enumerate(ids):
+        if unit_id in vocabulary.copies:
+            words.append(Word(copied[unit_id - vocabulary.copies.start], [place], False))
+            continue
         if unit_id < len(SPECIALS):
             text = SHOWN_SPECIALS.get(unit_id, SPECIALS[unit_id])
             words.append(Word(text, [place], unit_id != UNKNOWN))
@@ -43,17 +52,27 @@ def words_of(vocabulary: Vocabulary, ids: Sequence[int]) -> list[Word]:
 
 def unknown_share(text: TextCodec, message: str) -> float:
     """Returns the share of a message's words that are unknown; marks and blanks are no words."""
-    words = words_of(text.vocabulary, text.encode(message))
+    words = words_of(text.vocabulary, *text.encode_question([message]))
     spoken = [word for word in words if any(map(str.isalnum, word.text))]
     return sum(not word.is_known for word in spoken) / len(spoken) if spoken else 0.0
 
 
-def question_ids(text: TextCodec, turns: Sequence[str], longest: int) -> list[int]:
-    """Returns the ids that a model reads of a question: the last ones, UNKNOWN if there are none.
+def read_question(text: TextCodec, turns: Sequence[str], longest: int) -> Question:
+    """Returns a question as a model reads it: its last ids, UNKNOWN if it has none.
 
     Args:
         text: the codec.
         turns: of a dialogue, the question the last.
         longest: of a longer question only so many ids are read.
     """
-    return text.encode_question(turns)[-longest:] or [UNKNOWN]
+    question = text.encode_question(turns, longest)
+    return question if question.ids else Question([UNKNOWN], [])
+
+
+def answer_ids(vocabulary: Vocabulary, tokens: Sequence[str], copied: Sequence[str]) -> list[int]:
+    """Returns the ids of an answer's tokens, of copied words their copies."""
+    words = dict(zip(copied, vocabulary.copies, strict=False))
+    return [
+        one for token in tokens
+        for one in ([words[token]] if token in words else vocabulary.ids(token))
+    ]  # fmt: skip

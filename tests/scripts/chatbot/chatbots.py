@@ -15,12 +15,14 @@ WORDS = ["is", "it", "good", "bad", "rain", "sun", "now", "yes", "no", "?", ".",
 ABOUT = {"pairs": 1234, "files": ["rain.tsv"]}
 
 
-def open_chatbot(folder, **fields) -> OpenModel:
+def open_chatbot(folder, *, copies: bool = False, **fields) -> OpenModel:
     """Returns a chatbot with random variables that answers something, a few words at most."""
     sizes = {"embedding_size": 6, "hidden_size": 8, "max_answer_length": 5, "context": 2}
     recipe = with_fields(RECIPE, {**sizes, "language": "en", **fields})
     counts = dict.fromkeys(WORDS, 9)
-    text = TextCodec(TextSettings("en", tokenizer="spaces"), build_vocabulary(counts, 100))
+    text = TextCodec(
+        TextSettings("en", tokenizer="spaces"), build_vocabulary(counts, 100, copies=copies)
+    )
     model = make_model(recipe.fields, Data(None, None, text))
     random = np.random.default_rng(5)
     for variable in model.trainable_variables:

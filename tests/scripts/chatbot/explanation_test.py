@@ -37,7 +37,7 @@ def test_each_word_of_an_answer_has_its_most_attended_words(tmp_path, attention,
     assert [look.word for look in looks] == said.tokens
 
     encode = opened.text.encode
-    asked = np.array([opened.text.encode_question(TURNS)], np.int32)
+    asked = np.array([opened.text.encode_question(TURNS).ids], np.int32)
     inputs = np.array([[START, *encode("good sunrain")]], np.int32)
     weights = opened.model.attention_weights(asked, inputs)[0].numpy()
     spelled = slice(1, 1 + len(encode("sunrain")))
@@ -51,6 +51,22 @@ def test_each_word_of_an_answer_has_its_most_attended_words(tmp_path, attention,
         assert [word for word, _ in look.places] == [question[place] for place in best]
         found = [share for _, share in look.places]
         np.testing.assert_allclose(found, np.sort(shares)[:-4:-1], rtol=1e-5)
+
+
+def test_a_transformer_that_copies_words_is_explained_alike(tmp_path):
+    sizes = {"hidden_size": 8, "heads": 2, "feed_forward_size": 8}
+    opened = open_chatbot(tmp_path, copies=True, network="transformer", **sizes)
+    said = Answer("sundown is good .", ["sundown", "is", "good", "."], 0.0)
+    looks = find_looks(opened, TURNS, said)
+    assert [look.word for look in looks] == said.tokens
+    question = opened.text.encode_question(TURNS)
+    copy = opened.text.vocabulary.copies[0]
+    inputs = np.array([[START, copy, *opened.text.encode("is good")]], np.int32)
+    weights = opened.model.attention_weights(np.array([question.ids], np.int32), inputs)[0].numpy()
+    for look, row in zip(looks, weights, strict=True):
+        found = [share for _, share in look.places]
+        np.testing.assert_allclose(found, np.sort(row)[:-4:-1], rtol=1e-5)
+    assert {word for look in looks for word, _ in look.places} <= set(" / ".join(TURNS).split())
 
 
 def test_an_explanation_marks_what_was_said_among_the_likeliest(opened):

@@ -52,7 +52,7 @@ def text_of_words():
 def expected_score(model, turns, answer):
     """Returns the mean log probability, one answer at a time and without padding."""
     text = text_of_words()
-    question = np.array([text.encode_question(turns)[-LONGEST:] or [UNKNOWN]], np.int32)
+    question = np.array([text.encode_question(turns, LONGEST).ids or [UNKNOWN]], np.int32)
     ids = np.array([[*text.encode(answer), END]], np.int32)
     logits = model((question, decoder_inputs(ids))).numpy()[0].astype(np.float64)
     log_softmax = logits - np.log(np.sum(np.exp(logits), 1, keepdims=True))
