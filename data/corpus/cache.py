@@ -204,13 +204,3 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
             folder.rename(damaged)
             publish(unfinished, folder)
             shutil.rmtree(damaged, ignore_errors=True)
-
-
-def question_lengths(corpus: Corpus, pairs: np.ndarray) -> np.ndarray:
-    """Returns the number of ids of each question, SEPARATORs between turns included, int64 [n]."""
-    return corpus.offsets[pairs[:, 1]] - corpus.offsets[pairs[:, 0]] - 1
-
-
-def answer_lengths(corpus: Corpus, pairs: np.ndarray) -> np.ndarray:
-    """Returns the number of ids of each answer with its END, int64 [n]."""
-    return corpus.offsets[pairs[:, 1] + 1] - corpus.offsets[pairs[:, 1]]

@@ -84,6 +84,8 @@ class Fields(common.Fields):
         max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
         max_answer_repeats: training leaves out pairs whose answer occurs more often, beyond this
             number; 0 keeps all.
+        direction: forward trains a chatbot. backward trains the questions from the answers, and
+            answers the answers without a question, for models that rerank a chatbot's answers.
         network: recurrent or transformer.
         cell: lstm or gru, of the recurrent network.
         embedding_size: numbers for a token of the recurrent network.
@@ -120,6 +122,7 @@ class Fields(common.Fields):
     max_question_length: int = 40
     max_answer_length: int = 30
     max_answer_repeats: Annotated[int, common.NOT_NEGATIVE] = 0
+    direction: str = "forward"
     network: str = "recurrent"
     cell: str = "lstm"
     embedding_size: int = 128
@@ -145,6 +148,7 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         "batch_size": fields.batch_size,
         "max_question_length": fields.max_question_length,
         "max_answer_length": fields.max_answer_length,
+        "direction": fields.direction,
     }
     train = pair_batches(
         corpus, "train", seed=seed, max_answer_repeats=fields.max_answer_repeats, **limits
@@ -262,17 +266,27 @@ def to_keras(question: tf.Tensor, answer: tf.Tensor) -> tuple[Any, tf.Tensor, tf
 
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
-    """Returns the perplexities; that per character compares vocabularies with each other."""
+    """Returns the perplexities; that per character compares vocabularies with each other.
+
+    That of unigrams is of answers.
+    """
     tokens_per_character = metrics["examples"] / data.test.num_characters
-    return {
+    perplexities = {
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
-        "unigram_perplexity": data.corpus.unigram_perplexity,
     }
+    if data.test.direction != "backward":
+        perplexities["unigram_perplexity"] = data.corpus.unigram_perplexity
+    return perplexities
 
 
-def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> ChatEvaluator:
-    """Returns the evaluator that asks the held-out questions; it decodes greedily."""
+def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> ChatEvaluator | None:
+    """Returns the evaluator that asks the held-out questions; it decodes greedily.
+
+    Only a model that answers questions has one.
+    """
+    if fields.direction != "forward":
+        return None
     decoding = Decoding(max_length=fields.max_answer_length)
     ids: dict[str, Any] = {
         "special_ids": SPECIAL_IDS,

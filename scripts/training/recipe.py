@@ -85,7 +85,8 @@ class Recipe:
             None; with a state the batches have `num_rows`.
         prepare: `prepare(fields, paths, processes=None, write=print)` makes the data's cache ahead.
         load_text: `load_text(folder)` of the codec that a run saved.
-        make_answer_evaluator: `make_answer_evaluator(fields, model, data) -> AnswerEvaluator`.
+        make_answer_evaluator: `make_answer_evaluator(fields, model, data) -> AnswerEvaluator`, or
+            None for a model that answers nothing.
     """
 
     name: str
@@ -105,7 +106,7 @@ class Recipe:
     make_carried: Callable[..., Any] | None = None
     prepare: Callable[..., Any] | None = None
     load_text: Callable[..., Any] | None = None
-    make_answer_evaluator: Callable[..., AnswerEvaluator] | None = None
+    make_answer_evaluator: Callable[..., AnswerEvaluator | None] | None = None
 
 
 def perplexity(loss: float) -> float:
