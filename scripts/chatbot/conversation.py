@@ -25,7 +25,7 @@ WELCOME = "Type a message, or /help for the commands; Ctrl-D or /quit ends."
 FORGOT = "The earlier turns are forgotten."
 NOTHING_SAID = "There is no answer yet. Ask something first."
 HINT = (
-    "hint: this chatbot does not know most words of your message, so its answer is a guess. "
+    "hint: this chatbot does not know most words of your message, so its answer may be a guess. "
     "/help says what can be typed."
 )
 ENDS = ("bye", "quit")  # A chatbot answers a bye.
