@@ -84,15 +84,25 @@ class MultiHeadAttention(layers.Layer):
             visible: bool, broadcast to [batch, heads, length, memory length]; False hides.
             first: position of the first input.
         """
-        queries = self._in_heads(self.query(inputs))
-        queries = rotate(queries, first) if self.rotary else queries
-        weights = tf.cast(self._weights(queries, memory.keys, visible), memory.values.dtype)
+        weights = self.weights_of(inputs, memory, visible, first)
+        weights = tf.cast(weights, memory.values.dtype)
         attended = tf.transpose(tf.matmul(weights, memory.values), [0, 2, 1, 3])
         return self.output_layer(tf.reshape(attended, tf.shape(inputs)))
 
-    def _weights(self, queries: tf.Tensor, keys: tf.Tensor, visible: tf.Tensor | None) -> tf.Tensor:
-        """Returns softmax(q k^T / sqrt(head size)), in at least float32."""
-        scores = tf.matmul(queries, keys, transpose_b=True)
+    def weights_of(
+        self,
+        inputs: tf.Tensor,
+        memory: KeysAndValues,
+        visible: tf.Tensor | None = None,
+        first: int | tf.Tensor = 0,
+    ) -> tf.Tensor:
+        """Returns softmax(q k^T / sqrt(head size)), in at least float32; arguments as in `call`.
+
+        It is [batch, heads, length, memory length].
+        """
+        queries = self._in_heads(self.query(inputs))
+        queries = rotate(queries, first) if self.rotary else queries
+        scores = tf.matmul(queries, memory.keys, transpose_b=True)
         scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
         scores *= (self.size // self.heads) ** -0.5
         if visible is not None:

@@ -238,6 +238,25 @@ class Seq2Seq(keras.Model):
         attended, state = self._advance(self.embedding(tokens), state)
         return self.projection(attended), state
 
+    def attention_weights(self, question: tf.Tensor, answer_inputs: tf.Tensor) -> tf.Tensor:
+        """Returns how much each answer token attends to each question token; rows have sum 1.
+
+        Args:
+            question: int32 [batch, question_length].
+            answer_inputs: int32 [batch, answer_length], of known length: the decoder's inputs.
+
+        Returns:
+            Floating point [batch, answer_length, question_length], 0 at padding of the question.
+        """
+        state = self.start(question)
+        weights = []
+        for tokens in tf.unstack(answer_inputs, axis=1):
+            inputs = self.embedding(tokens)
+            queries, _ = self._query(inputs, state)
+            weights.append(self.attention.weights_of(queries[:, None, :], state.memory)[:, 0])
+            _, state = self._advance(inputs, state)
+        return tf.stack(weights, 1)
+
     def _encode(
         self, question: tf.Tensor, lengths: tf.Tensor, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -290,6 +309,14 @@ class Seq2Seq(keras.Model):
         self, inputs: tf.Tensor, state: State, masks: Sequence[tf.Tensor] = ()
     ) -> tuple[tf.Tensor, State]:
         """Returns the attentional vector after one token, [batch, output size], and the state."""
+        queries, cells = self._query(inputs, state, masks)
+        attended = self._attend(queries[:, None, :], state.memory, training=False)[:, 0]
+        return attended, State(cells, attended, state.memory)
+
+    def _query(
+        self, inputs: tf.Tensor, state: State, masks: Sequence[tf.Tensor] = ()
+    ) -> tuple[tf.Tensor, tuple[tuple[tf.Tensor, ...], ...]]:
+        """Returns the last layer's output after one token, [batch, hidden_size], and all states."""
         cells = []
         for index, layer in enumerate(self.decoder_layers):
             x = inputs * masks[index] if masks else inputs
@@ -298,8 +325,7 @@ class Seq2Seq(keras.Model):
             outputs, after = layer.cell(x, list(state.cells[index]))
             cells.append(tuple(after) if isinstance(after, (list, tuple)) else (after,))
             inputs = self._add(inputs, outputs)
-        attended = self._attend(inputs[:, None, :], state.memory, training=False)[:, 0]
-        return attended, State(tuple(cells), attended, state.memory)
+        return inputs, tuple(cells)
 
     def _attend(self, queries: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
         """Returns tanh(C [context; query]), Luong et al. 2015, equation 5."""

@@ -245,14 +245,34 @@ class Transformer(keras.Model):
     ) -> tf.Tensor:
         """Returns the inputs of the projection, [batch, answer_length, size]."""
         memories, visible = self._encode(question, training)
-        length = tf.shape(answer_inputs)[1]
-        causal = tf.range(length)[:, None] >= tf.range(length)
+        causal = causal_of(answer_inputs)
         x = self._embed(answer_inputs, training)
         for (own, cross, feed_forward), memory in zip(self.decoder, memories, strict=True):
             x = own(x, visible=causal, training=training)
             x = cross(x, memory=memory, visible=visible, training=training)
             x = feed_forward(x, training=training)
         return self.decoder_norm(x)
+
+    def attention_weights(self, question: tf.Tensor, answer_inputs: tf.Tensor) -> tf.Tensor:
+        """Returns how much each answer token attends to each question token; rows have sum 1.
+
+        They are means over the decoder's layers and heads.
+
+        Args:
+            question: int32 [batch, question_length].
+            answer_inputs: int32 [batch, answer_length], the decoder's inputs.
+
+        Returns:
+            Floating point [batch, answer_length, question_length], 0 at padding of the question.
+        """
+        memories, visible = self._encode(question, training=False)
+        causal = causal_of(answer_inputs)
+        x, weights = self._embed(answer_inputs, training=False), []
+        for (own, cross, feed_forward), memory in zip(self.decoder, memories, strict=True):
+            x = own(x, visible=causal)
+            weights.append(cross.part.weights_of(cross.norm(x), memory, visible))
+            x = feed_forward(cross(x, memory=memory, visible=visible))
+        return tf.reduce_mean(tf.stack(weights), [0, 2])
 
     def start(self, question: tf.Tensor, training: bool = False) -> DecoderState:
         """Returns the state before the first token of the answers.
@@ -300,3 +320,9 @@ class Transformer(keras.Model):
             x = feed_forward(own(x, visible=visible, training=training), training=training)
         x = self.encoder_norm(x)
         return tuple(cross.part.remember(x) for _, cross, _ in self.decoder), visible
+
+
+def causal_of(answer_inputs: tf.Tensor) -> tf.Tensor:
+    """Returns which positions of an answer each one sees: itself and those before it."""
+    positions = tf.range(tf.shape(answer_inputs)[1])
+    return positions[:, None] >= positions

@@ -74,8 +74,8 @@ def entropy(token_lists: Iterable[Sequence[str]], size: int) -> float:
     """Returns the entropy of the n-grams of all answers in nats; 0 for none.
 
     With F(w), the number of times that the n-gram w occurs, and F, the number of all n-grams, it is
-    -sum over w of F(w) / F * log(F(w) / F): Ent-n of Zhang et al. 2018 (arXiv:1809.05972, section
-    3.2). Unlike `distinct` it tells n-grams that occur evenly from a few that occur mostly.
+    -sum over w of F(w) / F * log(F(w) / F): Ent-n of Zhang et al. 2018 (arXiv:1809.05972). Unlike
+    `distinct` it tells n-grams that occur evenly from a few that occur mostly.
 
     Args:
         token_lists: the tokens of each answer.
@@ -83,7 +83,7 @@ def entropy(token_lists: Iterable[Sequence[str]], size: int) -> float:
     """
     grams = count_grams(token_lists, size)
     shares = [count / grams.total() for count in grams.values()]
-    return sum(-share * math.log(share) for share in shares)
+    return sum((-share * math.log(share) for share in shares), 0.0)
 
 
 def count_grams(

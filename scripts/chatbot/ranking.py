@@ -59,9 +59,9 @@ class AnswerRanker:
     ) -> float | None:
         """Returns hits@1 of 10: how often the true answer scores above 9 random ones.
 
-        This is recall at 1 of 10 (Lowe et al. 2015, section 4.2), which Zhang et al. 2018
-        (arXiv:1801.07243, section 5) call hits@1 and take of 20. The random answers of a question
-        are different texts, none of them the true one, drawn from all answers that are given here.
+        This is recall at 1 of 10 (Lowe et al. 2015, arXiv:1506.08909), which Zhang et al. 2018
+        (arXiv:1801.07243) call hits@1 and take of 20. The random answers of a question are
+        different texts, none of them the true one, drawn from all answers that are given here.
 
         Args:
             questions: for each the turns of a dialogue, of which the last is the question.

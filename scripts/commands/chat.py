@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 
 from towers.scripts.commands.options import (
     add_decoding_options,
@@ -54,16 +55,17 @@ def run(given: argparse.Namespace) -> int:
     options, decoding = read_options(ChatOptions, given), read_options(DecodingOptions, given)
     with wrong_input():
         opened = open_model(read_options(ModelOptions, given), read_options(DeviceOptions, given))
-        answerer = open_answerer(opened, decoding)
-    context, seed = opened.recipe.fields.context, decoding.seed
+        make_answerer = functools.cache(functools.partial(open_answerer, opened))
+        answerer = make_answerer(decoding)
+    talk = conversation.Conversation(opened, decoding, make_answerer)
     with wrong_input(UnicodeDecodeError):  # Input in another encoding.
         if options.stdin:
-            conversation.answer_lines(answerer, context, seed)
+            conversation.answer_lines(answerer, opened.recipe.fields.context, decoding.seed)
         elif options.ask:
-            print(opened.description)
-            conversation.converse(answerer, conversation.asked_lines(options.ask), context, seed)
+            print(talk.introduction)
+            talk.hold(conversation.asked_lines(options.ask))
         else:
-            print(f"{opened.description}\n{conversation.HELP}")
+            print(f"{talk.introduction}\n{conversation.WELCOME}")
             with conversation.line_editing(opened.directory.path / "chat_history"):
-                conversation.converse(answerer, conversation.typed_lines(), context, seed)
+                talk.hold(conversation.typed_lines())
     return 0

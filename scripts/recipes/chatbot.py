@@ -37,6 +37,7 @@ from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer
 from towers.scripts.chatbot.answerer import Answerer
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
+from towers.scripts.chatbot.introduction import about_data
 from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
@@ -159,6 +160,7 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         corpus=corpus,
         key=corpus.key,
         summary=train.summary,
+        about=about_data(paths, fields.language, train.num_examples),
     )
 
 

@@ -38,6 +38,7 @@ class Data(NamedTuple):
         corpus: of a recipe with a corpus of the user's, the source of the batches.
         key: a digest that changes with the content of the data; a run continues only with the same.
         summary: a line about the training data, or nothing.
+        about: what the training data is about, in plain values that the run records, or nothing.
     """
 
     train: Any
@@ -46,6 +47,7 @@ class Data(NamedTuple):
     corpus: Any = None
     key: str | None = None
     summary: str = ""
+    about: dict[str, Any] | None = None
 
 
 class AnswerEvaluator(Protocol):

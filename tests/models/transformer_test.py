@@ -43,6 +43,30 @@ def test_step_by_step_is_as_all_at_once(options):
     np.testing.assert_allclose(step_by_step(model, QUESTION, ANSWER), logits, rtol=1e-9)
 
 
+@EACH
+def test_attention_weights_are_means_of_those_that_the_answers_are_made_of(options, monkeypatch):
+    keras.config.set_dtype_policy("float64")
+    model = model_of(**options)
+    seen = []
+    for _, cross, _ in model.decoder:
+        weights_of = cross.part.weights_of
+        monkeypatch.setattr(cross.part, "weights_of", recording(weights_of, seen))
+    model((QUESTION, ANSWER))
+    expected = np.mean(seen, axis=(0, 2))
+    weights = model.attention_weights(tf.constant(QUESTION), tf.constant(ANSWER)).numpy()
+    np.testing.assert_allclose(weights, expected, rtol=1e-9)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-9)
+    np.testing.assert_array_equal(weights[1:, :, 2:], 0)
+
+
+def recording(function, seen):
+    def call(*arguments):
+        seen.append(function(*arguments))
+        return seen[-1]
+
+    return call
+
+
 def test_padding_changes_nothing():
     model = model_of()
     logits = model((QUESTION, ANSWER))
