@@ -195,6 +195,28 @@ def test_held_out_made_up_words_are_not_in_the_training(language):
     assert not held_out & words("train")
 
 
+@EACH_LANGUAGE
+def test_known_words_are_in_three_dialogues_and_most_made_up_ones_are_not(language):
+    """So a vocabulary can tell them apart by how many dialogues hold a word."""
+    settings = TextSettings(language)
+    tokenizer = make_tokenizer(settings)
+
+    @functools.cache
+    def tokens(text):
+        return tokenizer.tokenize(settings.normalise(text.lower()))
+
+    names = {kind.name for kind in made_up_kinds(language)}
+    known, dialogues_with = set(), collections.Counter()
+    for name, turns in labelled_dialogues(language, "train"):
+        found = {token for turn in turns for token in tokens(turn)}
+        dialogues_with.update(found)
+        known |= found if name not in names else set()
+    assert min(dialogues_with[token] for token in known) >= 3
+    words = made_up_words(language)
+    rare = [word for word in words if all(dialogues_with[token] < 3 for token in tokens(word))]
+    assert len(rare) > 0.8 * len(words)
+
+
 def test_made_up_words_are_all_different_and_always_the_same():
     forms = [[["a", "b", "c"], ["x", "y"]], [["d", "e"], ["u", "v", "w"]]]
     words = [made_up_word(forms, number) for number in range(12)]
