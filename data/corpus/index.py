@@ -27,9 +27,10 @@ class CorpusIndex:
     def __init__(self, *, pairing: str, context: int):
         self._pairing, self._context = pairing, context
         self._ids: dict[str, int] = {}
-        self._counts = np.zeros(1 << 16, np.int64)
+        self._counts, self._dialogue_counts = np.zeros([2, 1 << 16], np.int64)
         self._lengths, self._characters = array("I"), array("I")
         self._held_out = array("B")
+        self._dialogues = array("I")  # The number of each turn's dialogue.
         self._pairs = array("i")
         self.num_dialogues = self.num_turns = self.num_unpaired = 0
 
@@ -44,21 +45,30 @@ class CorpusIndex:
                 self._pairs.extend([self.num_turns + place for place in pair])
             self.num_unpaired += unpaired_turns(len(turns), pairing=self._pairing)
             self._held_out.extend([is_held_out] * len(turns))
+            self._dialogues.extend([self.num_dialogues] * len(turns))
             self.num_turns += len(turns)
             self.num_dialogues += 1
             yield from turns
 
     def add(self, chunk: TokenisedChunk) -> np.ndarray:
-        """Returns the next turns' tokens as provisional ids, uint32, and counts training tokens."""
+        """Returns the next turns' tokens as provisional ids, uint32, and counts training tokens.
+
+        A dialogue that is in two chunks counts twice.
+        """
         ids = self._ids
         chunk_ids = np.array([ids.setdefault(token, len(ids)) for token in chunk.table], np.uint32)
         places = np.array(chunk.places, np.int64)
         start = len(self._lengths)
-        held_out = np.array(self._held_out[start : start + len(chunk.lengths)], bool)
-        training = places[np.repeat(~held_out, chunk.lengths)]
+        turns = slice(start, start + len(chunk.lengths))
+        trained = np.repeat(~np.array(self._held_out[turns], bool), chunk.lengths)
+        training = places[trained]
         if len(ids) > len(self._counts):
             self._counts = np.pad(self._counts, (0, len(ids)))
+            self._dialogue_counts = np.pad(self._dialogue_counts, (0, len(ids)))
         self._counts[chunk_ids] += np.bincount(training, minlength=len(chunk_ids))
+        dialogues = np.repeat(np.array(self._dialogues[turns], np.int64), chunk.lengths)[trained]
+        once = np.unique(dialogues * len(chunk_ids) + training) % max(1, len(chunk_ids))
+        self._dialogue_counts[chunk_ids] += np.bincount(once, minlength=len(chunk_ids))
         self._lengths.extend(chunk.lengths)
         self._characters.extend(chunk.characters)
         return chunk_ids[places]
@@ -67,10 +77,20 @@ class CorpusIndex:
         """Returns every token, in the order of the provisional ids."""
         return list(self._ids)
 
-    def counts(self) -> dict[str, int]:
-        """Returns the number of occurrences of each token in the training part."""
-        counted = zip(self._ids, self._counts[: len(self._ids)].tolist(), strict=True)
-        return {token: count for token, count in counted if count}
+    def counts(self, min_dialogues: int = 1) -> dict[str, int]:
+        """Returns the number of occurrences of each token in the training part.
+
+        Args:
+            min_dialogues: tokens that are in fewer dialogues of it are left out.
+        """
+        counts, dialogues = (
+            part[: len(self._ids)].tolist() for part in (self._counts, self._dialogue_counts)
+        )
+        return {
+            token: count
+            for token, count, number in zip(self._ids, counts, dialogues, strict=True)
+            if number >= max(1, min_dialogues)
+        }
 
     @property
     def lengths(self) -> np.ndarray:

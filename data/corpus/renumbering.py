@@ -25,10 +25,7 @@ class Renumbering:
 
     def __init__(self, tokens: Sequence[str], counts: Mapping[str, int], settings: CorpusSettings):
         self.vocabulary = build_vocabulary(
-            counts,
-            settings.vocabulary_size,
-            copies=settings.copy_unknown,
-            min_count=settings.min_count,
+            counts, settings.vocabulary_size, copies=settings.copy_unknown
         )
         self.unknown_words: list[str] = []
         spelled = [self._ids_of(token) for token in tokens]

@@ -27,7 +27,8 @@ class CorpusSettings:
         encoding: of the files.
         copy_unknown: whether words that the vocabulary does not have are copied from questions to
             answers; otherwise they are spelled by characters.
-        min_count: words that occur less often in the training part are not in the vocabulary.
+        min_dialogues: words that are in fewer dialogues of the training part are not in the
+            vocabulary.
     """
 
     text: TextSettings
@@ -38,7 +39,7 @@ class CorpusSettings:
     kind: str = "auto"
     encoding: str = "utf-8"
     copy_unknown: bool = False
-    min_count: int = 1
+    min_dialogues: int = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
@@ -49,8 +50,8 @@ class CorpusSettings:
                 f"vocabulary_size must be at least {special + 1}, of which {special} are special. "
                 f"Received {self.vocabulary_size}."
             )
-        if self.min_count < 1:
-            raise ValueError(f"min_count must be at least 1. Received {self.min_count}.")
+        if self.min_dialogues < 1:
+            raise ValueError(f"min_dialogues must be at least 1. Received {self.min_dialogues}.")
         pair_turns(0, pairing=self.pairing, context=self.context)  # Checks both.
 
     def key(self, content: str) -> str:

@@ -32,7 +32,7 @@ def write_corpus(
     Raises:
         ValueError: a part has no pair.
     """
-    renumbering = Renumbering(index.tokens(), index.counts(), settings)
+    renumbering = Renumbering(index.tokens(), index.counts(settings.min_dialogues), settings)
     vocabulary = renumbering.vocabulary
     num_ids = len(vocabulary) + len(renumbering.unknown_words)
     starts = _offsets(index.lengths)

@@ -34,9 +34,7 @@ class Unit(NamedTuple):
     continues: bool = False
 
 
-def build_vocabulary(
-    counts: Mapping[str, int], size: int, *, copies: bool = False, min_count: int = 1
-) -> Vocabulary:
+def build_vocabulary(counts: Mapping[str, int], size: int, *, copies: bool = False) -> Vocabulary:
     """Returns the vocabulary of at most `size` ids for counted tokens.
 
     It holds the most frequent tokens. Without copies it first holds the characters of all tokens
@@ -47,10 +45,9 @@ def build_vocabulary(
         counts: the number of occurrences of each token.
         size: maximum number of ids, the special ones included.
         copies: whether unknown words are numbered instead of spelled.
-        min_count: tokens that occur less often are left out.
 
     Raises:
-        ValueError: the size leaves no id for a token, or no token occurs often enough.
+        ValueError: the size leaves no id for a token.
     """
     num_copies = NUM_COPIES if copies else 0
     places = size - len(SPECIALS) - num_copies
@@ -59,7 +56,6 @@ def build_vocabulary(
         raise ValueError(
             f"size must be at least {special + 1}, of which {special} are special. Received {size}."
         )
-    counts = {token: count for token, count in counts.items() if count >= min_count}
     if copies:
         return Vocabulary([Unit(token) for token in _by_count(counts)[:places]], num_copies)
     characters = _count_characters(counts)

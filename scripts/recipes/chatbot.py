@@ -45,7 +45,7 @@ from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
 CACHE = DATA_SETS / "prepared"
 PARTS = ("train", "held_out")
-EMBEDDED_MIN_COUNT = 5
+EMBEDDED_MIN_DIALOGUES = 3
 SPECIAL_IDS = SpecialIds(
     padding=PAD,
     unknown=UNKNOWN,
@@ -76,8 +76,8 @@ class Fields(common.Fields):
             from the corpus.
         new_words: whether jieba may guess words that are in no dictionary.
         vocabulary_size: most frequent words that get an id; without copies also characters.
-        min_count: words that the training part has less often get no id; 0 for 1, and for 5 with
-            the embedded dialogues, whose made-up names are there to be copied.
+        min_dialogues: words that are in fewer dialogues of the training part get no id; 0 for 1,
+            and for 3 with the embedded dialogues, whose made-up names are there to be copied.
         copy_unknown: whether words without an id are copied from the question to the answer, such
             as names; otherwise they are spelled by characters.
         max_question_length: tokens of a question; only the last of a longer one are read.
@@ -117,7 +117,7 @@ class Fields(common.Fields):
     subword_model: str = ""
     new_words: bool = False
     vocabulary_size: int = 20000
-    min_count: int = 0
+    min_dialogues: int = 0
     copy_unknown: bool = True
     max_question_length: int = 40
     max_answer_length: int = 30
@@ -196,7 +196,7 @@ def prepare(
         kind=fields.kind,
         encoding=fields.encoding,
         copy_unknown=fields.copy_unknown and fields.tokenizer != "subwords",
-        min_count=fields.min_count or (EMBEDDED_MIN_COUNT if paths is None else 1),
+        min_dialogues=fields.min_dialogues or (EMBEDDED_MIN_DIALOGUES if paths is None else 1),
     )
     if paths is not None:
         return prepare_files(paths, preparation, CACHE, processes=processes, write=write)

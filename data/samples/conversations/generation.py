@@ -83,7 +83,7 @@ def combinations(
 ) -> Iterator[tuple[int, Variant]]:
     """Yields (phrasing, variant) of the dialogues with a content."""
     if kind.uses is not None:
-        yield from _few_combinations(kind, kind.uses, content, part, openings)
+        yield from few_combinations(kind, content, kind.uses, part, openings)
         return
     for phrasing in range(len(kind.phrasings)):
         variants = all_variants(openings, f"{kind.name}/{content}/{phrasing}")[: kind.variants]
@@ -93,10 +93,10 @@ def combinations(
             yield phrasing, variants[content % len(variants)]
 
 
-def _few_combinations(
-    kind: Kind, uses: int, content: int, part: str, openings: Sequence[str]
+def few_combinations(
+    kind: Kind, content: int, uses: int, part: str, openings: Sequence[str]
 ) -> Iterator[tuple[int, Variant]]:
-    """Yields `uses` combinations of a content, or one if it is held out as a whole."""
+    """Yields as many combinations of a content as it has uses, or one if it is held out."""
     held_out = content % HELD_OUT_CONTENT_EVERY == HELD_OUT_CONTENT_EVERY - 1
     if held_out != (part == "held_out"):
         return

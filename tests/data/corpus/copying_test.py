@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.data.corpus.helpers import LIMITS, SPACES, collect, quiet, rows_of
 from towers.data.corpus import CorpusSettings, pair_batches, prepare_dialogues
 from towers.data.corpus.copying import number_unknown
-from towers.data.text import END, UNKNOWN, TextCodec, TextSettings, Vocabulary
+from towers.data.text import END, SEPARATOR, UNKNOWN, TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
 
 WORDS = ["a", "b", "c"]
@@ -38,7 +38,7 @@ def test_a_batch_is_numbered_as_each_question_alone(rows):
 
 
 def corpus_with_copies(folder, dialogues, **settings):
-    settings = CorpusSettings(SPACES, copy_unknown=True, min_count=3, **settings)
+    settings = CorpusSettings(SPACES, copy_unknown=True, min_dialogues=2, **settings)
     return prepare_dialogues(dialogues, dialogues[:1], settings, folder, write=quiet)
 
 
@@ -53,16 +53,16 @@ DIALOGUES = [
 def test_batches_hold_no_id_outside_of_the_vocabulary(tmp_path):
     corpus = corpus_with_copies(tmp_path, DIALOGUES, context=2)
     known = corpus.text.vocabulary.id_of
-    say, also, zorvik = map(known, ["say", "and", "zorvik"])  # Said at least three times.
-    assert sorted(corpus.unknown_words) == ["before", "mimba", "never", "said", "tuk"]
-    copy, second, *_ = corpus.text.vocabulary.copies
+    say, also = map(known, ["say", "and"])  # Of the words that are in two dialogues.
+    assert sorted(corpus.unknown_words) == ["before", "mimba", "never", "said", "tuk", "zorvik"]
+    first, second, third, *_ = corpus.text.vocabulary.copies
     rows = rows_of(collect(pair_batches(corpus, "train", **LIMITS)(0)))
-    assert ((say, copy), (copy, END)) in rows
+    assert ((say, first), (first, END)) in rows
     assert ((say,), (UNKNOWN, UNKNOWN, UNKNOWN, END)) in rows
     assert ((say, also, say), (say, END)) in rows
-    (memory,) = [row for row in rows if also in row[0] and copy in row[0]]
-    assert memory == ((say, zorvik, 4, zorvik, 4, also, copy), (copy, also, zorvik, END))
-    assert second not in {one for row in rows for part in row for one in part}
+    question = (say, first, SEPARATOR, first, SEPARATOR, also, second)
+    assert (question, (second, also, first, END)) in rows
+    assert third not in {one for row in rows for part in row for one in part}
 
 
 def test_texts_come_back_with_their_unknown_words(tmp_path):
@@ -73,7 +73,7 @@ def test_texts_come_back_with_their_unknown_words(tmp_path):
 
 
 def test_unknown_words_count_as_unknown(tmp_path):
-    corpus = corpus_with_copies(tmp_path, [["never", "seen"], *DIALOGUES])
+    corpus = corpus_with_copies(tmp_path, [["quite", "unseen"], *DIALOGUES])
     assert corpus.unknown_rate == 1
-    assert corpus.unigram_counts[UNKNOWN] == 6
+    assert corpus.unigram_counts[UNKNOWN] == 1 + 1 + 2 + 1 + 3
     assert 1 < corpus.unigram_perplexity < 100

@@ -93,11 +93,12 @@ def test_rarest_characters_give_way_to_words():
     assert {"常见", "常", "见"} < set(texts)
 
 
-COPIES = build_vocabulary(COUNTS, 1000, copies=True, min_count=2)
+COMMON = {token: count for token, count in COUNTS.items() if count > 1}
+COPIES = build_vocabulary(COMMON, 1000, copies=True)
 
 
 def test_with_copies_the_vocabulary_holds_words_and_no_characters():
-    assert len(COPIES) == 5 + NUM_COPIES + sum(count > 1 for count in COUNTS.values())
+    assert len(COPIES) == 5 + NUM_COPIES + len(COMMON)
     assert COPIES.copies == range(5, 5 + NUM_COPIES)
     assert COPIES.ids("的") == (COPIES.copies.stop,)
     assert COPIES.ids("help") == COPIES.ids("天们") == (UNKNOWN,)
