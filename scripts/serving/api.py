@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import hmac
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Future
@@ -26,6 +27,8 @@ from towers.scripts.serving.served_chatbot import Replies
 DRAINED = 32  # A body of up to so many times the limit is read to its end: its client hears why.
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CLOSE = {"Connection": "close"}
+BUG = "This is a bug of the server, which has printed more about it."
+LOGGER = logging.getLogger("uvicorn.error")  # Of which uvicorn prints the errors.
 
 
 class Chatbot(Protocol):
@@ -233,6 +236,9 @@ async def wait_for_replies(request: Request, future: Future[Replies], seconds: f
         await asyncio.wait({answered, left}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if answered.done():
             return answered.result()
+    except Exception as error:
+        LOGGER.error("A batch was not answered.", exc_info=error)
+        raise RefusedError(BUG, status=500, code="bug") from error
     finally:
         left.cancel()
         answered.cancel()
@@ -274,7 +280,7 @@ async def send_http_error(request: Request, error: Exception) -> Response:
 
 async def send_bug(request: Request, error: Exception) -> Response:
     """Returns the response for a bug, whose traceback the server prints."""
-    return AsciiResponse(error_body("This is a bug of the server.", 500, code="bug"), 500)
+    return AsciiResponse(error_body(BUG, 500, code="bug"), 500, CLOSE)
 
 
 class AsciiResponse(JSONResponse):
