@@ -23,18 +23,20 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         OSError: the address is taken, not this machine's or not permitted; the message names it.
     """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        return bound
-    except OSError as error:
-        raise OSError(
-            f"cannot listen at {host}, port {port}: {error.strerror or error}. Give others with "
-            "--host and --port."
-        ) from error
+    with contextlib.ExitStack() as on_error:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = found[0]
+            bound = on_error.enter_context(socket.socket(family, kind, protocol))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError as error:
+            raise OSError(
+                f"cannot listen at {host}, port {port}: {error.strerror or error}. Give others "
+                "with --host and --port."
+            ) from error
+        on_error.pop_all()
+    return bound
 
 
 def is_local(bound: socket.socket) -> bool:

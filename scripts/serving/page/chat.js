@@ -54,7 +54,7 @@ function forget() {
   messages = [];
   keep();
   show();
-  say("A new conversation.");
+  announce("A new conversation.");
   complain("");
   part("question").focus();
 }
@@ -96,7 +96,8 @@ async function ask() {
   grow();
   asking = new AbortController();
   part("send").disabled = true;
-  say("The chatbot thinks.");
+  part("status").textContent = "The chatbot thinks.";
+  announce("The chatbot thinks.");
   const own = asking;
   try {
     await answer(own);
@@ -106,6 +107,7 @@ async function ask() {
   } finally {
     asking = null;
     part("send").disabled = false;
+    part("status").textContent = "";
   }
 }
 
@@ -115,7 +117,6 @@ function giveBack(question, error) {
   show();
   part("question").value = part("question").value || question;
   grow();
-  say("");
   complain(error.message);
 }
 
@@ -138,7 +139,7 @@ async function answer(own) {
   messages.push(message);
   if (texts.length > 1) offer(texts, message, first);
   first.parentNode.scrollIntoView({ block: "end" });
-  say(`Chatbot: ${texts[0] || "nothing"}`);
+  announce(`Chatbot: ${texts[0] || "nothing"}`);
 }
 
 function request() {
@@ -168,7 +169,7 @@ function offer(texts, message, first) {
       other.textContent = text || "…";
       other.setAttribute("aria-label", `Say instead: ${text}`);
       keep();
-      say(`Chatbot: ${message.content}`);
+      announce(`Chatbot: ${message.content}`);
     });
     first.parentNode.append(other);
   });
@@ -259,8 +260,9 @@ function isDark() {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-function say(text) {
-  part("status").textContent = text;
+// What screen readers say; the others see it in the conversation.
+function announce(text) {
+  part("announcement").textContent = text;
 }
 
 function complain(text) {

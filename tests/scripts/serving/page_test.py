@@ -81,7 +81,8 @@ def test_it_asks_with_the_keyboard_remembers_and_forgets(page, chatbot):
     ask(page, "你好")
     assert said(page) == ["hello", "hello", "你好", "你好"]
     assert chatbot.batches[-1][0].turns == ("hello", "hello", "你好")
-    assert text_of(page, "#status") == "Chatbot: 你好"
+    announced = find(page, "[aria-live=polite]")[0].get_attribute("textContent")
+    assert announced == "Chatbot: 你好"
     page.refresh()
     assert said(page) == ["hello", "hello", "你好", "你好"]
     find(page, "#new")[0].click()
