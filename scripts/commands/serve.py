@@ -145,6 +145,7 @@ def serve(
         chatbot.answer, max_batch=limits.max_batch, max_waiting=limits.max_waiting
     ) as batcher:
         app = api.make_app(chatbot, batcher, rules, access)
+        bound.listen(server.BACKLOG)  # From here on nobody is turned away.
         print_start(name, bound, token)
         server.run_until_stopped(server.make_server(app, limits.timeout), bound)
     print("stopped", flush=True)

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 MOST_CONNECTIONS = 1000
+BACKLOG = 2048  # Connections that wait to be accepted.
 GRACE = 5  # Seconds beyond the time of a request until a stopping server leaves its clients.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -68,6 +69,7 @@ def make_server(app: Any, timeout: float) -> uvicorn.Server:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            backlog=BACKLOG,
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=int(timeout) + GRACE,
         )
