@@ -232,8 +232,9 @@ async def wait_for_replies(request: Request, future: Future[Replies], seconds: f
     """Returns the answers; forgets the question if they take too long or the client leaves."""
     answered = asyncio.wrap_future(future)
     left = asyncio.ensure_future(request.receive())  # After the body only the end can come.
+    either: set[asyncio.Future[Any]] = {answered, left}
     try:
-        await asyncio.wait({answered, left}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if answered.done():
             return answered.result()
     except Exception as error:

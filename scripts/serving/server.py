@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import signal
@@ -11,9 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_CONNECTIONS = 1000
+MOST_CONNECTIONS = 512
 BACKLOG = 2048  # Connections that wait to be accepted.
+IDLE = 3  # A connection ends without a request in so many times the time of a request.
 GRACE = 5  # Seconds beyond the time of a request until a stopping server leaves its clients.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -61,7 +64,7 @@ def make_server(app: Any, timeout: float) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=protocol_that_ends(IDLE * timeout),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -74,6 +77,35 @@ def make_server(app: Any, timeout: float) -> uvicorn.Server:
             timeout_graceful_shutdown=int(timeout) + GRACE,
         )
     )
+
+
+def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
+    """Returns uvicorn's protocol, which ends connections that stand still for so long.
+
+    They send nothing, or half of a request's head, or do not read their answer. Others would find
+    no place if there were enough of them.
+    """
+
+    class EndingProtocol(H11Protocol):
+        """A connection that is looked at now and then."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            """Begins to watch a connection."""
+            super().connection_made(transport)
+            self.loop.call_later(seconds, self.end_unless_changed, self.state())
+
+        def state(self) -> tuple[Any, bool]:
+            """Returns what changes with each request, and when it is answered."""
+            return self.cycle, self.cycle is not None and self.cycle.response_complete
+
+        def end_unless_changed(self, before: tuple[Any, bool]) -> None:
+            """Ends the connection if it is as it was; else looks again later."""
+            if self.state() == before:
+                self.transport.abort()
+            elif not self.transport.is_closing():
+                self.loop.call_later(seconds, self.end_unless_changed, self.state())
+
+    return EndingProtocol
 
 
 def run_until_stopped(server: uvicorn.Server, bound: socket.socket) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.programs import PATIENCE, TOWERS, finish, started
 from tests.scripts.serving.servers import PATH
+from towers.scripts.commands import serve
 from towers.scripts.main import main
 
 QUESTIONS = ["please say wai", "repeat wbj twice", "hello", "你好 😀", "!", "wai " * 50]
@@ -199,6 +200,19 @@ def test_what_cannot_be_served_is_wrong_input(run_dir, tmp_path, capsys, monkeyp
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert main(["serve", str(run_dir)]) == 2
     assert "pip install 'towers[serve]'" in capsys.readouterr().err
+
+
+def test_the_token_is_that_of_the_file_or_of_the_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOWERS_TOKEN", raising=False)
+    assert serve.read_token(None) is None
+    monkeypatch.setenv("TOWERS_TOKEN", "of the environment")
+    assert serve.read_token(None) == "of the environment"
+    (tmp_path / "token").write_text("of-the-file\n")
+    assert serve.read_token(str(tmp_path / "token")) == "of-the-file"
+    for useless in ("", " ", "schlüssel", "two\nlines"):
+        monkeypatch.setenv("TOWERS_TOKEN", useless)
+        with pytest.raises(ValueError, match="TOWERS_TOKEN must hold a token"):
+            serve.read_token(None)
 
 
 @pytest.mark.slow

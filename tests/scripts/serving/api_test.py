@@ -249,6 +249,17 @@ def test_a_body_that_does_not_come_gets_408():
         assert connection.recv(12) == b"HTTP/1.1 408"
 
 
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HT", b"GET /healthz HTTP/1.1\r\nHost: ::1\r\n\r\nGE"]
+)
+def test_a_connection_that_stands_still_is_ended(sent):
+    with serving(Echo(), timeout=0.1) as client, connect(client) as connection:
+        connection.sendall(sent)
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(1000):
+                pass
+
+
 def test_a_client_that_does_not_read_holds_up_nobody(client):
     body = json.dumps(asking("hi " * 600, n=5, stream=True)).encode()
     with connect(client) as connection:

@@ -1,4 +1,7 @@
-"""The page in a real browser: it asks, streams, remembers, and takes no text for HTML."""
+"""The page in a real browser: it asks, streams, remembers, and takes no text for HTML.
+
+With the environment variable TOWERS_SCREENSHOTS=docs the picture of the documents is made anew.
+"""
 
 import os
 import pathlib
@@ -11,6 +14,12 @@ from tests.scripts.serving.servers import Echo, serving
 from towers.scripts.serving import api
 
 pytestmark = NEEDS_BROWSER
+PHONE = {"width": 320, "height": 568, "deviceScaleFactor": 2, "mobile": True}
+DIALOGUE = {
+    "First take four and add five.": "i get nine.",
+    "Now add two.": "i get eleven.",
+    "What is the capital of China?": "beijing.",
+}
 ATTACK = "<img src=x onerror=\"document.title='broken'\"> <b>&amp;</b>"
 # The names that a screen reader says for all that a user can operate.
 NAMES = """
@@ -123,20 +132,23 @@ def test_what_the_server_refuses_is_shown_and_the_question_kept(page, chatbot):
     page.get_log("browser")  # The browser's own line about the status 500.
 
 
-def test_everything_has_a_name_and_a_phone_needs_no_scrolling_aside(page, tmp_path):
+def test_everything_has_a_name(page):
     find(page, "summary")[0].click()
     names = page.execute_script(NAMES)
     assert len(names) >= 8 and all(name.strip() for name in names)
-    ask(page, "a" * 90)
-    page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": 320, "height": 568, "deviceScaleFactor": 2, "mobile": True},
-    )
+
+
+def test_a_phone_needs_no_scrolling_aside(page, chatbot, tmp_path):
+    widths = "return [document.documentElement.scrollWidth, innerWidth]"
+    chatbot.says = DIALOGUE
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     try:
-        widths = "return [document.documentElement.scrollWidth, innerWidth]"
-        assert page.execute_script(widths) == [320, 320]
+        for question in DIALOGUE:
+            ask(page, question)
         folder = pathlib.Path(os.environ.get("TOWERS_SCREENSHOTS", tmp_path))
-        assert page.save_screenshot(str(folder / "phone.png"))
+        assert page.save_screenshot(str(folder / "page.png"))
+        ask(page, "a" * 90)
+        assert page.execute_script(widths) == [320, 320]
     finally:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

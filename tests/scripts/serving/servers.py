@@ -24,6 +24,7 @@ class Echo:
         batches: the requests of each batch.
         may_answer: an event; while it is not set no batch is answered.
         error: raised instead of an answer, unless None.
+        says: what it says to some questions.
     """
 
     context = 2
@@ -33,6 +34,7 @@ class Echo:
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.error = None
+        self.says = {}
 
     def group(self, request):
         return request.temperature
@@ -48,7 +50,7 @@ class Echo:
         return [self.replies(request) for request in requests]
 
     def replies(self, request):
-        text = request.turns[-1]
+        text = self.says.get(request.turns[-1], request.turns[-1])
         replies = [
             Reply(text + "!" * number, 1, False, -1.0 * number) for number in range(request.choices)
         ]
