@@ -24,7 +24,7 @@ from towers.scripts.serving.limits import RefusedError, error_body
 from towers.scripts.serving.page import HEADERS, PageFile, read_page
 from towers.scripts.serving.served_chatbot import Replies
 
-DRAINED = 32  # A body of up to so many times the limit is read to its end: its client hears why.
+DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its client hears why.
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CLOSE = {"Connection": "close"}
 BUG = "This is a bug of the server, which has printed more about it."
@@ -223,7 +223,7 @@ async def collect(request: Request, limit: int) -> tuple[bytes, int]:
         size += len(part)
         if size <= limit:
             content += part
-        elif size > DRAINED * limit:
+        elif size > DRAINED:
             break
     return bytes(content), size
 
