@@ -231,7 +231,7 @@ async def collect(request: Request, limit: int) -> tuple[bytes, int]:
 async def wait_for_replies(request: Request, future: Future[Replies], seconds: float) -> Replies:
     """Returns the answers; forgets the question if they take too long or the client leaves."""
     answered = asyncio.wrap_future(future)
-    left = asyncio.ensure_future(request.receive())  # After the body only the end can come.
+    left = asyncio.ensure_future(until_left(request))
     either: set[asyncio.Future[Any]] = {answered, left}
     try:
         await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -245,6 +245,12 @@ async def wait_for_replies(request: Request, future: Future[Replies], seconds: f
         answered.cancel()
     message = f"There was no answer within {seconds:g} seconds. Ask again later."
     raise RefusedError(message, status=504, code="timeout", headers={"Retry-After": "5"})
+
+
+async def until_left(request: Request) -> None:
+    """Returns when the client of a request, whose body was read, has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def one_by_one(parts: Iterable[str]) -> AsyncIterator[str]:
