@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from towers.models.arguments import check_share
 from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.losses import TowerFn
-from towers.models.seq2seq import Seq2Seq
+from towers.models.projection import Projection
 from towers.models.token_ids import START_ID, UNKNOWN_ID
 
 
+class AnsweringModel(Protocol):
+    """A network that answers: `seq2seq` or `transformer`, or one of your own.
+
+    Attributes:
+        padding_id: fills questions and answers behind their last token.
+        output_size: size of the hidden vectors.
+        projection: from hidden vectors to logits.
+    """
+
+    padding_id: int
+    output_size: int
+    projection: Projection
+
+    def hidden(
+        self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the inputs of the projection, [batch, answer_length, output_size].
+
+        Args:
+            question: int32 [batch, question_length].
+            answer_inputs: int32 [batch, answer_length], of `decoder_inputs`.
+            training: whether dropout is on.
+        """
+
+
 def answering(
-    model: Seq2Seq,
+    model: AnsweringModel,
     *,
     training: bool,
     label_smoothing: float = 0.0,

@@ -9,9 +9,10 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_share
+from towers.models.arguments import check_at_least, check_choice, check_share
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.embedding import Embedding
+from towers.models.projection import Projection
 from towers.models.token_ids import PADDING_ID
 
 CELLS = {"lstm": layers.LSTM, "gru": layers.GRU}
@@ -99,53 +100,6 @@ def seq2seq(
     )
     model.build()
     return model
-
-
-def check_choice(name: str, value: Any, choices: Any) -> None:
-    """Raises ValueError unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.")
-
-
-class Projection(layers.Layer):
-    """The output projection, with one row of weights for each token of the vocabulary.
-
-    Args:
-        vocabulary_size: number of rows.
-        size: length of a row.
-        table: an embedding whose table is the weights, or None for separate weights.
-        options: of every Keras layer.
-    """
-
-    def __init__(self, vocabulary_size: int, size: int, table: Embedding | None, **options: Any):
-        super().__init__(**options)
-        self.vocabulary_size = vocabulary_size
-        self.size = size
-        self._embedding = table
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the variables."""
-        if self._embedding is None:
-            self.kernel = self.add_weight(
-                shape=(self.vocabulary_size, self.size),
-                initializer="glorot_uniform",
-                name="kernel",
-            )
-        self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
-
-    def weights_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the weights, [vocabulary, size], and the bias, [vocabulary]."""
-        kernel = self.kernel if self._embedding is None else self._embedding.table
-        dtype = self.compute_dtype
-        return tf.cast(kernel.value, dtype), tf.cast(self.bias.value, dtype)
-
-    def call(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Returns the logits, [..., vocabulary], in at least float32."""
-        kernel, bias = self.weights_and_bias()
-        flat = tf.reshape(hidden, [-1, self.size])
-        logits = tf.matmul(flat, kernel, transpose_b=True) + bias
-        logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
-        return tf.reshape(logits, tf.concat([tf.shape(hidden)[:-1], [self.vocabulary_size]], 0))
 
 
 class Seq2Seq(keras.Model):
@@ -284,6 +238,25 @@ class Seq2Seq(keras.Model):
         attended, state = self._advance(self.embedding(tokens), state)
         return self.projection(attended), state
 
+    def attention_weights(self, question: tf.Tensor, answer_inputs: tf.Tensor) -> tf.Tensor:
+        """Returns how much each answer token attends to each question token; rows have sum 1.
+
+        Args:
+            question: int32 [batch, question_length].
+            answer_inputs: int32 [batch, answer_length], of known length: the decoder's inputs.
+
+        Returns:
+            Floating point [batch, answer_length, question_length], 0 at padding of the question.
+        """
+        state = self.start(question)
+        weights = []
+        for tokens in tf.unstack(answer_inputs, axis=1):
+            inputs = self.embedding(tokens)
+            queries, _ = self._query(inputs, state)
+            weights.append(self.attention.weights_of(queries[:, None, :], state.memory)[:, 0])
+            _, state = self._advance(inputs, state)
+        return tf.stack(weights, 1)
+
     def _encode(
         self, question: tf.Tensor, lengths: tf.Tensor, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -336,6 +309,14 @@ class Seq2Seq(keras.Model):
         self, inputs: tf.Tensor, state: State, masks: Sequence[tf.Tensor] = ()
     ) -> tuple[tf.Tensor, State]:
         """Returns the attentional vector after one token, [batch, output size], and the state."""
+        queries, cells = self._query(inputs, state, masks)
+        attended = self._attend(queries[:, None, :], state.memory, training=False)[:, 0]
+        return attended, State(cells, attended, state.memory)
+
+    def _query(
+        self, inputs: tf.Tensor, state: State, masks: Sequence[tf.Tensor] = ()
+    ) -> tuple[tf.Tensor, tuple[tuple[tf.Tensor, ...], ...]]:
+        """Returns the last layer's output after one token, [batch, hidden_size], and all states."""
         cells = []
         for index, layer in enumerate(self.decoder_layers):
             x = inputs * masks[index] if masks else inputs
@@ -344,8 +325,7 @@ class Seq2Seq(keras.Model):
             outputs, after = layer.cell(x, list(state.cells[index]))
             cells.append(tuple(after) if isinstance(after, (list, tuple)) else (after,))
             inputs = self._add(inputs, outputs)
-        attended = self._attend(inputs[:, None, :], state.memory, training=False)[:, 0]
-        return attended, State(tuple(cells), attended, state.memory)
+        return inputs, tuple(cells)
 
     def _attend(self, queries: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
         """Returns tanh(C [context; query]), Luong et al. 2015, equation 5."""

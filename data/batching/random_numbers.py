@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-ORDER_STREAM, AUGMENTATION_STREAM, BATCH_ORDER_STREAM = 0, 1, 2
+ORDER_STREAM, AUGMENTATION_STREAM, BATCH_ORDER_STREAM, REPEATS_STREAM = range(4)
 
 
 def permutation(

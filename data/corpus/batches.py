@@ -11,8 +11,11 @@ import numpy as np
 from towers.data.batching.balance import balanced_order
 from towers.data.batching.buckets import Layout, fitted_layout, fixed_layout, num_tokens
 from towers.data.batching.epochs import bucketed_epoch
-from towers.data.corpus.cache import Corpus, answer_lengths, question_lengths
-from towers.data.text import END, PAD
+from towers.data.corpus.cache import Corpus
+from towers.data.corpus.copying import number_unknown
+from towers.data.corpus.directions import slices_of, written_turns
+from towers.data.corpus.repeats import within_repeats
+from towers.data.text import END, PAD, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -26,6 +29,8 @@ def pair_batches(
     batch_size: int,
     max_question_length: int,
     max_answer_length: int,
+    max_answer_repeats: int = 0,
+    direction: str = "forward",
     seed: int = 0,
     shuffle: bool = True,
     fixed_shapes: bool = False,
@@ -40,6 +45,10 @@ def pair_batches(
         batch_size: maximum number of pairs in a batch.
         max_question_length: longer questions lose their first ids.
         max_answer_length: pairs whose answer, with its END, is longer are left out.
+        max_answer_repeats: training pairs whose answer occurs more often are left out beyond this
+            number, the same ones for every seed; 0 keeps all. The held-out part keeps all.
+        direction: forward, backward or answers, as in `slices_of`; what is written takes the place
+            of the answer.
         seed: of the order.
         shuffle: whether each epoch has its own order; otherwise it goes from short to long.
         fixed_shapes: whether batches have a few shapes only (at most 16), as compiled towers
@@ -47,7 +56,7 @@ def pair_batches(
             question whose answer is all padding.
 
     Raises:
-        ValueError: a limit is below 1, or no pair is left.
+        ValueError: a limit is below 1, a number is negative, or no pair is left.
     """
     limits = {
         "batch_tokens": batch_tokens,
@@ -58,22 +67,27 @@ def pair_batches(
     for name, limit in limits.items():
         if limit < 1:
             raise ValueError(f"{name} must be at least 1. Received {limit}.")
-    if seed < 0:
-        raise ValueError(f"seed must not be negative. Received {seed}.")
+    for name, number in (("seed", seed), ("max_answer_repeats", max_answer_repeats)):
+        if number < 0:
+            raise ValueError(f"{name} must not be negative. Received {number}.")
     pairs = np.asarray(corpus.pairs(part))
-    kept = answer_lengths(corpus, pairs) <= max_answer_length
+    kept = slices_of(corpus, pairs, direction).written_lengths <= max_answer_length
     if not kept.any():
         raise ValueError(
             f"No pair of the {part} part has an answer of at most {max_answer_length} tokens. "
             "Raise max_answer_length."
         )
-    pairs = pairs[kept]
-    questions = np.minimum(question_lengths(corpus, pairs), max_question_length)
-    answers = answer_lengths(corpus, pairs)
+    pairs, left_out = pairs[kept], int(np.sum(~kept))
+    num_repeated = 0
+    if part == "train" and max_answer_repeats:
+        kept = within_repeats(corpus, written_turns(pairs, direction), max_answer_repeats)
+        pairs, num_repeated = pairs[kept], int(np.sum(~kept))
+    slices = slices_of(corpus, pairs, direction)
+    read, written = np.minimum(slices.read_lengths, max_question_length), slices.written_lengths
     make_layout = fixed_layout if fixed_shapes else fitted_layout
-    layout = make_layout(questions, answers, batch_tokens=batch_tokens, batch_size=batch_size)
+    layout = make_layout(read, written, batch_tokens=batch_tokens, batch_size=batch_size)
     return PairBatches(
-        corpus, pairs, questions, answers, layout, seed, shuffle, left_out=int(np.sum(~kept))
+        corpus, pairs, direction, read, written, layout, seed, shuffle, left_out, num_repeated
     )
 
 
@@ -84,27 +98,32 @@ class PairBatches:
     Attributes:
         corpus: the prepared corpus.
         pairs: int32 [n, 2], the pairs in use.
-        questions, answers: int64 [n], their lengths as they are batched.
+        direction: as given.
+        read, written: int64 [n], the numbers of their ids that are read and written.
         layout: which pairs share a batch.
         seed, shuffle: as given.
         left_out: number of pairs whose answer is too long.
+        num_repeated: number of pairs left out because their answer occurs too often.
     """
 
     corpus: Corpus
     pairs: np.ndarray
-    questions: np.ndarray
-    answers: np.ndarray
+    direction: str
+    read: np.ndarray
+    written: np.ndarray
     layout: Layout
     seed: int
     shuffle: bool
     left_out: int
+    num_repeated: int = 0
 
     def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of an epoch from one of its steps on.
 
         Each batch is (question: int32 [batch, question_length], answer: int32 [batch,
-        answer_length]), padded with 0 at the end; answers end with END. Every pair occurs exactly
-        once in an epoch, in an order given by (seed, epoch).
+        answer_length]), padded with 0 at the end; answers end with END. With a vocabulary that
+        copies, the unknown words of each pair are numbered by `number_unknown`. Every pair occurs
+        exactly once in an epoch, in an order given by (seed, epoch).
 
         Args:
             epoch: number of the epoch, from 0.
@@ -127,41 +146,53 @@ class PairBatches:
 
     @functools.cached_property
     def num_characters(self) -> int:
-        """The number of characters of all answers, the end of each counted as one."""
-        return int(self.corpus.characters[self.pairs[:, 1]].sum()) + len(self.pairs)
+        """The number of characters that are written, the end of each text counted as one."""
+        turns = written_turns(self.pairs, self.direction)
+        return int(self.corpus.characters[turns].sum()) + len(turns)
 
     @property
     def padding_share(self) -> float:
         """The share of padding among the ids of an epoch."""
-        used = int(self.questions.sum() + self.answers.sum())
+        used = int(self.read.sum() + self.written.sum())
         return 1 - used / num_tokens(self.layout.shapes)
 
     @property
     def summary(self) -> str:
         """One line about an epoch."""
-        left_out = f"; left out: {self.left_out:,} with longer answers" if self.left_out else ""
+        reasons = {"longer answers": self.left_out, "answers repeated too often": self.num_repeated}
+        left_out = ", ".join(f"{count:,} with {why}" for why, count in reasons.items() if count)
         return (
             f"{self.num_examples:,} pairs in {self.steps_per_epoch:,} batches, "
-            f"{self.padding_share:.1%} of the tokens are padding{left_out}"
+            f"{self.padding_share:.1%} of the tokens are padding"
+            f"{f'; left out: {left_out}' if left_out else ''}"
         )
 
     def _assemble(self, pairs: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the batch of some pairs, given its number of rows and its lengths."""
         num_rows, question_length, answer_length = shape
-        pairs = pairs[np.argsort(self.questions[pairs] + self.answers[pairs], kind="stable")]
+        pairs = pairs[np.argsort(self.read[pairs] + self.written[pairs], kind="stable")]
         num_missing = num_rows - len(pairs)
         rows = np.concatenate([pairs[:1].repeat(num_missing), pairs])
         order = balanced_order(int(num_rows))
         rows, counts = rows[order], order >= num_missing
 
-        answers_from, turns_end = self.corpus.offsets[self.pairs[rows, 1:2] + [[0, 1]]].T
-        # A SEPARATOR follows the question's last turn, and stands where the answer's END belongs.
-        questions_from = answers_from - 1 - self.questions[rows]
-        question = self._slices(questions_from, answers_from - 1, question_length)
-        answer = self._slices(answers_from, turns_end, answer_length)
-        answer[np.arange(num_rows), self.answers[rows] - 1] = END
+        slices = slices_of(self.corpus, self.pairs[rows], self.direction)
+        ends, (starts, stops) = slices.read[:, 1], slices.written.T
+        question = self._slices(ends - self.read[rows], ends, question_length)
+        answer = self._slices(starts, stops, answer_length)
+        answer[np.arange(num_rows), self.written[rows] - 1] = END
+        if self.direction == "answers":
+            question[:] = UNKNOWN
         answer[~counts] = PAD
+        if vocabulary := self._copying:
+            question, answer = number_unknown(question, answer, vocabulary)
         return question, answer
+
+    @functools.cached_property
+    def _copying(self) -> Vocabulary | None:
+        """The vocabulary if it has copies."""
+        vocabulary = self.corpus.text.vocabulary
+        return vocabulary if vocabulary.copies else None
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
         """Returns slices of the tokens as int32 [n, length], padded."""

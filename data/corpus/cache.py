@@ -20,10 +20,11 @@ from towers.data.arguments import check_choice
 from towers.data.text import END, UNKNOWN, TextCodec
 from towers.data.text.durable import make_folder, publish
 
-VERSION = 1
+VERSION = 2
 PARTS = ("train", "held_out")
 ARRAYS = ("tokens", "offsets", "characters", "train_pairs", "held_out_pairs", "unigram_counts")
 MANIFEST = "manifest.json"
+UNKNOWN_WORDS = "unknown_words.json"
 _UNFINISHED = ".tmp"
 _ABANDONED_SECONDS = 3600
 
@@ -36,7 +37,8 @@ class Corpus:
         key: the digest of the corpus's content and of all settings.
         text: the codec, with the vocabulary.
         tokens: unsigned integers, all turns one after the other, a SEPARATOR after each that is
-            not empty, so that a question of several turns is a slice.
+            not empty, so that a question of several turns is a slice. With a vocabulary that
+            copies, the ids after its own are those of `unknown_words`.
         offsets: int64 [num_turns + 1], where each turn begins in `tokens`.
         characters: uint32 [num_turns], without blanks.
         train_pairs, held_out_pairs: int32 [n, 2], the first turn of the question and the turn of
@@ -61,6 +63,11 @@ class Corpus:
         """The codec, made at its first use, since jieba is slow to load."""
         return TextCodec.load(self.folder / "text")
 
+    @functools.cached_property
+    def unknown_words(self) -> list[str]:
+        """The words that a vocabulary with copies does not have, in the order of their ids."""
+        return json.loads((self.folder / UNKNOWN_WORDS).read_text(encoding="utf-8"))
+
     def pairs(self, part: str) -> np.ndarray:
         """Returns the pairs of `train` or `held_out`."""
         check_choice("part", part, PARTS)
@@ -74,14 +81,22 @@ class Corpus:
 
     def _turn(self, turn: int) -> str:
         start, stop = self.offsets[turn], self.offsets[turn + 1]
-        return self.text.decode(self.tokens[start : max(start, stop - 1)].tolist())
+        ids = self.tokens[start : max(start, stop - 1)].tolist()
+        size = len(self.text.vocabulary)
+        if not any(one >= size for one in ids):
+            return self.text.decode(ids)
+        tokens = [
+            [self.unknown_words[one - size]] if one >= size else self.text.vocabulary.tokens([one])
+            for one in ids
+        ]
+        return self.text.detokenise([token for part in tokens for token in part])
 
     @functools.cached_property
     def unigram_perplexity(self) -> float:
         """The perplexity of a unigram model on the held-out answers.
 
         Its probabilities are the frequencies in the training answers with one added to each count.
-        UNKNOWN is left out, as in the perplexity of a trained model.
+        UNKNOWN is left out, as in the perplexity of a trained model, and so are copied words.
         """
         counts = np.asarray(self.unigram_counts, np.float64) + 1
         counts[UNKNOWN] = 0
@@ -90,7 +105,7 @@ class Corpus:
         turns = np.asarray(self.held_out_pairs[:, 1])
         answers = [self.tokens[self.offsets[turn] : self.offsets[turn + 1] - 1] for turn in turns]
         tokens = np.concatenate(answers).astype(np.int64)
-        tokens = tokens[tokens != UNKNOWN]
+        tokens = tokens[(tokens != UNKNOWN) & (tokens < len(counts))]
         total = log_probabilities[tokens].sum() + len(turns) * log_probabilities[END]
         return math.exp(-total / (len(tokens) + len(turns)))
 
@@ -133,9 +148,15 @@ def check_files(folder: Path) -> None:
 
 
 def write_cache(
-    folder: Path, arrays: dict[str, np.ndarray], codec: TextCodec, manifest: dict[str, Any]
+    folder: Path,
+    arrays: dict[str, np.ndarray],
+    codec: TextCodec,
+    unknown_words: Sequence[str],
+    manifest: dict[str, Any],
 ) -> None:
-    """Writes the arrays, the codec and the manifest into the folder of an unfinished cache."""
+    """Writes the files of a cache into its folder, which is not finished yet."""
+    words = json.dumps(unknown_words, ensure_ascii=False, indent=0)
+    (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
     codec.save(folder / "text")
@@ -183,13 +204,3 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
             folder.rename(damaged)
             publish(unfinished, folder)
             shutil.rmtree(damaged, ignore_errors=True)
-
-
-def question_lengths(corpus: Corpus, pairs: np.ndarray) -> np.ndarray:
-    """Returns the number of ids of each question, SEPARATORs between turns included, int64 [n]."""
-    return corpus.offsets[pairs[:, 1]] - corpus.offsets[pairs[:, 0]] - 1
-
-
-def answer_lengths(corpus: Corpus, pairs: np.ndarray) -> np.ndarray:
-    """Returns the number of ids of each answer with its END, int64 [n]."""
-    return corpus.offsets[pairs[:, 1] + 1] - corpus.offsets[pairs[:, 1]]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from towers.data.corpus.settings import CorpusSettings
 from towers.data.text import build_vocabulary
 
 
@@ -15,15 +16,31 @@ class Renumbering:
     Args:
         tokens: every token of the corpus, in the order of the provisional ids.
         counts: the number of occurrences of each token that the vocabulary is built from.
-        size: maximum size of the vocabulary.
+        settings: the size of the vocabulary and its kind.
+
+    Attributes:
+        vocabulary: the vocabulary.
+        unknown_words: with copies the words that it does not have; their ids follow its own.
     """
 
-    def __init__(self, tokens: Sequence[str], counts: Mapping[str, int], size: int):
-        self.vocabulary = build_vocabulary(counts, size)
-        spelled = [self.vocabulary.ids(token) for token in tokens]
+    def __init__(self, tokens: Sequence[str], counts: Mapping[str, int], settings: CorpusSettings):
+        self.vocabulary = build_vocabulary(
+            counts,
+            settings.vocabulary_size,
+            copies=settings.copy_unknown,
+            min_count=settings.min_count,
+        )
+        self.unknown_words: list[str] = []
+        spelled = [self._ids_of(token) for token in tokens]
         self._lengths = np.array([len(ids) for ids in spelled], np.int64)
         self._starts = np.cumsum(self._lengths) - self._lengths
         self._pieces = np.array([one for ids in spelled for one in ids], np.uint32)
+
+    def _ids_of(self, token: str) -> tuple[int, ...]:
+        if not self.vocabulary.copies or self.vocabulary.id_of(token) is not None:
+            return self.vocabulary.ids(token)
+        self.unknown_words.append(token)
+        return (len(self.vocabulary) + len(self.unknown_words) - 1,)
 
     def lengths(self, provisional: np.ndarray, offsets: np.ndarray, block: slice) -> np.ndarray:
         """Returns the number of ids of each turn in a block, with a separator unless it is empty.

@@ -10,7 +10,7 @@ from pathlib import Path
 from towers.data.corpus.cache import VERSION
 from towers.data.corpus.digests import digest_file
 from towers.data.dialogues import pair_turns
-from towers.data.text import SPECIALS, TextSettings
+from towers.data.text import NUM_COPIES, SPECIALS, TextSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,9 @@ class CorpusSettings:
         held_out: share of the dialogues that is kept for the evaluation.
         kind: of the files, or `auto`.
         encoding: of the files.
+        copy_unknown: whether words that the vocabulary does not have are copied from questions to
+            answers; otherwise they are spelled by characters.
+        min_count: words that occur less often in the training part are not in the vocabulary.
     """
 
     text: TextSettings
@@ -34,15 +37,20 @@ class CorpusSettings:
     held_out: float = 0.02
     kind: str = "auto"
     encoding: str = "utf-8"
+    copy_unknown: bool = False
+    min_count: int = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must be between 0 and 1. Received {self.held_out}.")
-        if self.vocabulary_size <= len(SPECIALS):
+        special = len(SPECIALS) + (NUM_COPIES if self.copy_unknown else 0)
+        if self.vocabulary_size <= special:
             raise ValueError(
-                f"vocabulary_size must be at least {len(SPECIALS) + 1}, of which {len(SPECIALS)} "
-                f"are special. Received {self.vocabulary_size}."
+                f"vocabulary_size must be at least {special + 1}, of which {special} are special. "
+                f"Received {self.vocabulary_size}."
             )
+        if self.min_count < 1:
+            raise ValueError(f"min_count must be at least 1. Received {self.min_count}.")
         pair_turns(0, pairing=self.pairing, context=self.context)  # Checks both.
 
     def key(self, content: str) -> str:

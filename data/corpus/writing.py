@@ -32,8 +32,9 @@ def write_corpus(
     Raises:
         ValueError: a part has no pair.
     """
-    renumbering = Renumbering(index.tokens(), index.counts(), settings.vocabulary_size)
+    renumbering = Renumbering(index.tokens(), index.counts(), settings)
     vocabulary = renumbering.vocabulary
+    num_ids = len(vocabulary) + len(renumbering.unknown_words)
     starts = _offsets(index.lengths)
     path = folder / PROVISIONAL
     provisional = np.memmap(path, np.uint32, "r") if starts[-1] else np.zeros(0, int)
@@ -44,7 +45,7 @@ def write_corpus(
     _check_parts(parts, settings, report)
 
     offsets = _offsets(lengths)
-    dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32
+    dtype = np.uint16 if num_ids <= 1 << 16 else np.uint32
     tokens = np.lib.format.open_memmap(folder / "tokens.npy", "w+", dtype, (int(offsets[-1]),))
     counts = _Counts(len(vocabulary), parts["train_pairs"], index.held_out)
     for block in _blocks(starts):
@@ -69,7 +70,8 @@ def write_corpus(
         f"{len(vocabulary):,}, {counts.unknown_rate:.2%} of the held-out tokens are unknown",
     ]
     manifest = {"key": key, "summary": summary, "unknown_rate": counts.unknown_rate}
-    write_cache(folder, arrays, TextCodec(settings.text, vocabulary), manifest)
+    codec = TextCodec(settings.text, vocabulary)
+    write_cache(folder, arrays, codec, renumbering.unknown_words, manifest)
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
@@ -130,6 +132,7 @@ class _Counts:
         """Counts ids, given the turn of each."""
         is_text = ids != SEPARATOR
         ids, turns = ids[is_text], turns[is_text]
+        ids = np.where(ids < len(self.unigrams), ids, UNKNOWN)
         counts = np.bincount(ids, weights=self._times[turns], minlength=len(self.unigrams))
         self.unigrams += counts.astype(np.int64)
         held_out = ids[self._held_out[turns]]

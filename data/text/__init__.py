@@ -4,13 +4,14 @@ The package needs only the standard library and jieba, and imports relatively, s
 its folder works beside an exported model without the rest of the project.
 """
 
-from .codec import TextCodec
+from .codec import Question, TextCodec
 from .normalisation import normalise
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE, train_subwords
 from .tokenizers import Tokenizer, make_tokenizer
 from .vocabulary import (
     END,
+    NUM_COPIES,
     PAD,
     SEPARATOR,
     SPECIALS,
@@ -22,12 +23,14 @@ from .vocabulary import (
 
 __all__ = [
     "END",
+    "NUM_COPIES",
     "PAD",
     "SEPARATOR",
     "SPECIALS",
     "START",
     "SUBWORD_FILE",
     "UNKNOWN",
+    "Question",
     "TextCodec",
     "TextSettings",
     "Tokenizer",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from .durable import write_file
 from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
 from .tokenizers import make_tokenizer
-from .vocabulary import END, SEPARATOR, Vocabulary
+from .vocabulary import END, SEPARATOR, UNKNOWN, Vocabulary
 
 _SETTINGS_FILE = "text.json"
 _VOCABULARY_FILE = "vocabulary.txt"
@@ -22,6 +23,18 @@ _COPIES = {
     "subword_model": SUBWORD_FILE,
 }
 _CACHE_SIZE = 1 << 18  # Number of tokens whose ids are cached, some 50 MB.
+
+
+class Question(NamedTuple):
+    """A question as a model reads it.
+
+    Attributes:
+        ids: of its turns, with SEPARATOR between them.
+        copied: the words that the copies of the vocabulary stand for in it and in its answer.
+    """
+
+    ids: list[int]
+    copied: list[str]
 
 
 class TextCodec:
@@ -44,9 +57,12 @@ class TextCodec:
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without START and END; none for a text without tokens."""
         ids: list[int] = []
-        for token in self._tokenizer.tokenize(self.settings.normalise(text)):
+        for token in self._tokens(text):
             ids.extend(self._known.get(token) or self._look_up(token))
         return ids
+
+    def _tokens(self, text: str) -> list[str]:
+        return self._tokenizer.tokenize(self.settings.normalise(text))
 
     def _look_up(self, token: str) -> tuple[int, ...]:
         if len(self._known) >= _CACHE_SIZE:
@@ -54,22 +70,68 @@ class TextCodec:
         self._known[token] = self.vocabulary.ids(token)
         return self._known[token]
 
-    def encode_question(self, turns: Sequence[str]) -> list[int]:
-        """Returns the ids of the turns with SEPARATOR between them; empty turns are left out."""
-        ids: list[int] = []
-        for turn in filter(None, map(self.encode, turns)):
-            ids.extend([SEPARATOR, *turn] if ids else turn)
-        return ids
+    def encode_question(self, turns: Sequence[str], max_length: int | None = None) -> Question:
+        """Returns the turns as one question; empty turns are left out.
 
-    def decode(self, ids: Sequence[int]) -> str:
+        Args:
+            turns: of a dialogue, of which the last is the question.
+            max_length: of a longer question only the last ids are kept.
+        """
+        tokens: list[str | None] = []  # None between two turns.
+        for turn in filter(None, map(self._tokens, turns)):
+            tokens += [None, *turn] if tokens else turn
+        if self.vocabulary.copies:
+            return self._with_copies(tokens[-max_length:] if max_length else tokens)
+        ids: list[int] = []
+        for token in tokens:
+            ids += (SEPARATOR,) if token is None else self._known.get(token) or self._look_up(token)
+        return Question(ids[-max_length:] if max_length else ids, [])
+
+    def _with_copies(self, tokens: Sequence[str | None]) -> Question:
+        """Returns a question whose unknown words are numbered in the order of first occurrence."""
+        question, copies = Question([], []), self.vocabulary.copies
+        for token in tokens:
+            unit_id = SEPARATOR if token is None else self.vocabulary.id_of(token)
+            if token is not None and unit_id is None:
+                if token not in question.copied and len(question.copied) < len(copies):
+                    question.copied.append(token)
+                if token in question.copied:
+                    unit_id = copies[question.copied.index(token)]
+            question.ids.append(UNKNOWN if unit_id is None else unit_id)
+        return question
+
+    def encode_answer(self, text: str, copied: Sequence[str]) -> list[int]:
+        """Returns the ids of an answer, without END.
+
+        Args:
+            text: the answer.
+            copied: of its question; these words get the ids of the copies.
+        """
+        if not self.vocabulary.copies:
+            return self.encode(text)
+        words = dict(zip(copied, self.vocabulary.copies, strict=False))
+        return [
+            one for token in self._tokens(text)
+            for one in ([words[token]] if token in words else self.vocabulary.ids(token))
+        ]  # fmt: skip
+
+    def decode(self, ids: Sequence[int], copied: Sequence[str] = ()) -> str:
         """Returns the text up to END, if there is one, without special tokens.
+
+        Args:
+            ids: of the vocabulary.
+            copied: of the question, if the text is its answer.
 
         Raises:
             ValueError: an id is not in the vocabulary.
         """
         ids = [int(unit_id) for unit_id in ids]
         before_end = ids[: ids.index(END)] if END in ids else ids
-        return self._tokenizer.detokenise(self.vocabulary.tokens(before_end))
+        return self.detokenise(self.vocabulary.tokens(before_end, copied))
+
+    def detokenise(self, tokens: Sequence[str]) -> str:
+        """Returns the text of some tokens."""
+        return self._tokenizer.detokenise(tokens)
 
     def characters(self, text: str) -> int:
         """Returns the number of characters of the normalised text, without blanks."""

@@ -1,7 +1,12 @@
-"""The vocabulary of a chatbot: tokens to ids and back, rare tokens by their characters.
+"""The vocabulary of a chatbot: tokens to ids and back.
 
 Its special ids are defined here and nowhere else: PAD 0, START 1, END 2, UNKNOWN 3, SEPARATOR 4
 (between the turns of a question).
+
+A token that the vocabulary does not have is spelled by its characters or, in a vocabulary with
+copies, numbered: the first such word of a question is `<copy_0>`, the second `<copy_1>`, wherever
+they occur in it, and an answer repeats a word by its number (Luong et al. 2015, "Addressing the
+Rare Word Problem in Neural Machine Translation", section 3.1, the copyable model).
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from .normalisation import is_wide
 
 PAD, START, END, UNKNOWN, SEPARATOR = range(5)
 SPECIALS = ("<pad>", "<start>", "<end>", "<unknown>", "<separator>")
+NUM_COPIES = 16  # So many words of a question that the vocabulary does not have can be told apart.
 CHARACTER_SHARE = 0.5  # Share of a vocabulary that is too small for all characters.
 
 
@@ -28,22 +34,34 @@ class Unit(NamedTuple):
     continues: bool = False
 
 
-def build_vocabulary(counts: Mapping[str, int], size: int) -> Vocabulary:
+def build_vocabulary(
+    counts: Mapping[str, int], size: int, *, copies: bool = False, min_count: int = 1
+) -> Vocabulary:
     """Returns the vocabulary of at most `size` ids for counted tokens.
 
-    It holds the characters of all tokens (the most frequent ones if they do not fit into
-    `CHARACTER_SHARE` of it) and then the most frequent tokens. Units are ordered by their number
-    of uses in the counted text, the most used first, then by their text.
+    It holds the most frequent tokens. Without copies it first holds the characters of all tokens
+    (the most frequent ones if they do not fit into `CHARACTER_SHARE` of it). Units are ordered by
+    their number of uses in the counted text, the most used first, then by their text.
+
+    Args:
+        counts: the number of occurrences of each token.
+        size: maximum number of ids, the special ones included.
+        copies: whether unknown words are numbered instead of spelled.
+        min_count: tokens that occur less often are left out.
 
     Raises:
-        ValueError: the size leaves no id for a token.
+        ValueError: the size leaves no id for a token, or no token occurs often enough.
     """
-    places = size - len(SPECIALS)
+    num_copies = NUM_COPIES if copies else 0
+    places = size - len(SPECIALS) - num_copies
     if places < 1:
+        special = len(SPECIALS) + num_copies
         raise ValueError(
-            f"size must be at least {len(SPECIALS) + 1}, of which {len(SPECIALS)} are special. "
-            f"Received {size}."
+            f"size must be at least {special + 1}, of which {special} are special. Received {size}."
         )
+    counts = {token: count for token, count in counts.items() if count >= min_count}
+    if copies:
+        return Vocabulary([Unit(token) for token in _by_count(counts)[:places]], num_copies)
     characters = _count_characters(counts)
     first = characters[: int(places * CHARACTER_SHARE)]
     candidates = dict.fromkeys([*first, *map(Unit, _by_count(counts)), *characters])
@@ -80,43 +98,57 @@ def _count_uses(vocabulary: Vocabulary, counts: Mapping[str, int]) -> Counter[Un
 
 
 class Vocabulary:
-    """The units in the order of their ids, which follow the ids of `SPECIALS`.
+    """The units in the order of their ids, which follow the ids of `SPECIALS` and of the copies.
 
-    A token that is no unit is spelled by characters. Narrow characters after the first (`b` in
-    `ab`) are continuations, so that the word can be put together again; Chinese needs none.
+    Without copies a token that is no unit is spelled by characters. Narrow characters after the
+    first (`b` in `ab`) are continuations, so that the word can be put together again; Chinese needs
+    none.
 
     Args:
         units: tokens and continuations, all distinct.
+        num_copies: number of ids for unknown words of a question; 0 spells them.
+
+    Attributes:
+        copies: the ids of `<copy_0>`, `<copy_1>`, ...
     """
 
-    def __init__(self, units: Iterable[Unit]) -> None:
+    def __init__(self, units: Iterable[Unit], num_copies: int = 0) -> None:
         self._units = tuple(units)
-        self._ids = {unit: index for index, unit in enumerate(self._units, len(SPECIALS))}
+        self.copies = range(len(SPECIALS), len(SPECIALS) + num_copies)
+        self._ids = {unit: index for index, unit in enumerate(self._units, self.copies.stop)}
         if len(self._ids) < len(self._units):
             twice = next(unit for unit, count in Counter(self._units).items() if count > 1)
             raise ValueError(f"units must differ from each other. Received {twice} twice.")
 
     def __len__(self) -> int:
-        return len(SPECIALS) + len(self._units)
+        return self.copies.stop + len(self._units)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self._units == other._units
+        if not isinstance(other, Vocabulary):
+            return False
+        return (self._units, self.copies) == (other._units, other.copies)
 
     def __hash__(self) -> int:
         return hash(self._units)
 
     def unit(self, unit_id: int) -> Unit:
         """Returns the unit of an id that is not special."""
-        return self._units[unit_id - len(SPECIALS)]
+        return self._units[unit_id - self.copies.stop]
+
+    def id_of(self, token: str) -> int | None:
+        """Returns the id of a token, None for one that the vocabulary does not have."""
+        return self._ids.get(Unit(token))
 
     def ids(self, token: str) -> tuple[int, ...]:
         """Returns the id of a token, or the ids of the characters that spell it.
 
-        Only a character that is not in the vocabulary becomes UNKNOWN.
+        Only a character that is not in the vocabulary becomes UNKNOWN; with copies, the token.
         """
-        whole = self._ids.get(Unit(token))
+        whole = self.id_of(token)
         if whole is not None:
             return (whole,)
+        if self.copies:
+            return (UNKNOWN,)
         return tuple(
             self._character_id(character, first=not index) for index, character in enumerate(token)
         )
@@ -127,8 +159,12 @@ class Vocabulary:
             return start
         return self._ids.get(Unit(character, continues=True), start)
 
-    def tokens(self, ids: Sequence[int]) -> list[str]:
+    def tokens(self, ids: Sequence[int], copied: Sequence[str] = ()) -> list[str]:
         """Returns the tokens, with continuations joined to them and without special tokens.
+
+        Args:
+            ids: of the vocabulary.
+            copied: the words that `<copy_0>`, `<copy_1>`, ... stand for; further ones for nothing.
 
         Raises:
             ValueError: an id is not in the vocabulary.
@@ -138,8 +174,10 @@ class Vocabulary:
         for unit_id in map(int, ids):
             if not 0 <= unit_id < len(self):
                 raise ValueError(f"ids must be in 0..{len(self) - 1}. Received {unit_id}.")
-            if unit_id < len(SPECIALS):
+            if unit_id < self.copies.stop:
                 open_token = False
+                number = unit_id - self.copies.start
+                tokens += copied[number : number + 1] if number >= 0 else []
             elif open_token and self.unit(unit_id).continues:
                 tokens[-1] += self.unit(unit_id).text
             else:
@@ -149,7 +187,8 @@ class Vocabulary:
 
     def save(self, path: str | Path) -> None:
         """Writes the specials and units as UTF-8 text, one a line, whole or not at all."""
-        lines = [*SPECIALS, *map(_to_line, self._units)]
+        copies = [_copy_line(number) for number in range(len(self.copies))]
+        lines = [*SPECIALS, *copies, *map(_to_line, self._units)]
         write_file(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
 
     @classmethod
@@ -166,32 +205,43 @@ class Vocabulary:
                 f"{path}: expected lines that begin with {', '.join(SPECIALS)} and the last of "
                 f"which is ended, found {lines[: len(SPECIALS)]} and {rest!r} at the end."
             )
+        first = len(SPECIALS)
+        while first < len(lines) and lines[first] == _copy_line(first - len(SPECIALS)):
+            first += 1
         units = [
             _from_line(line, f"{path}, line {number}")
-            for number, line in enumerate(lines[len(SPECIALS) :], len(SPECIALS) + 1)
+            for number, line in enumerate(lines[first:], first + 1)
         ]
         try:
-            return cls(units)
+            return cls(units, first - len(SPECIALS))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
 
-_CONTINUES = "##"
+def _copy_line(number: int) -> str:
+    return f"{_COPY}{number}>"
+
+
+_CONTINUES, _COPY = "##", "<copy_"
 _ESCAPES = {"\\": "\\\\", "\n": "\\n"}
+_ESCAPED = re.compile(rf"\\(\\|n|(?={_CONTINUES}|{_COPY}))")
 
 
 def _to_line(unit: Unit) -> str:
-    """Returns the unit in one line: `##` begins a continuation, `\\##` a token with `##`."""
+    """Returns the unit in one line: `##` begins a continuation, `\\##` a token with `##`.
+
+    A token with `<copy_` is escaped in the same way.
+    """
     text = "".join(_ESCAPES.get(character, character) for character in unit.text)
     if unit.continues:
         return _CONTINUES + text
-    return "\\" + text if text.startswith(_CONTINUES) else text
+    return "\\" + text if text.startswith((_CONTINUES, _COPY)) else text
 
 
 def _from_line(line: str, place: str) -> Unit:
     continues = line.startswith(_CONTINUES)
     escaped = line[len(_CONTINUES) :] if continues else line
-    text = re.sub(r"\\(\\|n|(?=##))", lambda match: "\n" if match[1] == "n" else match[1], escaped)
+    text = _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], escaped)
     unit = Unit(text, continues)
     if not text or _to_line(unit) != line:
         raise ValueError(f"{place}: expected a token, found {line!r}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Iterable, Sequence
 
 BLEU_TOKENIZERS = {"zh": "zh", "en": "13a"}  # sacrebleu's names.
@@ -14,7 +15,12 @@ def answer_metrics(
     token_lists: Sequence[Sequence[str]],
     language: str,
 ) -> dict[str, float]:
-    """Returns `bleu`, `exact_match`, `distinct_1`, `distinct_2`, `empty_rate` and `commonest`.
+    """Returns the metrics by name.
+
+    - bleu, exact_match: agreement with the references.
+    - distinct_1, distinct_2, entropy_1, entropy_2: variety of the words and of the pairs of words.
+    - empty_rate: share of answers without a word.
+    - commonest, top_ten: share of the commonest answer, and of the ten commonest.
 
     Args:
         answers: the chatbot's, a text for each question; at least one.
@@ -29,13 +35,17 @@ def answer_metrics(
             f"{len(token_lists)} token lists."
         )
     same = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
+    commonest = [count for _, count in collections.Counter(answers).most_common(10)]
     return {
         "bleu": bleu(answers, references, language),
         "exact_match": same / len(answers),
         "distinct_1": distinct(token_lists, 1),
         "distinct_2": distinct(token_lists, 2),
+        "entropy_1": entropy(token_lists, 1),
+        "entropy_2": entropy(token_lists, 2),
         "empty_rate": sum(not answer for answer in answers) / len(answers),
-        "commonest": collections.Counter(answers).most_common(1)[0][1] / len(answers),
+        "commonest": commonest[0] / len(answers),
+        "top_ten": sum(commonest) / len(answers),
     }
 
 
@@ -56,9 +66,32 @@ def distinct(token_lists: Iterable[Sequence[str]], size: int) -> float:
         token_lists: the tokens of each answer.
         size: n.
     """
-    grams = collections.Counter(
+    grams = count_grams(token_lists, size)
+    return len(grams) / grams.total() if grams else 0.0
+
+
+def entropy(token_lists: Iterable[Sequence[str]], size: int) -> float:
+    """Returns the entropy of the n-grams of all answers in nats; 0 for none.
+
+    With F(w), the number of times that the n-gram w occurs, and F, the number of all n-grams, it is
+    -sum over w of F(w) / F * log(F(w) / F): Ent-n of Zhang et al. 2018 (arXiv:1809.05972). Unlike
+    `distinct` it tells n-grams that occur evenly from a few that occur mostly.
+
+    Args:
+        token_lists: the tokens of each answer.
+        size: n.
+    """
+    grams = count_grams(token_lists, size)
+    shares = [count / grams.total() for count in grams.values()]
+    return sum((-share * math.log(share) for share in shares), 0.0)
+
+
+def count_grams(
+    token_lists: Iterable[Sequence[str]], size: int
+) -> collections.Counter[tuple[str, ...]]:
+    """Returns how often each n-gram occurs; none reaches over the end of an answer."""
+    return collections.Counter(
         gram
         for tokens in token_lists
         for gram in zip(*(tokens[start:] for start in range(size)), strict=False)
     )
-    return len(grams) / grams.total() if grams else 0.0

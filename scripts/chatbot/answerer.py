@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.data.text import TextCodec
+from towers.data.text import Question, TextCodec
 from towers.models.decoding import Decoded, Decoding, decode
+from towers.models.decoding.options import DecoderStep
 from towers.scripts.training.recipe import SpecialIds
-from towers.scripts.training.trained import OpenModel
 
 BATCH_SIZE = 64
 
@@ -31,6 +31,9 @@ class DecodingOptions:
         repetition_penalty: factor by which tokens that were said become less likely.
         max_length: tokens of an answer, None for the recipe's number.
         seed: of samples.
+        mmi: the directory of a run whose model reranks the answers, or None.
+        mmi_weight: weight of its log probabilities.
+        length_reward: added to the score of a reranked answer for each of its tokens.
     """
 
     beam: int = 1
@@ -43,6 +46,9 @@ class DecodingOptions:
     repetition_penalty: float = 1.0
     max_length: int | None = None
     seed: int = 0
+    mmi: str | None = None
+    mmi_weight: float = 0.5
+    length_reward: float = 0.0
 
 
 class Answer(NamedTuple):
@@ -57,18 +63,6 @@ class Answer(NamedTuple):
     text: str
     tokens: list[str]
     score: float
-
-
-def open_answerer(opened: OpenModel, options: DecodingOptions) -> Answerer:
-    """Returns the answerer of a trained chatbot; raises ValueError for impossible options."""
-    fields = opened.recipe.fields
-    return Answerer(
-        opened.model,
-        opened.text,
-        make_decoding(options, fields.max_answer_length),
-        special_ids=opened.special_ids,
-        max_question_length=fields.max_question_length,
-    )
 
 
 class Answerer:
@@ -93,7 +87,7 @@ class Answerer:
     ):
         self._text = text
         self._special_ids = special_ids
-        self._decode = decode_questions(model, decoding, special_ids)
+        self._decode = decode_questions(model, decoding, special_ids, text.vocabulary.copies)
         self._max_question_length = max_question_length
 
     def answer(self, questions: Sequence[Sequence[str]], *, seed: int = 0) -> list[list[Answer]]:
@@ -104,40 +98,52 @@ class Answerer:
             seed: of sampled answers.
         """
         encoded = [self._encode(turns) for turns in questions]
-        order = sorted(range(len(encoded)), key=lambda index: len(encoded[index]))
+        order = sorted(range(len(encoded)), key=lambda index: len(encoded[index].ids))
         answers: list[list[Answer]] = [[] for _ in encoded]
         for start in range(0, len(order), BATCH_SIZE):
             rows = order[start : start + BATCH_SIZE]
-            ids = pad([encoded[row] for row in rows], self._special_ids.padding)
+            batch = [encoded[row] for row in rows]
+            ids = pad([question.ids for question in batch], self._special_ids.padding)
             decoded = self._decode(tf.constant(ids), tf.constant([seed, start], tf.int64))
-            for row, found in zip(rows, self._read(decoded), strict=True):
+            for row, found in zip(rows, self._read(decoded, batch), strict=True):
                 answers[row] = found
         return answers
 
-    def _encode(self, turns: Sequence[str]) -> list[int]:
-        ids = self._text.encode_question(turns)[-self._max_question_length :]
-        return ids or [self._special_ids.unknown]  # A question without a word gets an answer too.
+    def _encode(self, turns: Sequence[str]) -> Question:
+        question = self._text.encode_question(turns, self._max_question_length)
+        # A question without a word gets an answer too.
+        return question if question.ids else Question([self._special_ids.unknown], [])
 
-    def _read(self, decoded: Decoded) -> list[list[Answer]]:
-        """Returns the answers of each row of a batch."""
-        ids, scores = decoded.ids.numpy(), decoded.scores.numpy()
+    def _read(self, decoded: Decoded, questions: Sequence[Question]) -> list[list[Answer]]:
+        """Returns the answers to each question of a batch."""
+        rows = zip(decoded.ids.numpy(), decoded.scores.numpy(), questions, strict=True)
         return [
-            [self._answer(one, float(score)) for one, score in zip(row, row_scores, strict=True)]
-            for row, row_scores in zip(ids, scores, strict=True)
+            [
+                self._answer(one, float(score), question.copied)
+                for one, score in zip(ids, scores, strict=True)
+            ]
+            for ids, scores, question in rows
         ]
 
-    def _answer(self, ids: np.ndarray, score: float) -> Answer:
+    def _answer(self, ids: np.ndarray, score: float, copied: Sequence[str]) -> Answer:
         silent = (self._special_ids.padding, self._special_ids.end)
         spoken = [int(one) for one in ids if one not in silent]
-        return Answer(self._text.decode(spoken), self._text.vocabulary.tokens(spoken), score)
+        tokens = self._text.vocabulary.tokens(spoken, copied)
+        return Answer(self._text.decode(spoken, copied), tokens, score)
 
 
 def decode_questions(
-    model: keras.Model, decoding: Decoding, special_ids: SpecialIds
+    model: keras.Model, decoding: Decoding, special_ids: SpecialIds, copies: range = range(0)
 ) -> Callable[[tf.Tensor, tf.Tensor], Decoded]:
     """Returns `answer(questions, seed) -> Decoded`, one graph for every batch.
 
     Questions are int32 [batch, length], filled with padding; the seed is int64 [2].
+
+    Args:
+        model: a `Seq2Seq`.
+        decoding: how to decode.
+        special_ids: the ids that stand for no word.
+        copies: the ids for unknown words of a question, which its answer alone may repeat.
     """
 
     @tf.function(
@@ -146,8 +152,7 @@ def decode_questions(
     )
     def answer(questions: tf.Tensor, seed: tf.Tensor) -> Decoded:
         return decode(
-            model.step,
-            model.start(questions),
+            *copying(model, questions, copies),
             decoding,
             start=special_ids.start,
             end=special_ids.end,
@@ -159,6 +164,30 @@ def decode_questions(
     return answer
 
 
+def copying(model: keras.Model, questions: tf.Tensor, copies: range) -> tuple[DecoderStep, Any]:
+    """Returns a model's step, in which answers copy no word that their question lacks, and state.
+
+    Args:
+        model: a `Seq2Seq`.
+        questions: int32 [batch, length].
+        copies: the ids for unknown words.
+    """
+    if not copies:
+        return model.step, model.start(questions)
+    ids = tf.range(copies.start, copies.stop)
+    missing = ~tf.reduce_any(tf.equal(questions[:, :, None], ids), axis=1)  # [batch, copies]
+
+    def step(tokens: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+        logits, after = model.step(tokens, state[0])
+        before, own, behind = tf.split(
+            logits, [copies.start, len(copies), logits.shape[-1] - copies.stop], axis=-1
+        )
+        own = tf.where(state[1], -float("inf"), own)
+        return tf.concat([before, own, behind], -1), (after, state[1])
+
+    return step, (model.start(questions), missing)
+
+
 def pad(rows: Sequence[Sequence[int]], padding_id: int) -> np.ndarray:
     """Returns the rows as int32 [rows, length of the longest], filled with padding."""
     padded: Any = np.full((len(rows), max(map(len, rows))), padding_id, np.int32)
@@ -168,7 +197,7 @@ def pad(rows: Sequence[Sequence[int]], padding_id: int) -> np.ndarray:
 
 
 def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
-    """Returns the decoding of some options.
+    """Returns the decoding of some options, which gives every candidate that is to be reranked.
 
     Args:
         options: how answers are decoded.
@@ -192,7 +221,7 @@ def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
     return Decoding(
         beam_size=options.beam,
         length_penalty=options.length_penalty,
-        n_best=options.nbest,
+        n_best=options.nbest if options.mmi is None or samples else options.beam,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from towers.scripts.chatbot.answer_metrics import answer_metrics
 from towers.scripts.chatbot.answerer import Answer, Answerer
+from towers.scripts.chatbot.ranking import NUM_CANDIDATES, AnswerRanker
 
 SHOWN, ASKED = 4, 16  # During training it asks 16 questions and shows 4 of the exchanges.
 UNKNOWN_ALARM = 0.2  # Above this share of unknown tokens a model cannot understand questions.
+
+
+class Exchange(NamedTuple):
+    """A held-out question with its answers.
+
+    Attributes:
+        turns: of a dialogue, the question the last.
+        reference: the answer of the corpus.
+        answer: the chatbot's.
+    """
+
+    turns: Sequence[str]
+    reference: str
+    answer: Answer
 
 
 class ChatEvaluator:
@@ -17,6 +32,7 @@ class ChatEvaluator:
 
     Args:
         answerer: the chatbot.
+        ranker: scores given answers by the same model.
         corpus: the prepared pairs.
         language: `zh` or `en`.
         num_questions: an evaluation asks at most so many.
@@ -26,13 +42,15 @@ class ChatEvaluator:
     def __init__(
         self,
         answerer: Answerer,
+        ranker: AnswerRanker,
         corpus: Any,
         language: str,
         num_questions: int,
         *,
         unknown_id: int,
     ):
-        self._answerer = answerer
+        self.answerer = answerer
+        self._ranker = ranker
         self._corpus = corpus
         self._language = language
         self._num_questions = num_questions
@@ -66,24 +84,42 @@ class ChatEvaluator:
             [answer.tokens for _, _, answer in exchanges],
             self._language,
         )
+        metrics.update(self._ranking(exchanges, write))
         return {**metrics, "unknown_rate": self._corpus.unknown_rate, "asked": len(exchanges)}
 
-    def _exchanges(self, limit: int) -> list[tuple[Sequence[str], str, Answer]]:
+    def _ranking(
+        self, exchanges: Sequence[Exchange], write: Callable[[str], None]
+    ) -> dict[str, float]:
+        """Returns `hits_1_10`; says why not where too few answers are held out."""
+        references = [reference for _, reference, _ in exchanges]
+        hits = self._ranker.hits([turns for turns, _, _ in exchanges], references)
+        if hits is None:
+            write(
+                f"no hits_1_10: it needs {NUM_CANDIDATES} different held-out answers, and there "
+                f"are {len(set(references))}. Hold out more with --set held_out=SHARE."
+            )
+            return {}
+        return {"hits_1_10": hits}
+
+    def _exchanges(self, limit: int) -> list[Exchange]:
         """Returns (turns of the question, given answer, answer), evenly chosen from all pairs."""
         pairs = self._corpus.held_out_pairs
         chosen = pairs[:: max(1, -(-len(pairs) // limit))]
         texts = [self._corpus.texts(pair) for pair in chosen]
-        answers = self._answerer.answer([turns for turns, _ in texts])
-        return [(*text, best) for text, (best, *_) in zip(texts, answers, strict=True)]
+        answers = self.answerer.answer([turns for turns, _ in texts])
+        return [
+            Exchange(turns, reference, best)
+            for (turns, reference), (best, *_) in zip(texts, answers, strict=True)
+        ]
 
     def _unknown_share(self, questions: Sequence[Sequence[str]]) -> float:
-        ids = [one for turns in questions for one in self._corpus.text.encode_question(turns)]
-        return ids.count(self._unknown_id) / max(1, len(ids))
+        text = self._corpus.text
+        ids = [one for turns in questions for one in text.encode_question(turns).ids]
+        unknown = {self._unknown_id, *text.vocabulary.copies}
+        return sum(one in unknown for one in ids) / max(1, len(ids))
 
 
-def write_exchanges(
-    exchanges: Sequence[tuple[Sequence[str], str, Answer]], write: Callable[[str], None]
-) -> None:
+def write_exchanges(exchanges: Sequence[Exchange], write: Callable[[str], None]) -> None:
     """Writes questions with the chatbot's answers, and the given answer where it differs."""
     for turns, reference, answer in exchanges:
         given = "" if answer.text == reference else f"   (given: {reference})"

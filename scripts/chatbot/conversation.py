@@ -7,10 +7,122 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from towers.scripts.chatbot.answerer import Answer, Answerer
+from towers.scripts.chatbot.answerer import Answer, Answerer, DecodingOptions
+from towers.scripts.chatbot.commands import (
+    Command,
+    change_decoding,
+    describe_decoding,
+    help_lines,
+    read_command,
+)
+from towers.scripts.chatbot.explanation import MakeAnswerer, explain
+from towers.scripts.chatbot.introduction import introduce, list_kinds
+from towers.scripts.chatbot.words import unknown_share
+from towers.scripts.training.trained import OpenModel
 
 PROMPT = "you> "
-HELP = "Ctrl-D or /quit ends, /new forgets the earlier turns."
+WELCOME = "Type a message, or /help for the commands; Ctrl-D or /quit ends."
+FORGOT = "The earlier turns are forgotten."
+NOTHING_SAID = "There is no answer yet. Ask something first."
+HINT = (
+    "hint: this chatbot does not know most words of your message, so its answer may be a guess. "
+    "/help says what can be typed."
+)
+ENDS = ("bye", "quit")  # A chatbot answers a bye.
+MOST = 0.5  # Above this share of unknown words the hint is given.
+
+
+class Conversation:
+    """One conversation: earlier turns belong to a question, and commands change how it goes on.
+
+    Args:
+        opened: the chatbot.
+        options: how answers are decoded at first.
+        make_answerer: from options to the answerer that decodes so; it may keep them, since each
+            has a graph to build.
+
+    Raises:
+        ValueError: the options are impossible.
+    """
+
+    def __init__(self, opened: OpenModel, options: DecodingOptions, make_answerer: MakeAnswerer):
+        self._opened = opened
+        self._make_answerer = make_answerer
+        self._options = options
+        self._answerer = make_answerer(options)
+        self._num_answers = 0
+        self._said: list[str] = []
+        self._last: tuple[list[str], Answer] | None = None
+        self._hint_given = False
+
+    @property
+    def introduction(self) -> str:
+        """Lines about the chatbot: which run it is, and what it was trained on."""
+        return f"{self._opened.description}\n{introduce(self._opened.about)}"
+
+    def hold(self, lines: Iterable[str]) -> None:
+        """Answers messages and obeys commands, line after line, until one of them ends it."""
+        for line in lines:
+            if self._ends_with(line):
+                return
+
+    def _ends_with(self, line: str) -> bool:
+        """Answers or obeys a line; returns whether the conversation ends with it."""
+        try:
+            command = read_command(line)
+        except ValueError as error:  # It can be typed again.
+            print(error)
+            return False
+        if command is None or command.name == "bye":
+            self._reply(line)
+        elif command.name != "quit":
+            self._obey(command)
+        return command is not None and command.name in ENDS
+
+    def _reply(self, message: str) -> None:
+        """Prints the answer to a message, which then is an earlier turn as well."""
+        self._said.append(message)
+        turns = self._said[-1 - self._opened.recipe.fields.context :]
+        seed = self._options.seed + self._num_answers
+        answers = self._answerer.answer([turns], seed=seed)[0]
+        print_answers(answers)
+        self._num_answers += 1
+        self._said.append(answers[0].text)
+        self._last = turns, answers[0]
+        if not self._hint_given and unknown_share(self._opened.text, message) > MOST:
+            self._hint_given = True
+            print(HINT)
+
+    def _obey(self, command: Command) -> None:
+        if command.name == "help":
+            print("\n".join([*help_lines(), *list_kinds(self._opened.about)]))
+        elif command.name == "new":
+            self._forget()
+        elif command.name == "why":
+            self._explain()
+        else:
+            self._change_decoding(command)
+
+    def _change_decoding(self, command: Command) -> None:
+        try:
+            options = change_decoding(self._options, command)
+            self._answerer = self._make_answerer(options)
+        except ValueError as error:  # It can be typed again.
+            print(error)
+            return
+        self._options = options
+        print(describe_decoding(options))
+
+    def _forget(self) -> None:
+        self._said.clear()
+        self._last, self._hint_given = None, False
+        print(FORGOT)
+
+    def _explain(self) -> None:
+        if self._last is None:
+            print(NOTHING_SAID)
+            return
+        print("\n".join(explain(self._opened, self._make_answerer, self._options, *self._last)))
 
 
 def answer_lines(answerer: Answerer, context: int, seed: int) -> None:
@@ -22,35 +134,13 @@ def answer_lines(answerer: Answerer, context: int, seed: int) -> None:
         print("\t".join(answer.text for answer in answers), flush=True)
 
 
-def converse(answerer: Answerer, lines: Iterable[str], context: int, seed: int) -> None:
-    """Answers line after line; earlier turns belong to a question.
-
-    Args:
-        answerer: the chatbot.
-        lines: questions, or `/new` to forget the earlier turns.
-        context: how many earlier turns belong to a question.
-        seed: of sampled answers; each turn has its own.
-    """
-    said: list[str] = []
-    for turn, question in enumerate(lines):
-        if question == "/new":
-            said.clear()
-            continue
-        said.append(question)
-        answers = answerer.answer([said[-1 - context :]], seed=seed + turn)[0]
-        print_answers(answers)
-        said.append(answers[0].text)
-
-
 def typed_lines() -> Iterator[str]:
-    """Yields the typed lines, without blank ones, until the end of the input or /quit."""
+    """Yields the typed lines, without blank ones, until the end of the input."""
     while True:
         try:
             line = input(PROMPT).strip()
         except EOFError:
             print()
-            return
-        if line == "/quit":
             return
         if line:
             yield line

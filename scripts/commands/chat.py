@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 
 from towers.scripts.commands.options import (
     add_decoding_options,
     add_device_options,
     add_model_options,
+    add_reranking_options,
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
@@ -38,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--stdin", action="store_true",
                        help="print one answer per input line; TABs separate turns")  # fmt: skip
     add_decoding_options(parser)
+    add_reranking_options(parser)
     add_device_options(parser)
 
 
@@ -45,22 +48,24 @@ def run(given: argparse.Namespace) -> int:
     """Answers typed questions, those of --ask, or each line of the standard input."""
     import_tensorflow_quietly()
     from towers.scripts.chatbot import conversation
-    from towers.scripts.chatbot.answerer import DecodingOptions, open_answerer
+    from towers.scripts.chatbot.answerer import DecodingOptions
+    from towers.scripts.chatbot.opening import open_answerer
     from towers.scripts.training.trained import open_model
 
     options, decoding = read_options(ChatOptions, given), read_options(DecodingOptions, given)
     with wrong_input():
         opened = open_model(read_options(ModelOptions, given), read_options(DeviceOptions, given))
-        answerer = open_answerer(opened, decoding)
-    context, seed = opened.recipe.fields.context, decoding.seed
+        make_answerer = functools.cache(functools.partial(open_answerer, opened))
+        answerer = make_answerer(decoding)
+    talk = conversation.Conversation(opened, decoding, make_answerer)
     with wrong_input(UnicodeDecodeError):  # Input in another encoding.
         if options.stdin:
-            conversation.answer_lines(answerer, context, seed)
+            conversation.answer_lines(answerer, opened.recipe.fields.context, decoding.seed)
         elif options.ask:
-            print(opened.description)
-            conversation.converse(answerer, conversation.asked_lines(options.ask), context, seed)
+            print(talk.introduction)
+            talk.hold(conversation.asked_lines(options.ask))
         else:
-            print(f"{opened.description}\n{conversation.HELP}")
+            print(f"{talk.introduction}\n{conversation.WELCOME}")
             with conversation.line_editing(opened.directory.path / "chat_history"):
-                conversation.converse(answerer, conversation.typed_lines(), context, seed)
+                talk.hold(conversation.typed_lines())
     return 0

@@ -7,9 +7,11 @@ import json
 
 from towers.scripts.commands.option_types import positive_int
 from towers.scripts.commands.options import (
+    add_decoding_options,
     add_device_options,
     add_json_option,
     add_model_options,
+    add_reranking_options,
     add_set_option,
     read_options,
 )
@@ -26,16 +28,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=positive_int, metavar="B")
     add_set_option(parser, "a field, such as part=test")
     add_json_option(parser)
+    add_decoding_options(parser)
+    add_reranking_options(parser)
     add_device_options(parser)
 
 
 def run(given: argparse.Namespace) -> int:
     """Prints the metrics, and with --json as one object in the last line."""
     import_tensorflow_quietly()
+    from towers.scripts.chatbot.answerer import DecodingOptions
+    from towers.scripts.chatbot.opening import decode_with
     from towers.scripts.training.evaluation import describe_evaluation, open_evaluation
 
     with wrong_input():
+        decoding = read_options(DecodingOptions, given)
         evaluation = open_evaluation(read_options(EvaluateOptions, given))
+        if decoding != DecodingOptions():
+            decode_with(evaluation.session, decoding)
     with wrong_input(OSError):  # Such as a file of the data that is gone.
         metrics = evaluation.evaluate(print)
     checkpoint, unit = evaluation.checkpoint, evaluation.unit

@@ -80,7 +80,9 @@ def write_export(opened: OpenModel, decoding: Decoding, folder: Path) -> None:
     fields = opened.recipe.fields
     module = tf.Module()
     module.weights = [variable.value for variable in opened.model.variables]
-    module.answer = decode_questions(opened.model, decoding, opened.special_ids)
+    module.answer = decode_questions(
+        opened.model, decoding, opened.special_ids, opened.text.vocabulary.copies
+    )
     folder.mkdir(parents=True)  # Its error says more than TensorFlow's.
     tf.saved_model.save(module, str(folder / "model"), signatures={"answer": module.answer})
     opened.text.save(folder / "vocabulary")

@@ -98,6 +98,18 @@ def add_decoding_options(parser: argparse.ArgumentParser) -> None:
                        help="at most N tokens in an answer (default: the recipe's)")  # fmt: skip
 
 
+def add_reranking_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for reranking answers by mutual information."""
+    group = parser.add_argument_group("reranking (Li et al. 2016)")
+    group.add_argument("--mmi", metavar="RUN_DIR",
+                       help="rerank by this run, trained with --set direction=backward or "
+                            "answers")  # fmt: skip
+    group.add_argument("--mmi-weight", type=positive_float, metavar="W",
+                       help="weight of its log probabilities (default: 0.5)")  # fmt: skip
+    group.add_argument("--length-reward", type=float, metavar="R",
+                       help="added for each token of an answer (default: 0)")  # fmt: skip
+
+
 def add_sampling_options(group: argparse._ActionsContainer) -> None:
     """Adds the options for sampling tokens."""
     group.add_argument("--temperature", type=positive_float, metavar="T",

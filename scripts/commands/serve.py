@@ -14,6 +14,7 @@ from towers.scripts.commands.options import (
     add_decoding_options,
     add_device_options,
     add_model_options,
+    add_reranking_options,
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
@@ -64,6 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="print questions and answers")  # fmt: skip
     add_limit_options(parser)
     add_decoding_options(parser)
+    add_reranking_options(parser)
     add_device_options(parser)
 
 
@@ -153,7 +155,7 @@ def serve(
 
 def open_chatbot(given: argparse.Namespace, limits: Limits) -> tuple[ServedChatbot, str, int]:
     """Returns the chatbot, its name, and how many answers a request gets that does not say."""
-    from towers.scripts.chatbot.answerer import DecodingOptions, make_decoding
+    from towers.scripts.chatbot.answerer import DecodingOptions
     from towers.scripts.serving.served_chatbot import ServedChatbot
     from towers.scripts.training.trained import open_model
 
@@ -165,10 +167,10 @@ def open_chatbot(given: argparse.Namespace, limits: Limits) -> tuple[ServedChatb
                 f"{decoding.nbest}."
             )
         opened = open_model(read_options(ModelOptions, given), read_options(DeviceOptions, given))
-        make_decoding(decoding, opened.recipe.fields.max_answer_length)
+        chatbot = ServedChatbot(opened, decoding, max_choices=limits.max_choices)
+    chatbot.compile()
     print(opened.description, flush=True)
     name = opened.directory.path.resolve().name.encode("utf-8", "replace").decode("utf-8")
-    chatbot = ServedChatbot(opened, decoding, max_choices=limits.max_choices)
     return chatbot, name, decoding.nbest
 
 

@@ -2,7 +2,8 @@
 
 Paper:    Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and
           Translate"; Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine
-          Translation"; Vinyals and Le 2015, "A Neural Conversational Model"
+          Translation"; Vinyals and Le 2015, "A Neural Conversational Model"; Vaswani et al.
+          2017, "Attention Is All You Need"
 Command:  towers train chatbot --language zh --towers 2
           towers train chatbot --language zh --data my.conv --towers 2
           towers chat runs/chatbot
@@ -30,16 +31,21 @@ from towers.data.corpus import (
 from towers.data.samples.conversations import conversations
 from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextCodec, TextSettings
 from towers.models import answering
+from towers.models.arguments import check_choice
 from towers.models.decoding import Decoding
 from towers.models.seq2seq import seq2seq
+from towers.models.transformer import transformer
 from towers.scripts.chatbot.answerer import Answerer
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
+from towers.scripts.chatbot.introduction import about_data
+from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
 CACHE = DATA_SETS / "prepared"
 PARTS = ("train", "held_out")
+EMBEDDED_MIN_COUNT = 5
 SPECIAL_IDS = SpecialIds(
     padding=PAD,
     unknown=UNKNOWN,
@@ -69,18 +75,29 @@ class Fields(common.Fields):
         subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
             from the corpus.
         new_words: whether jieba may guess words that are in no dictionary.
-        vocabulary_size: most frequent words and characters that get an id.
+        vocabulary_size: most frequent words that get an id; without copies also characters.
+        min_count: words that the training part has less often get no id; 0 for 1, and for 5 with
+            the embedded dialogues, whose made-up names are there to be copied.
+        copy_unknown: whether words without an id are copied from the question to the answer, such
+            as names; otherwise they are spelled by characters.
         max_question_length: tokens of a question; only the last of a longer one are read.
         max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
-        cell: lstm or gru.
-        embedding_size: numbers for a token.
-        hidden_size: units of each recurrent layer.
-        encoder_layers: bidirectional layers that read the question.
+        max_answer_repeats: training leaves out pairs whose answer occurs more often, beyond this
+            number; 0 keeps all.
+        direction: forward trains a chatbot. backward trains the questions from the answers, and
+            answers the answers without a question, for models that rerank a chatbot's answers.
+        network: recurrent or transformer.
+        cell: lstm or gru, of the recurrent network.
+        embedding_size: numbers for a token of the recurrent network.
+        hidden_size: units of each recurrent layer; numbers for a token of the Transformer.
+        heads: attention heads of the Transformer; hidden_size is an even multiple.
+        feed_forward_size: units of the feed-forward layers of the Transformer.
+        encoder_layers: layers that read the question, bidirectional or with self-attention.
         decoder_layers: layers that write the answer.
-        attention: luong, luong_scaled or bahdanau.
-        input_feeding: whether the decoder also reads its last attention output.
+        attention: luong, luong_scaled or bahdanau, of the recurrent network.
+        input_feeding: whether the recurrent decoder also reads its last attention output.
         tied_output: whether the output projection is the embedding table.
-        residual: whether each layer adds its input to its output where the sizes agree.
+        residual: whether each recurrent layer adds its input to its output where the sizes agree.
         dropout_rate: share of numbers dropped between layers in training.
         label_smoothing: share of each target that is spread over the vocabulary.
         exam_questions: at most so many held-out questions are asked by `towers evaluate`.
@@ -100,11 +117,18 @@ class Fields(common.Fields):
     subword_model: str = ""
     new_words: bool = False
     vocabulary_size: int = 20000
+    min_count: int = 0
+    copy_unknown: bool = True
     max_question_length: int = 40
     max_answer_length: int = 30
+    max_answer_repeats: Annotated[int, common.NOT_NEGATIVE] = 0
+    direction: str = "forward"
+    network: str = "recurrent"
     cell: str = "lstm"
     embedding_size: int = 128
     hidden_size: int = 128
+    heads: int = 4
+    feed_forward_size: int = 512
     encoder_layers: int = 1
     decoder_layers: int = 1
     attention: str = "luong"
@@ -124,8 +148,11 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         "batch_size": fields.batch_size,
         "max_question_length": fields.max_question_length,
         "max_answer_length": fields.max_answer_length,
+        "direction": fields.direction,
     }
-    train = pair_batches(corpus, "train", seed=seed, **limits)
+    train = pair_batches(
+        corpus, "train", seed=seed, max_answer_repeats=fields.max_answer_repeats, **limits
+    )
     return Data(
         train,
         pair_batches(corpus, "held_out", shuffle=False, **limits),
@@ -133,6 +160,7 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         corpus=corpus,
         key=corpus.key,
         summary=train.summary,
+        about=about_data(paths, fields.language, train.num_examples),
     )
 
 
@@ -167,6 +195,8 @@ def prepare(
         held_out=fields.held_out,
         kind=fields.kind,
         encoding=fields.encoding,
+        copy_unknown=fields.copy_unknown and fields.tokenizer != "subwords",
+        min_count=fields.min_count or (EMBEDDED_MIN_COUNT if paths is None else 1),
     )
     if paths is not None:
         return prepare_files(paths, preparation, CACHE, processes=processes, write=write)
@@ -176,8 +206,14 @@ def prepare(
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
+    check_choice("network", fields.network, NETWORKS)
+    return NETWORKS[fields.network](fields, len(data.text.vocabulary))
+
+
+def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:
+    """Returns the recurrent network with attention."""
     return seq2seq(
-        len(data.text.vocabulary),
+        vocabulary_size,
         cell=fields.cell,
         embedding_size=fields.embedding_size,
         hidden_size=fields.hidden_size,
@@ -190,6 +226,24 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         dropout_rate=fields.dropout_rate,
         padding_id=SPECIAL_IDS.padding,
     )
+
+
+def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
+    """Returns the Transformer."""
+    return transformer(
+        vocabulary_size,
+        size=fields.hidden_size,
+        heads=fields.heads,
+        feed_forward_size=fields.feed_forward_size,
+        encoder_layers=fields.encoder_layers,
+        decoder_layers=fields.decoder_layers,
+        tied_output=fields.tied_output,
+        dropout_rate=fields.dropout_rate,
+        padding_id=SPECIAL_IDS.padding,
+    )
+
+
+NETWORKS = {"recurrent": make_recurrent, "transformer": make_transformer}
 
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
@@ -212,27 +266,39 @@ def to_keras(question: tf.Tensor, answer: tf.Tensor) -> tuple[Any, tf.Tensor, tf
 
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
-    """Returns the perplexities; that per character compares vocabularies with each other."""
+    """Returns the perplexities; that per character compares vocabularies with each other.
+
+    That of unigrams is of answers.
+    """
     tokens_per_character = metrics["examples"] / data.test.num_characters
-    return {
+    perplexities = {
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
-        "unigram_perplexity": data.corpus.unigram_perplexity,
     }
+    if data.test.direction != "backward":
+        perplexities["unigram_perplexity"] = data.corpus.unigram_perplexity
+    return perplexities
 
 
-def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> ChatEvaluator:
-    """Returns the evaluator that asks the held-out questions; it decodes greedily."""
+def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> ChatEvaluator | None:
+    """Returns the evaluator that asks the held-out questions; it decodes greedily.
+
+    Only a model that answers questions has one.
+    """
+    if fields.direction != "forward":
+        return None
     decoding = Decoding(max_length=fields.max_answer_length)
-    answerer = Answerer(
-        model,
-        data.text,
-        decoding,
-        special_ids=SPECIAL_IDS,
-        max_question_length=fields.max_question_length,
-    )
+    ids: dict[str, Any] = {
+        "special_ids": SPECIAL_IDS,
+        "max_question_length": fields.max_question_length,
+    }
     return ChatEvaluator(
-        answerer, data.corpus, fields.language, fields.exam_questions, unknown_id=UNKNOWN
+        Answerer(model, data.text, decoding, **ids),
+        AnswerRanker(model, data.text, **ids),
+        data.corpus,
+        fields.language,
+        fields.exam_questions,
+        unknown_id=UNKNOWN,
     )
 
 

@@ -31,7 +31,7 @@ BUG = "This is a bug of the server, which has printed more about it."
 LOGGER = logging.getLogger("uvicorn.error")  # Of which uvicorn prints the errors.
 
 
-class Chatbot(Protocol):
+class Served(Protocol):
     """What the API knows of a chatbot.
 
     Attributes:
@@ -63,7 +63,7 @@ class Access:
     log_messages: bool = False
 
 
-def make_app(chatbot: Chatbot, batcher: Batcher, rules: RequestRules, access: Access) -> FastAPI:
+def make_app(chatbot: Served, batcher: Batcher, rules: RequestRules, access: Access) -> FastAPI:
     """Returns the application.
 
     Args:
@@ -96,7 +96,7 @@ class Service:
         chatbot, batcher, rules, access: as for `make_app`.
     """
 
-    def __init__(self, chatbot: Chatbot, batcher: Batcher, rules: RequestRules, access: Access):
+    def __init__(self, chatbot: Served, batcher: Batcher, rules: RequestRules, access: Access):
         self._chatbot = chatbot
         self._batcher = batcher
         self._rules = rules

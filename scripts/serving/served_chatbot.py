@@ -8,7 +8,8 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from towers.scripts.chatbot.answerer import Answer, Answerer, DecodingOptions, open_answerer
+from towers.scripts.chatbot.answerer import Answer, Chatbot, DecodingOptions
+from towers.scripts.chatbot.opening import open_answerer
 from towers.scripts.serving.chat_request import ChatRequest
 from towers.scripts.training.trained import OpenModel
 
@@ -52,6 +53,9 @@ class ServedChatbot:
         opened: the trained model.
         options: the decoding for requests that do not ask for another.
         max_choices: answers to one question.
+
+    Raises:
+        ValueError: the options are impossible, or the model does not answer.
     """
 
     def __init__(self, opened: OpenModel, options: DecodingOptions, *, max_choices: int):
@@ -60,11 +64,16 @@ class ServedChatbot:
         self._options = options
         self._most_tokens: int = options.max_length or opened.recipe.fields.max_answer_length
         self._beams = max(max_choices, options.beam)
-        self._answerers: collections.OrderedDict[DecodingOptions, Answerer] = (
+        self._answerers: collections.OrderedDict[DecodingOptions, Chatbot] = (
             collections.OrderedDict()
         )
         self._batches = 0
-        self.answer([ChatRequest((HELLO,), choices=options.nbest)])
+        self._first = ChatRequest((HELLO,), choices=options.nbest)
+        self._answerer(self._decoding(self._first))
+
+    def compile(self) -> None:
+        """Compiles the graph for requests that do not ask for another decoding."""
+        self.answer([self._first])
 
     def group(self, request: ChatRequest) -> Hashable:
         """Returns what requests have in common that are decoded together.
@@ -107,12 +116,14 @@ class ServedChatbot:
         elif request.temperature is not None or request.top_p not in (None, 1):
             top_p = None if request.top_p == 1 else request.top_p
             temperature = request.temperature or 1.0
-            decoding = dataclasses.replace(decoding, beam=1, temperature=temperature, top_p=top_p)
+            decoding = dataclasses.replace(
+                decoding, beam=1, mmi=None, temperature=temperature, top_p=top_p
+            )
         if request.choices > 1 and not samples(decoding):
             decoding = dataclasses.replace(decoding, beam=self._beams, nbest=self._beams)
         return decoding
 
-    def _answerer(self, decoding: DecodingOptions) -> Answerer:
+    def _answerer(self, decoding: DecodingOptions) -> Chatbot:
         if decoding not in self._answerers:
             self._answerers[decoding] = open_answerer(self._opened, decoding)
         self._answerers.move_to_end(decoding)

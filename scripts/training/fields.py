@@ -44,7 +44,7 @@ class Fields:
         learning_rate: at its peak.
         momentum: of the momentum and nesterov optimizers.
         optimizer_weight_decay: decoupled decay of adamw.
-        schedule: constant, exponential, piecewise or cosine.
+        schedule: constant, exponential, piecewise, cosine or inverse_sqrt.
         warmup_steps: steps in which the learning rate rises to its peak.
         warmup_power: of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.

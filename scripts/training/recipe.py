@@ -38,6 +38,7 @@ class Data(NamedTuple):
         corpus: of a recipe with a corpus of the user's, the source of the batches.
         key: a digest that changes with the content of the data; a run continues only with the same.
         summary: a line about the training data, or nothing.
+        about: what the training data is about, in plain values that the run records, or nothing.
     """
 
     train: Any
@@ -46,6 +47,7 @@ class Data(NamedTuple):
     corpus: Any = None
     key: str | None = None
     summary: str = ""
+    about: dict[str, Any] | None = None
 
 
 class AnswerEvaluator(Protocol):
@@ -83,7 +85,8 @@ class Recipe:
             None; with a state the batches have `num_rows`.
         prepare: `prepare(fields, paths, processes=None, write=print)` makes the data's cache ahead.
         load_text: `load_text(folder)` of the codec that a run saved.
-        make_answer_evaluator: `make_answer_evaluator(fields, model, data) -> AnswerEvaluator`.
+        make_answer_evaluator: `make_answer_evaluator(fields, model, data) -> AnswerEvaluator`, or
+            None for a model that answers nothing.
     """
 
     name: str
@@ -103,7 +106,7 @@ class Recipe:
     make_carried: Callable[..., Any] | None = None
     prepare: Callable[..., Any] | None = None
     load_text: Callable[..., Any] | None = None
-    make_answer_evaluator: Callable[..., AnswerEvaluator] | None = None
+    make_answer_evaluator: Callable[..., AnswerEvaluator | None] | None = None
 
 
 def perplexity(loss: float) -> float:

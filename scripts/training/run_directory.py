@@ -17,6 +17,7 @@ from towers.data.text.durable import make_folder, write_file
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
 BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
+FIELDS_BEFORE = {"max_answer_repeats": 0}  # The same of the fields, in the recipes that have them.
 # What a process left that was killed while it wrote run.json, with the names of older versions.
 LEFTOVER = re.compile(r"\.run\.json\.(\d+\.tmp|partial)")
 
@@ -133,6 +134,7 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) 
 
 def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns the differences between two runs' fields; only `epochs` may differ."""
+    before = {**{name: old for name, old in FIELDS_BEFORE.items() if name in now}, **before}
     names = [name for name in {**before, **now} if name != "epochs"]
     return [
         f"{name}: {before.get(name, 'absent')} before, {now.get(name, 'absent')} now"

@@ -25,6 +25,7 @@ class OpenModel(NamedTuple):
         text: the codec between text and ids.
         special_ids: the ids of the codec that stand for no word.
         description: a line that names the recipe, the step and the run.
+        about: what the run recorded about its data; older runs recorded the files' names alone.
     """
 
     directory: RunDirectory
@@ -33,6 +34,7 @@ class OpenModel(NamedTuple):
     text: Any
     special_ids: SpecialIds
     description: str
+    about: dict[str, Any]
 
 
 def open_model(
@@ -66,7 +68,8 @@ def open_model(
     model = recipe.make_model(recipe.fields, Data(None, None, text))
     restore_model(model, chosen)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
-    return OpenModel(directory, recipe, model, text, recipe.special_ids, description)
+    about = record.get("about") or {"files": record["data"] or []}
+    return OpenModel(directory, recipe, model, text, recipe.special_ids, description, about)
 
 
 def choose_checkpoint(directory: RunDirectory, which: str) -> Checkpoint:

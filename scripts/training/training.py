@@ -48,6 +48,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     if session.data.summary:
         print(session.data.summary, flush=True)
     record["data_key"] = session.data.key
+    record["about"] = session.data.about
     directory.check(record)
     training = Training(session, directory, options)
     try:

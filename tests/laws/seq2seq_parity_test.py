@@ -1,4 +1,4 @@
-"""Law 1, 3 and 4 for the whole sequence-to-sequence model on the engine."""
+"""Law 1, 3 and 4 for the whole sequence-to-sequence models on the engine."""
 
 import functools
 
@@ -11,6 +11,7 @@ from tensorflow.python.eager import context
 from tests import helpers
 from towers.models.answering import answering
 from towers.models.seq2seq import seq2seq
+from towers.models.transformer import transformer
 from towers.run.op_devices import placed_nodes
 
 VOCABULARY = 30
@@ -23,6 +24,7 @@ CASES = {
     "scaled": {"attention": "luong_scaled", "cell": "gru"},
     "bahdanau": {"attention": "bahdanau"},
     "fed": {"input_feeding": True, "cell": "gru", "tied_output": True},
+    "transformer": {"size": 8, "heads": 2, "feed_forward_size": 12},
     "deep": {"encoder_layers": 2, "decoder_layers": 2, "residual": True, "cell": "gru"},
 }
 
@@ -45,8 +47,10 @@ def padded_tokens(random, size, length):
 def fresh(options):
     """Returns (tower function, model), the same each time."""
     keras.utils.set_random_seed(3)
-    sizes = {"embedding_size": 6, "hidden_size": 8}
-    model = seq2seq(VOCABULARY, **sizes, **options)
+    if "heads" in options:
+        model = transformer(VOCABULARY, **options)
+    else:
+        model = seq2seq(VOCABULARY, embedding_size=6, hidden_size=8, **options)
     return answering(model, training=True), model
 
 
@@ -93,9 +97,7 @@ def test_every_kind_of_model_matches_the_plain_loop(case):
     check_parity(case, 2, "sgd" if case == "fed" else "adam")
 
 
-@pytest.mark.parametrize(
-    "case", ["fed", *(pytest.param(case, marks=pytest.mark.slow) for case in ("lookup", "tied"))]
-)
+@pytest.mark.parametrize("case", ["fed", "lookup", "tied", "transformer"])
 @pytest.mark.slow
 def test_clipped_and_accumulated_gradients_match_the_plain_loop(case):
     check_parity(case, 2, "sgd", clip_norm=0.1, accumulate=2)
@@ -105,9 +107,10 @@ def test_clipped_and_accumulated_gradients_match_the_plain_loop(case):
     ("case", "num_towers"),
     [
         ("bahdanau", 1),
+        ("transformer", 3),
         *[
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("lookup", 3), ("fed", 2), ("deep", 2))
+            for case in (("lookup", 3), ("fed", 2), ("deep", 2), ("transformer", 1))
         ],
     ],
 )
@@ -121,6 +124,7 @@ def test_towers_match_the_plain_loop_in_float64(case, num_towers):
         ("lookup", "sgd", "float32", None),
         ("fed", "sgd", "float32", 0.1),
         ("bahdanau", "adam", "float64", None),
+        ("transformer", "adam", "float64", None),
         pytest.param("tied", "sgd", "float32", None, marks=pytest.mark.slow),
         pytest.param("scaled", "adam", "float32", None, marks=pytest.mark.slow),
         pytest.param("deep", "adam", "float32", None, marks=pytest.mark.slow),

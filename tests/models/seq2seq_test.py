@@ -62,6 +62,25 @@ def test_step_by_step_is_as_all_at_once(options):
 
 
 @EACH_SHAPE
+def test_attention_weights_are_those_that_the_answers_are_made_of(options, monkeypatch):
+    keras.config.set_dtype_policy("float64")
+    model = model_of(**options)
+    weights_of, seen = model.attention.weights_of, []
+
+    def record(queries, memory):
+        seen.append(weights_of(queries, memory))
+        return seen[-1]
+
+    monkeypatch.setattr(model.attention, "weights_of", record)
+    model((QUESTION, ANSWER))
+    expected = tf.concat(seen, 1)
+    weights = model.attention_weights(tf.constant(QUESTION), tf.constant(ANSWER)).numpy()
+    np.testing.assert_allclose(weights, expected, rtol=1e-9)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-9)
+    np.testing.assert_array_equal(weights[1:, :, 2:], 0)
+
+
+@EACH_SHAPE
 def test_padding_changes_nothing(options):
     model = model_of(**options)
     logits = model((QUESTION, ANSWER))

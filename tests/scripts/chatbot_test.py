@@ -126,6 +126,10 @@ def test_evaluate_gives_the_metrics_of_answers_whatever_the_number_of_towers(run
     assert metrics["unigram_perplexity"] > 1
     for name in ("bleu", "distinct_1", "distinct_2", "exact_match", "empty_rate", "unknown_rate"):
         assert metrics[name] >= 0
+    assert 0 <= metrics["hits_1_10"] <= 1
+    assert metrics["hits_1_10"] == others["hits_1_10"]
+    assert 0 < metrics["commonest"] <= metrics["top_ten"] <= 1
+    assert min(metrics["entropy_1"], metrics["entropy_2"]) >= 0
     assert metrics["asked"] >= 1
 
 
@@ -154,8 +158,34 @@ def test_the_same_seed_gives_the_same_samples(run_dir, capsys):
 def test_asked_questions_are_one_conversation(run_dir, capsys):
     assert main(["chat", str(run_dir), "--ask", "repeat wai twice", "please say wbj", "/new"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[:5] for line in lines[1:]] == ["you> ", "bot> ", "you> ", "bot> ", "you> "]
-    assert lines[3] == "you> please say wbj"
+    talk = lines[2:]
+    assert [line[:5] for line in talk[:-1]] == ["you> ", "bot> ", "you> ", "bot> ", "you> "]
+    assert talk[2] == "you> please say wbj"
+    assert talk[-1] == "The earlier turns are forgotten."
+
+
+def test_chat_says_first_what_the_run_was_trained_on(run_dir, capsys):
+    lines = [chat_about(run_dir, capsys)]
+    record = run_dir / "run.json"
+    content = json.loads(record.read_text())
+    recorded = content.pop("about")
+    try:
+        for older in (content, {**content, "data": None}):
+            record.write_text(json.dumps(older))
+            lines.append(chat_about(run_dir, capsys))
+    finally:
+        record.write_text(json.dumps({**content, "about": recorded}))
+    assert lines == [
+        f"It was trained on {recorded['pairs']} pairs of corpus.tsv.",
+        "It was trained on corpus.tsv.",
+        "It was trained on the embedded dialogues.",
+    ]
+    assert 100 < recorded["pairs"] < 128
+
+
+def chat_about(run_dir, capsys):
+    assert main(["chat", str(run_dir), "--ask", "/quit"]) == 0
+    return capsys.readouterr().out.splitlines()[1]
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def build_schedule(
     Steps count updates from 0, warm-up included: a warm-up does not shift the rest of the schedule.
 
     Args:
-        name: constant, exponential, piecewise or cosine.
+        name: constant, exponential, piecewise, cosine or inverse_sqrt.
         learning_rate: the highest learning rate, above 0.
         total_steps: the number of updates in the whole training; the cosine ends there.
         warmup_steps: the number of updates in which the learning rate rises (see `WarmUp`).
@@ -57,6 +57,7 @@ def build_schedule(
         ),
         "piecewise": lambda: piecewise(boundaries, values),
         "cosine": lambda: cosine(learning_rate, total_steps=total_steps),
+        "inverse_sqrt": lambda: InverseSquareRoot(learning_rate, max(1, warmup_steps)),
     }
     if name not in builders:
         close = difflib.get_close_matches(name, builders, n=1, cutoff=0)
@@ -146,6 +147,34 @@ class Constant(LearningRateSchedule):
     def get_config(self) -> dict[str, Any]:
         """Returns the config to make the schedule again."""
         return {"learning_rate": self.learning_rate}
+
+
+@keras.saving.register_keras_serializable(package="towers")
+class InverseSquareRoot(LearningRateSchedule):
+    """A learning rate that falls with the root of the steps (Vaswani et al. 2017, section 5.3).
+
+    The learning rate of step t, from 0, is `learning_rate * sqrt(flat_steps / max(flat_steps, t +
+    1))`; the paper's schedule is this one with a warm-up of `flat_steps` steps.
+
+    Args:
+        learning_rate: the highest learning rate, above 0.
+        flat_steps: the number of steps before it falls, at least 1.
+    """
+
+    def __init__(self, learning_rate: float, flat_steps: int):
+        check_positive(learning_rate=learning_rate)
+        check_counts(1, flat_steps=flat_steps)
+        self.learning_rate = learning_rate
+        self.flat_steps = flat_steps
+
+    def __call__(self, step: int | tf.Tensor) -> tf.Tensor:
+        """Returns the learning rate of a step, a float32 scalar."""
+        count = tf.maximum(tf.cast(step, tf.int64) + 1, self.flat_steps)
+        return tf.cast(self.learning_rate * tf.sqrt(self.flat_steps / count), tf.float32)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the config to make the schedule again."""
+        return {"learning_rate": self.learning_rate, "flat_steps": self.flat_steps}
 
 
 @keras.saving.register_keras_serializable(package="towers")

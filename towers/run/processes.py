@@ -16,11 +16,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
+from tensorflow.python.eager import context
 
 from towers.step.gradients import sum_repeated_rows
 from towers.step.placement import CPU
 from towers.step.shards import split
 
+HEARTBEAT_SECONDS = 100
 NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
 
 
@@ -191,8 +194,22 @@ def join_processes() -> Processes:
     count, index = read_cluster(os.environ["TF_CONFIG"])
     if count == 1:
         return Processes()
+    watch_processes(count)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only())
     return Processes(strategy, count, index)
+
+
+def watch_processes(count: int) -> None:
+    """Makes TensorFlow wait `HEARTBEAT_SECONDS` before it calls a silent process crashed.
+
+    Its own default of ten seconds ends the training on a machine that is merely busy.
+    """
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=HEARTBEAT_SECONDS * 1000,
+        coordinated_jobs=[CoordinatedJob(name="worker", num_tasks=count)],
+    )
 
 
 def read_cluster(text: str) -> tuple[int, int]:

@@ -6,9 +6,13 @@ contents that all have the same gaps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 Content = dict[str, str]
+
+# A prime, so that multiples of it meet every made-up word before one comes again.
+MADE_UP_STEP = 7_919
 
 
 def empty() -> list[Content]:
@@ -59,11 +63,35 @@ def sums(words: Sequence[str], *, largest: int) -> list[Content]:
 
 
 def differences(words: Sequence[str], *, largest: int) -> list[Content]:
-    """Returns a, b and c = a - b for all a up to `largest` and all b up to a."""
+    """Returns a, b, c = a - b and the term `a-b` for all a up to `largest` and all b up to a.
+
+    A tokenizer takes the term as one word.
+    """
     return [
-        {"a": words[a], "b": words[b], "c": words[a - b]}
+        {"a": words[a], "b": words[b], "c": words[a - b], "term": f"{words[a]}-{words[b]}"}
         for a in range(largest + 1)
         for b in range(a + 1)
+    ]
+
+
+def products(words: Sequence[str], *, largest: int) -> list[Content]:
+    """Returns a, b and c = a * b for all factors up to `largest`."""
+    return [
+        {"a": words[a], "b": words[b], "c": words[a * b]}
+        for a in range(largest + 1)
+        for b in range(largest + 1)
+    ]
+
+
+def quotients(words: Sequence[str], *, largest: int) -> list[Content]:
+    """Returns a, b, c = a / b and the term `a/b` for all b and c from one to `largest`.
+
+    A tokenizer takes the term as one word.
+    """
+    return [
+        {"a": words[b * c], "b": words[b], "c": words[c], "term": f"{words[b * c]}/{words[b]}"}
+        for b in range(1, largest + 1)
+        for c in range(1, largest + 1)
     ]
 
 
@@ -98,6 +126,55 @@ def neighbours(words: Sequence[str], *, circular: bool) -> list[Content]:
     ]
 
 
+def made_up(
+    forms: Sequence[Sequence[Sequence[str]]],
+    *,
+    gaps: str,
+    first: int,
+    count: int,
+    table: Sequence[Content] = ({},),
+) -> list[Content]:
+    """Returns contents of made-up words, each of which is in one content only.
+
+    Args:
+        forms: for each form of a word the lists of its parts; the forms take turns.
+        gaps: the names of the gaps that made-up words fill.
+        first: the number of the first word, so that two kinds need not have the same words.
+        count: how many contents.
+        table: its rows take turns; the other gaps are theirs.
+
+    Raises:
+        ValueError: there are fewer words than are asked for.
+    """
+    names = gaps.split()
+    words = [made_up_word(forms, first + index) for index in range(count * len(names))]
+    return [
+        {
+            **table[index % len(table)],
+            **dict(zip(names, words[index * len(names) :], strict=False)),
+        }
+        for index in range(count)
+    ]
+
+
+def made_up_word(forms: Sequence[Sequence[Sequence[str]]], number: int) -> str:
+    """Returns one made-up word; another for every number."""
+    index, form = divmod(number, len(forms))
+    parts = forms[form]
+    size = math.prod(map(len, parts))
+    if index >= size:
+        raise ValueError(
+            f"There are {size} made-up words of this form. Received the number {index}; "
+            "give the form more parts."
+        )
+    place = index * MADE_UP_STEP % size
+    chosen = []
+    for words in parts:
+        place, choice = divmod(place, len(words))
+        chosen.append(words[choice])
+    return "".join(chosen)
+
+
 RULES: dict[str, Callable[..., list[Content]]] = {
     "empty": empty,
     "each": each,
@@ -106,6 +183,9 @@ RULES: dict[str, Callable[..., list[Content]]] = {
     "both_ways": both_ways,
     "sums": sums,
     "differences": differences,
+    "products": products,
+    "quotients": quotients,
     "comparisons": comparisons,
     "neighbours": neighbours,
+    "made_up": made_up,
 }

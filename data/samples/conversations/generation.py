@@ -1,39 +1,56 @@
 """The embedded dialogues of a language, in a training part and a held-out part.
 
-A dialogue is a *phrasing*, its turns with gaps, filled with a *content*. The held-out part
-consists of combinations: for about every third content, one phrasing is kept out of the training
-part, which has the same content in the other phrasings, and the same phrasing with other contents.
-So the training part has no dialogue with a held-out question. A model can still answer it if it
-has learned content and phrasing separately: all phrasings of a kind ask for the same thing.
+A dialogue is a *phrasing*, its turns with gaps, filled with a *content*. Most dialogues occur
+twice: as they are, and without the marks at the ends of the questions or after an opening.
+
+The held-out part consists of combinations: for about every third content, one phrasing is kept out
+of the training part, which has the same content in the other phrasings, and the same phrasing with
+other contents. So the training part has no dialogue with a held-out question. A model can still
+answer it if it has learned content and phrasing separately: all phrasings of a kind ask for the
+same thing. Of kinds whose contents have few uses, such as made-up names, every tenth content is
+held out: the training part has no dialogue with this name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from towers.data.samples.conversations.contents import Content
 from towers.data.samples.conversations.patterns import Kind, read_patterns
 
 PARTS = ("train", "held_out")
 HELD_OUT_EVERY = 3
+HELD_OUT_CONTENT_EVERY = 10
 REPEAT_EVERY = 20
-NUM_OPENINGS = 5
+MARKS = ".?!。？！"  # noqa: RUF001 - Chinese has its own punctuation.
+
+
+class Variant(NamedTuple):
+    """How a dialogue begins, and whether its questions keep the marks at their ends."""
+
+    opening: str = ""
+    marked: bool = True
 
 
 def conversations(language: str, part: str) -> list[list[str]]:
     """Returns the dialogues of a part; every twentieth occurs again after an unrelated dialogue.
 
     So a chatbot learns to use earlier turns where a question needs them, and to ignore them
-    otherwise.
+    otherwise. Dialogues of kinds that are `alone`, or whose contents have few uses, do not occur
+    again.
 
     Args:
         language: `en` or `zh`.
         part: `train` or `held_out`.
     """
-    single = dialogues(language, part)
-    shuffled = sorted(single, key=lambda turns: digest("/".join(turns)))
+    labelled = labelled_dialogues(language, part)
+    again = {one.name for one in read_patterns(language).kinds if not (one.alone or one.uses)}
+    single = [turns for _, turns in labelled]
+    repeated = [turns for name, turns in labelled if name in again]
+    shuffled = sorted(repeated, key=lambda turns: digest("/".join(turns)))
     pairs = list(itertools.pairwise(shuffled))[::REPEAT_EVERY]
     return [*single, *([*before, *turns] for before, turns in pairs)]
 
@@ -54,29 +71,61 @@ def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
         raise ValueError(f"part must be one of {', '.join(PARTS)}. Received {part!r}.")
     patterns = read_patterns(language)
     return [
-        (kind.name, fill(opening, phrasing, content, language))
+        (kind.name, fill(variant, kind.phrasings[phrasing], kind.contents[content], language))
         for kind in patterns.kinds
-        for content_number, content in enumerate(kind.contents)
-        for phrasing_number, phrasing in enumerate(kind.phrasings)
-        for opening_number, opening in enumerate(patterns.openings)
-        if part == part_of(kind, content_number, phrasing_number, opening_number)
+        for content in range(len(kind.contents))
+        for phrasing, variant in combinations(kind, content, part, patterns.openings)
     ]
 
 
-def fill(opening: str, phrasing: Sequence[str], content: Content, language: str) -> list[str]:
+def combinations(
+    kind: Kind, content: int, part: str, openings: Sequence[str]
+) -> Iterator[tuple[int, Variant]]:
+    """Yields (phrasing, variant) of the dialogues with a content."""
+    if kind.uses is not None:
+        yield from _few_combinations(kind, content, part, openings)
+        return
+    for phrasing in range(len(kind.phrasings)):
+        variants = all_variants(openings, f"{kind.name}/{content}/{phrasing}")[: kind.variants]
+        if not is_held_out(kind, content, phrasing):
+            yield from ((phrasing, one) for one in variants if part == "train")
+        elif part == "held_out":
+            yield phrasing, variants[content % len(variants)]
+
+
+def _few_combinations(
+    kind: Kind, content: int, part: str, openings: Sequence[str]
+) -> Iterator[tuple[int, Variant]]:
+    """Yields `kind.uses` combinations of a content, or one if it is held out as a whole."""
+    held_out = content % HELD_OUT_CONTENT_EVERY == HELD_OUT_CONTENT_EVERY - 1
+    if held_out != (part == "held_out"):
+        return
+    # Phrasings take turns; the shift lets a held-out content have another one each time.
+    first = content * kind.uses + content // len(kind.phrasings)
+    for number in range(first, first + (1 if held_out else kind.uses)):
+        key = f"{kind.name}/{content}/{number}"
+        variants = all_variants(openings, key)
+        yield number % len(kind.phrasings), variants[digest(key) % len(variants)]
+
+
+def all_variants(openings: Sequence[str], key: str) -> list[Variant]:
+    """Returns the variants of a dialogue; the key decides on the opening and on their order."""
+    _, *spoken = openings
+    choice, swapped = divmod(digest(f"{key}/variant"), 2)
+    others = [Variant(marked=False), Variant(spoken[choice % len(spoken)])]
+    return [Variant(), *(others[::-1] if swapped else others)]
+
+
+def fill(variant: Variant, phrasing: Sequence[str], content: Content, language: str) -> list[str]:
     """Returns the turns with their gaps filled, an opening before the first."""
-    first, *others = phrasing
-    turns = [f"{opening} {first}".strip(), *others]
+    turns = [
+        turn if number % 2 or variant.marked else turn.rstrip(MARKS) or turn
+        for number, turn in enumerate(phrasing)
+    ]
+    turns[0] = f"{variant.opening} {turns[0]}".strip()
     if language == "zh":  # The patterns have blanks around their gaps; Chinese text has none.
         turns = [turn.replace(" ", "") for turn in turns]
     return [turn.format(**content) for turn in turns]
-
-
-def part_of(kind: Kind, content: int, phrasing: int, opening: int) -> str | None:
-    """Returns the part of a combination, None for all but one opening of a held-out one."""
-    if not is_held_out(kind, content, phrasing):
-        return "train"
-    return "held_out" if opening == content % NUM_OPENINGS else None
 
 
 def is_held_out(kind: Kind, content: int, phrasing: int) -> bool:

@@ -8,7 +8,9 @@ A file holds:
   semicolons or line ends.
 - shared_phrasings: lists of phrasings that several kinds use.
 - kinds: for each kind its name, its phrasings (or the names of shared ones), and the rule of
-  `contents.py` that makes its contents, with the rule's arguments.
+  `contents.py` that makes its contents, with the rule's arguments. `answers` are more phrasings:
+  for each answer the questions that have it. `then` is one of several last turns that follow each
+  phrasing. The other values are those of `Kind`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple
 from towers.data.samples.conversations.contents import RULES, Content
 
 LANGUAGES = ("en", "zh")
+OPTIONS = ("held_out", "variants", "uses", "alone")
 
 
 class Kind(NamedTuple):
@@ -32,12 +35,20 @@ class Kind(NamedTuple):
         phrasings: the turns of each phrasing, with gaps in braces.
         contents: the values for the gaps; each content fits every phrasing.
         held_out: whether some combinations of content and phrasing are held out.
+        variants: how often each dialogue occurs, at most 3 times: as it is, and without the marks
+            at the ends of the questions or after an opening.
+        uses: how many dialogues each content has, None for `variants` of each phrasing. Of few uses
+            every tenth content is held out as a whole.
+        alone: whether the answers are right only where nothing was said before.
     """
 
     name: str
     phrasings: Sequence[Sequence[str]]
     contents: Sequence[Content]
     held_out: bool = True
+    variants: int = 2
+    uses: int | None = None
+    alone: bool = False
 
 
 class Patterns(NamedTuple):
@@ -84,7 +95,7 @@ def _kind(
     kind: dict[str, Any],
     words: Mapping[str, Sequence[str]],
     tables: Mapping[str, Sequence[Content]],
-    shared: Mapping[str, Sequence[Sequence[str]]],
+    shared: Mapping[str, list[list[str]]],
 ) -> Kind:
     """Returns a kind with its contents made and its shared phrasings filled in."""
     arguments = dict(kind["contents"])
@@ -92,9 +103,24 @@ def _kind(
     for name, values in (("words", words), ("table", tables)):
         if name in arguments:
             arguments[name] = values[arguments[name]]
-    phrasings = [
+    if "forms" in arguments:
+        arguments["forms"] = [[words[part] for part in form.split()] for form in arguments["forms"]]
+    phrasings = _with_shared(kind.get("phrasings", ()), shared)
+    answers = kind.get("answers", {}).items()
+    phrasings += [[question, answer] for answer, questions in answers for question in questions]
+    if "then" in kind:
+        last = _with_shared(kind["then"], shared)
+        phrasings = [[*phrasing, *turns] for phrasing in phrasings for turns in last]
+    options = {name: kind[name] for name in OPTIONS if name in kind}
+    return Kind(kind["name"], phrasings, rule(**arguments), **options)
+
+
+def _with_shared(
+    items: Sequence[str | list[str]], shared: Mapping[str, list[list[str]]]
+) -> list[list[str]]:
+    """Returns phrasings, those of a shared list in the place of its name."""
+    return [
         phrasing
-        for item in kind["phrasings"]
+        for item in items
         for phrasing in (shared[item] if isinstance(item, str) else [item])
     ]
-    return Kind(kind["name"], phrasings, rule(**arguments), kind.get("held_out", True))

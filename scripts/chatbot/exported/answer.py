@@ -26,11 +26,13 @@ def main() -> None:
             print(flush=True)
             continue
         turns = turns[-1 - settings["context"] :]
-        ids = codec.encode_question(turns)[-settings["max_question_length"] :]
-        ids = ids or [settings["unknown_id"]]  # A question without a word gets an answer too.
+        question = codec.encode_question(turns, settings["max_question_length"])
+        ids = question.ids or [settings["unknown_id"]]  # Without a word it gets an answer too.
         decoded = model.answer(tf.constant([ids], tf.int32), tf.constant([0, number], tf.int64))
         texts = [
-            codec.decode([int(one) for one in row if one != settings["padding_id"]])
+            codec.decode(
+                [int(one) for one in row if one != settings["padding_id"]], question.copied
+            )
             for row in decoded.ids[0].numpy()
         ]
         print("\t".join(texts), flush=True)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -171,6 +172,56 @@ def test_pairs_with_too_long_answers_are_left_out_and_counted(tmp_path, part):
         assert batches.summary.endswith("left out: 2 with longer answers")
 
 
+REPEATED = ["yes"] * 9 + ["no"] * 4 + ["yes indeed"] * 2 + ["why on earth not"]
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory):
+    """A corpus in which some answers occur often, in both parts."""
+    parts = [
+        [[f"{part}{number}", answer] for number, answer in enumerate(REPEATED)] for part in "qh"
+    ]
+    folder = tmp_path_factory.mktemp("repeated")
+    return prepare_dialogues(*parts, CorpusSettings(SPACES), folder, write=quiet)
+
+
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_an_answer_occurs_at_most_so_often_in_training(repeated, most):
+    batches = pair_batches(repeated, "train", max_answer_repeats=most, **LIMITS)
+    answers = Counter(repeated.texts(pair)[1] for pair in batches.pairs)
+    assert answers == {text: min(most, count) for text, count in Counter(REPEATED).items()}
+    assert batches.num_repeated == len(REPEATED) - answers.total()
+    assert sorted(rows_of(collect(batches(0)))) == sorted(
+        row
+        for row, pair in zip(expected_rows(repeated), repeated.train_pairs, strict=True)
+        if pair.tolist() in batches.pairs.tolist()
+    )
+
+
+def test_the_same_repeats_are_left_out_for_every_seed_and_from_everywhere(repeated):
+    kept = [
+        pair_batches(repeated, "train", max_answer_repeats=3, seed=seed, **LIMITS).pairs.tolist()
+        for seed in (0, 0, 7)
+    ]
+    assert kept[0] == kept[1] == kept[2]
+    assert kept[0][:3] != repeated.train_pairs[:3].tolist()
+
+
+def test_held_out_pairs_keep_all_repeats_and_zero_keeps_all(repeated):
+    held_out = pair_batches(repeated, "held_out", max_answer_repeats=1, **LIMITS)
+    train = pair_batches(repeated, "train", max_answer_repeats=0, **LIMITS)
+    assert held_out.num_examples == train.num_examples == len(REPEATED)
+    assert held_out.num_repeated == train.num_repeated == 0
+    assert "left out" not in held_out.summary + train.summary
+
+
+def test_the_summary_says_how_many_were_left_out_and_why(repeated):
+    limits = LIMITS | {"max_answer_length": 3}
+    summary = pair_batches(repeated, "train", max_answer_repeats=2, **limits).summary
+    expected = "1 with longer answers, 9 with answers repeated too often"
+    assert summary.endswith(f"left out: {expected}")
+
+
 def test_a_pair_over_the_budget_is_a_batch_of_its_own(tmp_path):
     corpus = corpus_of(tmp_path, [(2, 2), (2, 2), (40, 30)])
     epoch = collect(pair_batches(corpus, "train", **LIMITS | {"batch_tokens": 20})(0))
@@ -229,6 +280,7 @@ def test_length_is_known(corpus):
         ({"batch_size": -1}, "batch_size must be at least 1. Received -1"),
         ({"max_answer_length": 1}, "No pair of the train part.*Raise max_answer_length"),
         ({"seed": -1}, "seed must not be negative. Received -1"),
+        ({"max_answer_repeats": -1}, "max_answer_repeats must not be negative. Received -1"),
     ],
 )
 def test_wrong_argument_is_refused(corpus, wrong, message):

@@ -56,7 +56,7 @@ def expected_rows(corpus, part="train", max_question_length=50):
     rows = []
     for pair in corpus.pairs(part):
         question, answer = corpus.texts(pair)
-        ids = corpus.text.encode_question(question)[-max_question_length:]
+        ids = corpus.text.encode_question(question, max_question_length).ids
         rows.append((tuple(ids), (*corpus.text.encode(answer), 2)))
     return rows
 

@@ -17,6 +17,7 @@ import towers.data.text
 from tests.paths import CORPORA, missing
 from towers.data.text import (
     END,
+    NUM_COPIES,
     PAD,
     SEPARATOR,
     START,
@@ -104,9 +105,46 @@ def test_turns_of_a_question_are_parted():
     codec = codec_of(SETTINGS[0])
     turns = ["你在看什么书？", " \u200b", "好的"]
     expected = [*codec.encode(turns[0]), SEPARATOR, *codec.encode(turns[2])]
-    assert codec.encode_question(turns) == expected
-    assert codec.encode_question([" ", "好的"]) == codec.encode("好的")
-    assert codec.encode_question([]) == []
+    assert codec.encode_question(turns) == (expected, [])
+    assert codec.encode_question(turns, 3) == (expected[-3:], [])
+    assert codec.encode_question([" ", "好的"]).ids == codec.encode("好的")
+    assert codec.encode_question([]) == ([], [])
+
+
+COPIER = TextCodec(
+    TextSettings("en", lowercase=True),
+    build_vocabulary(Counter(["my", "name", "is", ".", "and", "i", "like"]), 100, copies=True),
+)
+
+
+def test_unknown_words_of_a_question_are_numbered():
+    first, second, third, *_ = COPIER.vocabulary.copies
+    question = COPIER.encode_question(["My name is Zorvik.", "I like Mimba and Zorvik and Tuk."])
+    known = COPIER.vocabulary.id_of
+    assert question.ids == [
+        *map(known, ["my", "name", "is"]), first, known("."), SEPARATOR,
+        *map(known, ["i", "like"]), second, known("and"), first, known("and"), third, known("."),
+    ]  # fmt: skip
+    assert question.copied == ["zorvik", "mimba", "tuk"]
+    answer = [known("i"), known("like"), second, known(".")]
+    assert COPIER.decode(answer, question.copied) == "i like mimba."
+    assert COPIER.encode_answer("I like Mimba.", question.copied) == answer
+    assert COPIER.encode_answer("I like Una.", question.copied) == [
+        *answer[:2], UNKNOWN, answer[-1]
+    ]  # fmt: skip
+
+
+def test_unknown_words_of_a_cut_question_are_numbered_after_the_cut():
+    question = COPIER.encode_question(["Zorvik and Mimba."], 2)
+    assert question == ([COPIER.vocabulary.copies[0], COPIER.vocabulary.id_of(".")], ["mimba"])
+
+
+def test_more_unknown_words_than_copies_are_unknown():
+    words = [f"word{number}" for number in range(NUM_COPIES + 2)]
+    question = COPIER.encode_question([" ".join([*words, "word0"])])
+    copies = list(COPIER.vocabulary.copies)
+    assert question.ids == [*copies, UNKNOWN, UNKNOWN, copies[0]]
+    assert question.copied == words[:NUM_COPIES]
 
 
 def test_characters_are_counted_without_blanks():

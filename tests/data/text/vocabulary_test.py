@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from towers.data.text.vocabulary import (
     END,
+    NUM_COPIES,
     PAD,
     SEPARATOR,
     SPECIALS,
@@ -22,7 +23,24 @@ from towers.data.text.vocabulary import (
 
 COUNTS = {"我们": 9, "的": 30, "天气": 5, "hello": 7, "help": 1, "T恤": 2, "天": 1, ".": 12}
 TOKEN = st.text(st.characters(exclude_categories=["Cs"]), min_size=1) | st.sampled_from(
-    [*SPECIALS, "##a", "#", "##", "\\", "\\##a", "\\n", "\n", "\r", "\u2028", "\x85", " ", "a b"]
+    [
+        *SPECIALS,
+        "<copy_0>",
+        "<copy_",
+        "\\<copy_0>",
+        "##a",
+        "#",
+        "##",
+        "\\",
+        "\\##a",
+        "\\n",
+        "\n",
+        "\r",
+        "\u2028",
+        "\x85",
+        " ",
+        "a b",
+    ]
 )
 
 
@@ -73,6 +91,38 @@ def test_rarest_characters_give_way_to_words():
     texts = [vocabulary.unit(unit_id).text for unit_id in range(5, 25)]
     assert sum(len(text) == 1 for text in texts) == 10
     assert {"常见", "常", "见"} < set(texts)
+
+
+COPIES = build_vocabulary(COUNTS, 1000, copies=True, min_count=2)
+
+
+def test_with_copies_the_vocabulary_holds_words_and_no_characters():
+    assert len(COPIES) == 5 + NUM_COPIES + sum(count > 1 for count in COUNTS.values())
+    assert COPIES.copies == range(5, 5 + NUM_COPIES)
+    assert COPIES.ids("的") == (COPIES.copies.stop,)
+    assert COPIES.ids("help") == COPIES.ids("天们") == (UNKNOWN,)
+    assert COPIES.id_of("help") is None and COPIES.id_of("的") == COPIES.copies.stop
+
+
+def test_copies_stand_for_the_words_of_a_question():
+    hello = COPIES.id_of("hello")
+    ids = [COPIES.copies[1], hello, COPIES.copies[0], UNKNOWN, COPIES.copies[2]]
+    assert COPIES.tokens(ids, ["zorvik", "mimba"]) == ["mimba", "hello", "zorvik"]
+    assert COPIES.tokens(ids) == ["hello"]
+
+
+def test_copies_leave_room_for_a_word():
+    assert len(build_vocabulary(COUNTS, 6 + NUM_COPIES, copies=True)) == 6 + NUM_COPIES
+    with pytest.raises(ValueError, match=r"at least 22, of which 21 are special. Received 21"):
+        build_vocabulary(COUNTS, 5 + NUM_COPIES, copies=True)
+
+
+@given(st.dictionaries(TOKEN, st.integers(1, 100), min_size=1), st.integers(22, 60))
+def test_vocabulary_with_copies_comes_back_from_its_file(tmp_path_factory, counts, size):
+    vocabulary = build_vocabulary(counts, size, copies=True)
+    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.txt"
+    vocabulary.save(path)
+    assert Vocabulary.load(path) == vocabulary
 
 
 @given(st.dictionaries(TOKEN, st.integers(1, 100), min_size=1), st.integers(6, 60))

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -110,6 +111,18 @@ def test_processes_and_their_towers_train_as_one(processes, towers, alone, tmp_p
     helpers.assert_same_weights(weights_of(tmp_path / "run"), weights_of(alone), float64=True)
     for tower in range(4):
         assert steps_of(tmp_path / "run", f"tower_{tower}") == list(range(1, NUM_STEPS + 1))
+
+
+@pytest.mark.slow
+def test_a_worker_that_stands_still_for_half_a_minute_goes_on(tmp_path):
+    """On a busy machine a process may be silent for longer than TensorFlow's ten seconds."""
+    with launch(tmp_path, "--processes", "2") as process:
+        wait_for("train | step 10 ", tmp_path / "worker.1.log", process)
+        worker = workers_of(process)[1]
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(30)
+        os.kill(worker, signal.SIGCONT)
+        assert "all 2 workers are done" in finish(process)
 
 
 def test_every_process_has_its_log(pair):

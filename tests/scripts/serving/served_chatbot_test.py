@@ -37,7 +37,9 @@ def open_chatbot(**options):
     fields = types.SimpleNamespace(context=2, max_answer_length=9, max_question_length=4)
     text = types.SimpleNamespace(encode=str.split)
     opened = types.SimpleNamespace(recipe=types.SimpleNamespace(fields=fields), text=text)
-    return ServedChatbot(opened, DecodingOptions(**options), max_choices=5)
+    chatbot = ServedChatbot(opened, DecodingOptions(**options), max_choices=5)
+    chatbot.compile()
+    return chatbot
 
 
 def request(*turns, **options):
@@ -61,6 +63,8 @@ def test_the_server_s_decoding_is_compiled_before_the_first_request(made):
         ({}, {"top_p": 0.9}, {"temperature": 1.0, "top_p": 0.9}),
         ({"beam": 9}, {"n": 2}, {"beam": 9, "nbest": 9}),
         ({"beam": 9}, {"temperature": 1}, {"temperature": 1}),
+        ({"beam": 9, "mmi": "run"}, {}, {"beam": 9, "mmi": "run"}),
+        ({"beam": 9, "mmi": "run"}, {"temperature": 1}, {"temperature": 1}),
         ({"beam": 9}, {"temperature": 0}, {"beam": 9}),
         ({"temperature": 0.8, "top_k": 4}, {"temperature": 0}, {}),
         ({"temperature": 0.8, "top_k": 4}, {"n": 2}, {"temperature": 0.8, "top_k": 4}),

@@ -14,7 +14,7 @@ from tests.file_faults import assert_durable
 from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
 from towers.scripts.main import main
 from towers.scripts.training.evaluation import check_text
-from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_directory import RunDirectory, different_fields
 
 
 def exit_code(function, *arguments):
@@ -87,6 +87,15 @@ def test_what_older_versions_left_does_not_block(tmp_path):
     (tmp_path / "run" / "text" / ".text.json.4711").write_text("{")
     check_text(tmp_path / "run" / "text", TEXT)
     assert [path.name for path in (tmp_path / "run").glob(".*")] == []
+
+
+def test_a_run_from_before_a_field_goes_on_with_what_it_meant():
+    """Without the field all answers were kept, which 0 means now."""
+    now = {"batch_size": 4, "max_answer_repeats": 0}
+    assert different_fields({"batch_size": 4}, now) == []
+    (difference,) = different_fields({"batch_size": 4}, {**now, "max_answer_repeats": 9})
+    assert difference == "max_answer_repeats: 0 before, 9 now"
+    assert different_fields({"batch_size": 4}, {"batch_size": 4}) == []
 
 
 def test_files_of_somebody_else_still_block(tmp_path):

@@ -46,6 +46,19 @@ def test_schedule_equals_numpy(name, warmup_steps):
             np.testing.assert_allclose(learning_rate, expected(step) * warm, rtol=2e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("warmup_steps", [0, 1, 4, 30])
+def test_the_inverse_root_falls_from_the_end_of_the_warm_up(warmup_steps):
+    """Vaswani et al. 2017, equation 3, times what makes its peak the learning rate."""
+    schedule = build_schedule("inverse_sqrt", 0.8, total_steps=100, warmup_steps=warmup_steps)
+    copy = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
+    warmup = max(1, warmup_steps)
+    for step in STEPS:
+        count = step + 1
+        expected = 0.8 * warmup**0.5 * min(count**-0.5, count * warmup**-1.5)
+        assert schedule(step).dtype == tf.float32
+        np.testing.assert_allclose([schedule(step), copy(step)], expected, rtol=2e-6)
+
+
 def test_warm_up_rises_linearly_from_the_first_step_to_the_peak():
     schedule = build_schedule("constant", 1.0, total_steps=100, warmup_steps=4)
     learning_rates = [float(schedule(step)) for step in range(6)]

@@ -1,0 +1,136 @@
+"""Multi-head attention with rotary positions, over whole sequences or token by token."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from keras import layers
+
+from towers.models.arguments import check_at_least
+
+ROTARY_BASE = 10_000.0  # Su et al. 2021, section 3.2.2, as Vaswani et al. 2017.
+
+
+class KeysAndValues(NamedTuple):
+    """What queries attend to.
+
+    Attributes:
+        keys: [batch, heads, length, head size].
+        values: [batch, heads, length, head size].
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+
+
+class MultiHeadAttention(layers.Layer):
+    """Scaled dot-product attention of several heads (Vaswani et al. 2017, section 3.2.2).
+
+    With `rotary`, queries and keys are rotated by their positions (Su et al. 2021, "RoFormer"), so
+    that scores depend on distances; the values are not.
+
+    Args:
+        size: of the inputs and outputs, a multiple of `heads`; of each head even with `rotary`.
+        heads: number of heads.
+        rotary: whether positions count.
+        options: of every Keras layer.
+    """
+
+    def __init__(self, size: int, heads: int, *, rotary: bool, **options: Any):
+        super().__init__(**options)
+        check_at_least(1, size=size, heads=heads)
+        if size % heads or (rotary and size // heads % 2):
+            raise ValueError(
+                f"size must be a multiple of heads{', of an even one' if rotary else ''}. Received "
+                f"size={size} and heads={heads}."
+            )
+        self.size = size
+        self.heads = heads
+        self.rotary = rotary
+        self.query, self.key, self.value, self.output_layer = (
+            layers.Dense(size, use_bias=False, dtype=self.dtype_policy, name=name)
+            for name in ("query", "key", "value", "output")
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the variables."""
+        for layer in (self.query, self.key, self.value, self.output_layer):
+            layer.build((None, None, self.size))
+        self.built = True
+
+    def remember(self, inputs: tf.Tensor, first: int | tf.Tensor = 0) -> KeysAndValues:
+        """Returns the keys and values of inputs [batch, length, size].
+
+        Args:
+            inputs: the sequence, or its part from position `first` on.
+            first: position of the first input.
+        """
+        keys, values = self._in_heads(self.key(inputs)), self._in_heads(self.value(inputs))
+        return KeysAndValues(rotate(keys, first) if self.rotary else keys, values)
+
+    def call(
+        self,
+        inputs: tf.Tensor,
+        memory: KeysAndValues,
+        visible: tf.Tensor | None = None,
+        first: int | tf.Tensor = 0,
+    ) -> tf.Tensor:
+        """Returns the attention of inputs [batch, length, size] to a memory, in the same shape.
+
+        Args:
+            inputs: the queries' sequence, from position `first` on.
+            memory: of `remember`.
+            visible: bool, broadcast to [batch, heads, length, memory length]; False hides.
+            first: position of the first input.
+        """
+        weights = self.weights_of(inputs, memory, visible, first)
+        weights = tf.cast(weights, memory.values.dtype)
+        attended = tf.transpose(tf.matmul(weights, memory.values), [0, 2, 1, 3])
+        return self.output_layer(tf.reshape(attended, tf.shape(inputs)))
+
+    def weights_of(
+        self,
+        inputs: tf.Tensor,
+        memory: KeysAndValues,
+        visible: tf.Tensor | None = None,
+        first: int | tf.Tensor = 0,
+    ) -> tf.Tensor:
+        """Returns softmax(q k^T / sqrt(head size)), in at least float32; arguments as in `call`.
+
+        It is [batch, heads, length, memory length].
+        """
+        queries = self._in_heads(self.query(inputs))
+        queries = rotate(queries, first) if self.rotary else queries
+        scores = tf.matmul(queries, memory.keys, transpose_b=True)
+        scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
+        scores *= (self.size // self.heads) ** -0.5
+        if visible is not None:
+            scores = tf.where(visible, scores, tf.constant(scores.dtype.min / 2, scores.dtype))
+        return tf.nn.softmax(scores)
+
+    def _in_heads(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns [batch, heads, length, head size]."""
+        batch, length = tf.unstack(tf.shape(inputs)[:2])
+        shape = tf.stack([batch, length, self.heads, self.size // self.heads])
+        return tf.transpose(tf.reshape(inputs, shape), [0, 2, 1, 3])
+
+
+def rotate(inputs: tf.Tensor, first: int | tf.Tensor = 0) -> tf.Tensor:
+    """Returns each pair of numbers rotated by an angle that grows with the position.
+
+    Number i of the first half is paired with number i of the second half; the angle at position p
+    is p * 10000^(-2i / head size).
+
+    Args:
+        inputs: [batch, heads, length, head size].
+        first: position of the first vector.
+    """
+    half = inputs.shape[-1] // 2
+    positions = tf.cast(first + tf.range(tf.shape(inputs)[2]), inputs.dtype)
+    exponents = tf.cast(tf.range(half), tf.float64) / half
+    frequencies = tf.cast(ROTARY_BASE**-exponents, inputs.dtype)
+    angles = positions[:, None] * frequencies
+    cosines, sines = tf.cos(angles), tf.sin(angles)
+    one, other = inputs[..., :half], inputs[..., half:]
+    return tf.concat([one * cosines - other * sines, one * sines + other * cosines], -1)

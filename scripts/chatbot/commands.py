@@ -1,0 +1,151 @@
+"""The commands of a conversation: what is typed, and how it changes the decoding."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from towers.scripts.chatbot.answerer import DecodingOptions
+from towers.scripts.wrong_input import nearest
+
+WIDEST_BEAM = 100  # A wider one takes more memory than a conversation is worth.
+PUNCTUATION = "!.~！。～"  # noqa: RUF001 - people end a Chinese word with these.
+
+
+class Command(NamedTuple):
+    """A command as it was typed: its name, and what stood behind it."""
+
+    name: str
+    argument: str = ""
+
+
+class Usage(NamedTuple):
+    """How a command is typed and what it does.
+
+    Attributes:
+        text: what it does.
+        example: of its argument, empty for a command without one.
+        read: from the argument's text to its value.
+        expected: what the argument has to be.
+    """
+
+    text: str
+    example: str = ""
+    read: Callable[[str], Any] = str
+    expected: str = ""
+
+
+USAGES = {
+    "help": Usage("show this"),
+    "quit": Usage("end the conversation, as Ctrl-D does"),
+    "new": Usage("forget the earlier turns"),
+    "why": Usage("the likeliest answers to the last question, and what the answer looked at"),
+    "beam": Usage("search with so many beams", "5", int, "a whole number"),
+    "top-p": Usage("sample from the likeliest words of so much probability",
+                   "0.9", float, "a number"),
+    "temperature": Usage("sample; below 1 prefers likely words more, above 1 less",
+                         "0.8", float, "a number"),
+    "greedy": Usage("say the likeliest word at each place again"),
+}  # fmt: skip
+# What people type alone, without a slash, and mean as a command.
+WORDS = {
+    "help": "help",
+    "quit": "quit",
+    "exit": "quit",
+    "bye": "bye",
+    "帮助": "help",
+    "退出": "quit",
+    "再见": "bye",
+}
+
+
+def read_command(line: str) -> Command | None:
+    """Returns the command of a typed line, None if it is a message to the chatbot.
+
+    Raises:
+        ValueError: there is no such command, or it has an argument too many or too few.
+    """
+    alone = line.strip().strip(PUNCTUATION).casefold()
+    if alone.removeprefix("/") in WORDS:
+        return Command(WORDS[alone.removeprefix("/")])
+    if not line.startswith("/"):
+        return None
+    name, _, argument = line[1:].strip().partition(" ")
+    command = Command(name.casefold(), argument.strip())
+    check_command(command)
+    return command
+
+
+def check_command(command: Command) -> None:
+    """Raises ValueError unless there is this command, with or without an argument."""
+    name, argument = command
+    if name not in USAGES:
+        suggestion = nearest(f"/{name}", [f"/{one}" for one in USAGES])
+        raise ValueError(f"There is no command /{name}.{suggestion} /help explains them.")
+    usage = USAGES[name]
+    if argument and not usage.example:
+        raise ValueError(f"/{name} stands alone. Received /{name} {argument}.")
+    if not argument and usage.example:
+        raise ValueError(f"/{name} takes {usage.expected}, such as /{name} {usage.example}.")
+
+
+def change_decoding(options: DecodingOptions, command: Command) -> DecodingOptions:
+    """Returns the options after /beam, /top-p, /temperature or /greedy.
+
+    A search ends the sampling, and the other way round; temperature and top-p go together.
+
+    Raises:
+        ValueError: the argument is no number, or there is no beam or more than `WIDEST_BEAM`.
+    """
+    if command.name in ("top-p", "temperature"):
+        name = command.name.replace("-", "_")
+        return dataclasses.replace(options, beam=1, **{name: read_argument(command)})
+    beam = read_argument(command) if command.name == "beam" else 1
+    if not 1 <= beam <= WIDEST_BEAM:
+        raise ValueError(f"/beam takes 1 to {WIDEST_BEAM} beams. Received {beam}.")
+    return search_options(options, beam, min(options.nbest, beam))
+
+
+def search_options(options: DecodingOptions, beam: int, nbest: int) -> DecodingOptions:
+    """Returns the options with a search in place of any sampling; with one beam it is greedy."""
+    return dataclasses.replace(
+        options, beam=beam, nbest=nbest, temperature=None, top_k=None, top_p=None
+    )
+
+
+def read_argument(command: Command) -> Any:
+    """Returns the value of a command's argument; raises ValueError if it is of another type."""
+    usage = USAGES[command.name]
+    try:
+        return usage.read(command.argument)
+    except ValueError as error:
+        raise ValueError(
+            f"/{command.name} takes {usage.expected}, such as /{command.name} {usage.example}. "
+            f"Received {command.argument!r}."
+        ) from error
+
+
+def describe_decoding(options: DecodingOptions) -> str:
+    """Returns how answers are found, in a few words."""
+    sampling = {
+        "temperature": options.temperature,
+        "top-k": options.top_k,
+        "top-p": options.top_p,
+    }
+    given = [f"{name} {value}" for name, value in sampling.items() if value is not None]
+    if given:
+        return f"Answers are sampled with {', '.join(given)}."
+    if options.beam > 1:
+        return f"Answers are searched with {options.beam} beams."
+    return "Answers have the likeliest word at each place."
+
+
+def help_lines() -> list[str]:
+    """Returns a line for each command."""
+    typed = {f"/{name} {usage.example}".strip(): usage.text for name, usage in USAGES.items()}
+    width = max(map(len, typed))
+    return [
+        *(f"  {command:{width}}  {text}" for command, text in typed.items()),
+        f"Typed alone, these work too: {', '.join(WORDS)}.",
+    ]

@@ -1,0 +1,112 @@
+"""Why a chatbot said an answer: the answers that were likely, and what each word looked at."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.models.answering import decoder_inputs
+from towers.scripts.chatbot.answerer import Answer, Answerer, DecodingOptions
+from towers.scripts.chatbot.commands import search_options
+from towers.scripts.chatbot.words import answer_ids, read_question, words_of
+from towers.scripts.training.trained import OpenModel
+
+NUM_LIKELY = 5
+NUM_LOOKS = 3
+WIDE = ("W", "F")  # Characters that take two columns of a terminal.
+MakeAnswerer = Callable[[DecodingOptions], Answerer]
+
+
+class Look(NamedTuple):
+    """Where a word of an answer looked: words of the question with their shares, most first."""
+
+    word: str
+    places: list[tuple[str, float]]
+
+
+def explain(
+    opened: OpenModel,
+    make_answerer: MakeAnswerer,
+    options: DecodingOptions,
+    turns: Sequence[str],
+    said: Answer,
+) -> list[str]:
+    """Returns lines about an answer.
+
+    Args:
+        opened: the chatbot.
+        make_answerer: from options to the answerer that decodes so.
+        options: by which the answer was found.
+        turns: of the dialogue, the question the last.
+        said: the answer.
+    """
+    width = max(NUM_LIKELY, options.beam)
+    answerer = make_answerer(search_options(options, width, width))
+    likely = answerer.answer([list(turns)])[0]
+    lines = [*likely_lines(likely, said), "What each word of the answer looked at:"]
+    return [*lines, *look_lines(find_looks(opened, turns, said))]
+
+
+def likely_lines(likely: Sequence[Answer], said: Answer) -> list[str]:
+    """Returns the answers with their scores, that which was said marked."""
+    found = [answer for answer in likely if np.isfinite(answer.score)]
+    lines = ["The likeliest answers, by log probability over length penalty:"]
+    lines += [
+        f"{answer.score:10.3f}  {answer.text or '(nothing)'}"
+        f"{'   <- said' if answer.tokens == said.tokens else ''}"
+        for answer in found
+    ]
+    if all(answer.tokens != said.tokens for answer in found):
+        lines.append(f"{'':10}  {said.text or '(nothing)'}   <- said, less likely than these")
+    return lines
+
+
+def find_looks(opened: OpenModel, turns: Sequence[str], said: Answer) -> list[Look]:
+    """Returns for each word of an answer the words of the question that it attended to most.
+
+    The model reads the answer once more, and its attention weights are kept. The weights of the
+    ids that spell a word of the question are added, those of a word of the answer averaged.
+    """
+    vocabulary = opened.text.vocabulary
+    asked, copied = read_question(opened.text, turns, opened.recipe.fields.max_question_length)
+    ids = answer_ids(vocabulary, said.tokens, copied)
+    if not ids:
+        return []
+    inputs = decoder_inputs(tf.constant([ids]), opened.special_ids.start)
+    weights = opened.model.attention_weights(tf.constant([asked]), inputs)[0].numpy()
+    question = words_of(vocabulary, asked, copied)
+    of_words = np.stack([weights[:, word.places].sum(1) for word in question], 1)
+    return [
+        Look(word.text, most([one.text for one in question], of_words[word.places].mean(0)))
+        for word in words_of(vocabulary, ids, copied)
+    ]
+
+
+def most(words: Sequence[str], shares: np.ndarray) -> list[tuple[str, float]]:
+    """Returns the words with the largest shares, at most `NUM_LOOKS`, the largest first."""
+    order = np.argsort(-shares, kind="stable")[:NUM_LOOKS]
+    return [(words[place], float(shares[place])) for place in order]
+
+
+def look_lines(looks: Sequence[Look]) -> list[str]:
+    """Returns a table with a row for each word of an answer."""
+    if not looks:
+        return ["  (it has no word)"]
+    cells = [[look.word, *(f"{word} {share:.0%}" for word, share in look.places)] for look in looks]
+    widths = [max(columns(row[place]) for row in cells) for place in range(len(cells[0]))]
+    filled = [map(fill, row, widths) for row in cells]
+    return ["  " + "   ".join(row).rstrip() for row in filled]
+
+
+def fill(text: str, width: int) -> str:
+    """Returns the text with blanks up to a number of columns."""
+    return text + " " * (width - columns(text))
+
+
+def columns(text: str) -> int:
+    """Returns how many columns of a terminal a text takes; Chinese characters take two."""
+    return len(text) + sum(unicodedata.east_asian_width(one) in WIDE for one in text)

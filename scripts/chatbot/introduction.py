@@ -1,0 +1,55 @@
+"""What a chatbot was trained on: recorded with its run, and said when it is opened."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from towers.data.samples.conversations import read_patterns
+
+NUM_SHOWN = 10
+WIDTH = 88
+
+
+def about_data(paths: Sequence[Path] | None, language: str, num_pairs: int) -> dict[str, Any]:
+    """Returns what a run records: the number of pairs, and the files or the kinds of dialogues.
+
+    Args:
+        paths: of the corpus, None for the embedded dialogues.
+        language: of the embedded dialogues.
+        num_pairs: that are trained on.
+    """
+    if paths is None:
+        kinds = [kind.name for kind in read_patterns(language).kinds]
+        return {"pairs": num_pairs, "kinds": kinds}
+    return {"pairs": num_pairs, "files": [Path(path).name for path in paths]}
+
+
+def introduce(about: Mapping[str, Any]) -> str:
+    """Returns a line about what a chatbot was trained on, as far as its run recorded it."""
+    pairs = f"{about['pairs']:,} pairs of " if "pairs" in about else ""
+    kinds = about.get("kinds", ())
+    files = [Path(file).name for file in about.get("files", ())]  # Older runs recorded paths.
+    if files:
+        return f"It was trained on {pairs}{_first(files)}."
+    if not kinds:
+        return f"It was trained on {pairs}the embedded dialogues."
+    step = -(-len(kinds) // NUM_SHOWN)  # Neighbours are alike, so kinds from everywhere are shown.
+    shown = kinds[::step]
+    more = f" and {len(kinds) - len(shown)} more kinds" if len(kinds) > len(shown) else ""
+    return f"It was trained on {pairs}embedded dialogues: {', '.join(shown)}{more}."
+
+
+def list_kinds(about: Mapping[str, Any]) -> list[str]:
+    """Returns lines with everything that a chatbot can talk about, none if that is not known."""
+    kinds = about.get("kinds", ())
+    if not kinds:
+        return []
+    return textwrap.wrap(f"It can talk about: {', '.join(kinds)}.", WIDTH)
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NUM_SHOWN} more files" if len(names) > NUM_SHOWN else ""
+    return ", ".join(names[:NUM_SHOWN]) + more

@@ -1,0 +1,105 @@
+"""From a trained run and the options of decoding to what answers: a model, or two of them."""
+
+from __future__ import annotations
+
+import keras
+
+from towers.data.text import TextCodec
+from towers.scripts.chatbot.answerer import Answerer, DecodingOptions, make_decoding
+from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
+from towers.scripts.chatbot.ranking import AnswerRanker
+from towers.scripts.chatbot.reranking import Reranker, SecondModel
+from towers.scripts.training.options import ModelOptions
+from towers.scripts.training.recipe import Recipe
+from towers.scripts.training.session import Session
+from towers.scripts.training.trained import OpenModel, open_model
+
+
+def open_answerer(opened: OpenModel, options: DecodingOptions) -> Answerer | Reranker:
+    """Returns what answers with a trained chatbot; raises ValueError for impossible options."""
+    return make_answerer(opened.recipe, opened.model, opened.text, options)
+
+
+def make_answerer(
+    recipe: Recipe, model: keras.Model, text: TextCodec, options: DecodingOptions
+) -> Answerer | Reranker:
+    """Returns what answers with a model.
+
+    Args:
+        recipe: the chatbot's, with the fields of its run.
+        model: the chatbot.
+        text: its codec between text and ids.
+        options: how answers are decoded, and which run reranks them.
+
+    Raises:
+        ValueError: the options are impossible, the model answers no questions, or the second run
+            cannot rerank.
+    """
+    if recipe.fields.direction != "forward":
+        raise ValueError(
+            f"This run was trained with direction={recipe.fields.direction}, to rerank the answers "
+            "of a chatbot: give it with --mmi, and the chatbot's own run in its place."
+        )
+    answerer = Answerer(
+        model,
+        text,
+        make_decoding(options, recipe.fields.max_answer_length),
+        special_ids=recipe.special_ids,
+        max_question_length=recipe.fields.max_question_length,
+    )
+    if options.mmi is None:
+        return answerer
+    check_candidates(options)
+    return Reranker(
+        answerer,
+        make_ranker(recipe, model, text),
+        open_second(options.mmi),
+        weight=options.mmi_weight,
+        length_reward=options.length_reward,
+        n_best=options.nbest,
+    )
+
+
+def decode_with(session: Session, options: DecodingOptions) -> None:
+    """Makes a session's evaluator decode answers with these options.
+
+    Raises:
+        ValueError: the session's model answers no questions, or the options are impossible.
+    """
+    recipe, evaluator = session.recipe, session.answer_evaluator
+    if not isinstance(evaluator, ChatEvaluator):
+        raise ValueError(
+            f"A run of {recipe.name} has no answers to decode or rerank: leave these options out."
+        )
+    evaluator.answerer = make_answerer(recipe, session.model, session.data.text, options)
+
+
+def make_ranker(recipe: Recipe, model: keras.Model, text: TextCodec) -> AnswerRanker:
+    """Returns the ranker of a model."""
+    return AnswerRanker(
+        model,
+        text,
+        special_ids=recipe.special_ids,
+        max_question_length=recipe.fields.max_question_length,
+    )
+
+
+def open_second(run_dir: str) -> SecondModel:
+    """Returns the model of a run that reranks; raises ValueError if it cannot."""
+    opened = open_model(ModelOptions(run_dir))
+    direction = opened.recipe.fields.direction
+    if direction == "forward":
+        raise ValueError(
+            f"{run_dir} was trained to answer. --mmi takes a run of the same corpus that was "
+            "trained with --set direction=backward or --set direction=answers."
+        )
+    return SecondModel(make_ranker(opened.recipe, opened.model, opened.text), direction)
+
+
+def check_candidates(options: DecodingOptions) -> None:
+    """Raises ValueError unless there are several answers to choose from."""
+    if options.beam < 2 and options.nbest < 2:
+        raise ValueError(
+            "--mmi chooses among several answers. Received neither --beam nor --nbest with "
+            "samples; give --beam 10, or --temperature 1 --nbest 10."
+        )

@@ -1,0 +1,201 @@
+"""Given answers, scored by a model: how likely each is, and whether the true one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from towers.data.text import TextCodec
+from towers.models.answering import decoder_inputs
+from towers.models.linear_cross_entropy import CHUNK_SIZE
+from towers.scripts.chatbot.answerer import pad
+from towers.scripts.training.recipe import SpecialIds
+
+NUM_CANDIDATES = 10
+BATCH_TOKENS = 4096  # Of answers, in one batch.
+Turns = Sequence[str]
+
+
+class Rows(NamedTuple):
+    """The ids of questions and of an answer to each; answers end with the end token."""
+
+    questions: Sequence[Sequence[int]]
+    answers: Sequence[Sequence[int]]
+
+
+class AnswerRanker:
+    """Scores answers by the model's mean log probability of their tokens, the end included.
+
+    The mean, not the sum: a sum falls with each token, so that a short stock answer would win
+    against a longer true one whatever the question is. As in the loss, an unknown token does not
+    count.
+
+    Args:
+        model: a `Seq2Seq`.
+        text: the codec between text and ids.
+        special_ids: the ids of the codec that stand for no word.
+        max_question_length: of longer questions only the last tokens count.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        text: TextCodec,
+        *,
+        special_ids: SpecialIds,
+        max_question_length: int,
+    ):
+        self._text = text
+        self._special_ids = special_ids
+        self._max_question_length = max_question_length
+        self._score = score_answers(model, special_ids)
+
+    def hits(
+        self, questions: Sequence[Turns], answers: Sequence[str], *, seed: int = 0
+    ) -> float | None:
+        """Returns hits@1 of 10: how often the true answer scores above 9 random ones.
+
+        This is recall at 1 of 10 (Lowe et al. 2015, arXiv:1506.08909), which Zhang et al. 2018
+        (arXiv:1801.07243) call hits@1 and take of 20. The random answers of a question are
+        different texts, none of them the true one, drawn from all answers that are given here.
+
+        Args:
+            questions: for each the turns of a dialogue, of which the last is the question.
+            answers: the true answer of each.
+            seed: of the random answers.
+
+        Returns:
+            A share, or None if there are fewer than 10 different answers.
+        """
+        candidates = draw_candidates(answers, seed)
+        if candidates is None:
+            return None
+        repeated = [turns for turns in questions for _ in range(NUM_CANDIDATES)]
+        scores = self.scores(repeated, [text for row in candidates for text in row])
+        return share_of_hits(scores.reshape([-1, NUM_CANDIDATES]))
+
+    def scores(self, questions: Sequence[Turns], answers: Sequence[str]) -> np.ndarray:
+        """Returns the score of each answer to its question, float64 [rows], at most 0."""
+        sums, counts = self.sums(questions, answers)
+        return sums / counts
+
+    def sums(
+        self, questions: Sequence[Turns], answers: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the log probability of each answer and the number of its tokens that count.
+
+        Both are float64 [rows]; the end of an answer is one of its tokens.
+        """
+        rows = self._encode(questions, answers)
+        sums = np.zeros([2, len(answers)])
+        for places in batches_by_length(rows):
+            question, answer = (
+                pad([part[place] for place in places], self._special_ids.padding) for part in rows
+            )
+            sums[:, places] = self._score(tf.constant(question), tf.constant(answer)).numpy()
+        return sums[0], sums[1]
+
+    def _encode(self, questions: Sequence[Turns], answers: Sequence[str]) -> Rows:
+        """Returns the ids; a question that comes again is tokenised once."""
+        special = self._special_ids
+        found = {
+            turns: self._text.encode_question(turns, self._max_question_length)
+            for turns in {tuple(turns) for turns in questions}
+        }
+        read = [found[tuple(turns)] for turns in questions]
+        said = [
+            [*self._text.encode_answer(text, question.copied), special.end]
+            for text, question in zip(answers, read, strict=True)
+        ]
+        return Rows([question.ids or [special.unknown] for question in read], said)
+
+
+def draw_candidates(answers: Sequence[str], seed: int) -> list[list[str]] | None:
+    """Returns for each answer itself and 9 others, different texts; None if there are too few."""
+    texts = sorted(set(answers))
+    if len(texts) < NUM_CANDIDATES:
+        return None
+    places = {text: place for place, text in enumerate(texts)}
+    random = np.random.default_rng(seed)
+    candidates = []
+    for answer in answers:
+        # Of all texts but one: those from the true answer's place on move up by one.
+        drawn = random.choice(len(texts) - 1, NUM_CANDIDATES - 1, replace=False)
+        others = drawn + (drawn >= places[answer])
+        candidates.append([answer, *(texts[place] for place in others)])
+    return candidates
+
+
+def share_of_hits(scores: np.ndarray) -> float:
+    """Returns how often the first score of a row is above all others, which a tie is not."""
+    return float(np.mean(scores[:, 0] > scores[:, 1:].max(1)))
+
+
+def batches_by_length(rows: Rows) -> Iterator[list[int]]:
+    """Yields places of rows with answers of similar length, together `BATCH_TOKENS` at most."""
+    lengths = [(len(answer), len(question)) for question, answer in zip(*rows, strict=True)]
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[place][0] > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def score_answers(
+    model: keras.Model, special_ids: SpecialIds
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Returns `score(questions, answers) -> floating point [2, batch]`, one graph for every batch.
+
+    Both are int32 [batch, length], filled with padding. The score is the log probability of an
+    answer's tokens, each given those before it, and their number.
+    """
+    spec = tf.TensorSpec([None, None], tf.int32)
+
+    @tf.function(input_signature=[spec, spec], autograph=False)
+    def score(questions: tf.Tensor, answers: tf.Tensor) -> tf.Tensor:
+        inputs = decoder_inputs(answers, special_ids.start)
+        hidden = model.hidden(questions, inputs, training=False)
+        flat = tf.reshape(hidden, [-1, model.output_size])
+        gained = log_probabilities(model.projection, flat, tf.reshape(answers, [-1]))
+        gained = tf.reshape(gained, tf.shape(answers))
+        counted = (answers != special_ids.padding) & (answers != special_ids.unknown)
+        weights = tf.cast(counted, gained.dtype)
+        return tf.stack([tf.reduce_sum(gained * weights, 1), tf.reduce_sum(weights, 1)])
+
+    return score
+
+
+def log_probabilities(
+    project: Callable[[tf.Tensor], tf.Tensor], hidden: tf.Tensor, labels: tf.Tensor
+) -> tf.Tensor:
+    """Returns the log probability of each label, [num_tokens], with few logits in memory at a time.
+
+    Args:
+        project: from rows of `hidden` to their logits.
+        hidden: [num_tokens, units], at least one token.
+        labels: int32 [num_tokens].
+    """
+    num_tokens = tf.shape(labels)[0]
+    dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
+    parts = tf.TensorArray(dtype, -(-num_tokens // CHUNK_SIZE), infer_shape=False)
+
+    def add(start: tf.Tensor, parts: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        logits = project(hidden[start : start + CHUNK_SIZE])
+        chosen = tf.gather(logits, labels[start : start + CHUNK_SIZE], batch_dims=1)
+        gained = chosen - tf.reduce_logsumexp(logits, -1)
+        return start + CHUNK_SIZE, parts.write(start // CHUNK_SIZE, gained)
+
+    _, parts = tf.while_loop(
+        lambda start, _: start < num_tokens,
+        add,
+        [tf.constant(0), parts],
+        parallel_iterations=1,  # More keep the logits of several chunks in memory.
+    )
+    return parts.concat()

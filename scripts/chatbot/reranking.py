@@ -1,0 +1,95 @@
+"""Answers by their mutual information with the question, so that not the commonest one wins.
+
+Li et al. 2016, "A Diversity-Promoting Objective Function for Neural Conversation Models": a beam
+search or samples give candidates T for a question S, and a second model says how much each one has
+to do with the question. With a weight w and a reward r for each of the |T| tokens, the score is
+
+    log p(T|S) + w log p(S|T) + r |T|    (MMI-bidi, equation 11, times a constant)
+    log p(T|S) - w log p(T) + r |T|      (MMI-antiLM, equation 9)
+
+for a second model that was trained in the direction backward, or answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from towers.scripts.chatbot.answerer import Answer, Answerer
+from towers.scripts.chatbot.ranking import AnswerRanker, Turns
+
+
+class SecondModel(NamedTuple):
+    """The model that says how much an answer has to do with its question.
+
+    Attributes:
+        ranker: of a model of another direction than forward.
+        direction: backward or answers.
+    """
+
+    ranker: AnswerRanker
+    direction: str
+
+    def log_probabilities(self, questions: Sequence[Turns], answers: Sequence[str]) -> np.ndarray:
+        """Returns log p(S|T) or -log p(T) of each row; S is the last turn of a question."""
+        if self.direction == "backward":
+            return self.ranker.sums([[text] for text in answers], [one[-1] for one in questions])[0]
+        return -self.ranker.sums([[] for _ in answers], answers)[0]
+
+
+class Reranker:
+    """Answers like an `Answerer`, the answer with the highest mutual information first.
+
+    Args:
+        answerer: gives the candidates.
+        ranker: of the chatbot's own model.
+        second: the second model.
+        weight: w of the score, not negative.
+        length_reward: r of the score.
+        n_best: answers to each question.
+    """
+
+    def __init__(
+        self,
+        answerer: Answerer,
+        ranker: AnswerRanker,
+        second: SecondModel,
+        *,
+        weight: float,
+        length_reward: float,
+        n_best: int,
+    ):
+        self._answerer = answerer
+        self._ranker = ranker
+        self._second = second
+        self._weight = weight
+        self._length_reward = length_reward
+        self._n_best = n_best
+
+    def answer(self, questions: Sequence[Turns], *, seed: int = 0) -> list[list[Answer]]:
+        """Returns the answers to each question, the best first.
+
+        Args:
+            questions: for each the turns of a dialogue, of which the last is the question.
+            seed: of sampled candidates.
+        """
+        found = self._answerer.answer(questions, seed=seed)
+        candidates = [distinct_texts(answers) for answers in found]
+        repeated = [turns for turns, row in zip(questions, candidates, strict=True) for _ in row]
+        scores = iter(self.scores(repeated, [one.text for row in candidates for one in row]))
+        scored = [[one._replace(score=float(next(scores))) for one in row] for row in candidates]
+        return [sorted(row, key=lambda answer: -answer.score)[: self._n_best] for row in scored]
+
+    def scores(self, questions: Sequence[Turns], answers: Sequence[str]) -> np.ndarray:
+        """Returns the score of each answer to its question, float64 [rows]."""
+        own, lengths = self._ranker.sums(questions, answers)
+        second = self._second.log_probabilities(questions, answers)
+        return own + self._weight * second + self._length_reward * lengths
+
+
+def distinct_texts(answers: Sequence[Answer]) -> list[Answer]:
+    """Returns the answers that were found, each text once."""
+    texts = {answer.text: answer for answer in reversed(answers) if answer.score > -float("inf")}
+    return [answer for answer in answers if texts.get(answer.text) is answer]

@@ -1,0 +1,62 @@
+"""An answer repeats the unknown words of its own question, and no other."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from towers.data.text import TextCodec, TextSettings, Vocabulary
+from towers.data.text.vocabulary import Unit
+from towers.models.decoding import Decoding
+from towers.models.seq2seq import seq2seq
+from towers.scripts.chatbot.answerer import Answerer, copying
+from towers.scripts.recipes.chatbot import SPECIAL_IDS
+
+TEXT = TextCodec(TextSettings("en"), Vocabulary(map(Unit, ["say", "and", "."]), 4))
+QUESTIONS = [["say Zorvik and Mimba."], ["say Tuk."], ["say."], ["Tuk", "Tuk", "say Una."]]
+WAYS = {
+    "greedy": Decoding(max_length=8),
+    "beam": Decoding(max_length=8, beam_size=6, n_best=6),
+    "samples": Decoding(max_length=8, n_best=12, temperature=9.0),
+}
+
+
+@pytest.fixture
+def model():
+    """A model that says whatever it may, above all copies."""
+    keras.utils.set_random_seed(5)
+    model = seq2seq(len(TEXT.vocabulary), embedding_size=6, hidden_size=8)
+    copies = TEXT.vocabulary.copies
+    bias = np.where(np.isin(np.arange(len(TEXT.vocabulary)), copies), 3.0, 0.0)
+    model.projection.bias.assign(bias)
+    return model
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_words_of_the_question_are_copied(model, way):
+    answerer = Answerer(model, TEXT, WAYS[way], special_ids=SPECIAL_IDS, max_question_length=20)
+    for question, answers in zip(QUESTIONS, answerer.answer(QUESTIONS), strict=True):
+        said = {token for answer in answers for token in answer.tokens}
+        unknown = set(TEXT.encode_question(question).copied)
+        assert said <= {"say", "and", "."} | unknown
+        assert said & unknown or not unknown
+        for answer in answers:
+            assert all(word in answer.text for word in unknown & set(answer.tokens))
+
+
+def test_the_other_logits_are_those_of_the_model(model):
+    questions = tf.constant([TEXT.encode_question(QUESTIONS[1]).ids])
+    step, state = copying(model, questions, TEXT.vocabulary.copies)
+    tokens = tf.constant([SPECIAL_IDS.start])
+    logits, _ = step(tokens, state)
+    expected, _ = model.step(tokens, model.start(questions))
+    first, *missing = TEXT.vocabulary.copies
+    assert np.all(np.isneginf(logits.numpy()[0, missing]))
+    kept = [one for one in range(len(TEXT.vocabulary)) if one not in missing]
+    assert first in kept
+    np.testing.assert_array_equal(logits.numpy()[0, kept], expected.numpy()[0, kept])
+
+
+def test_a_vocabulary_without_copies_leaves_the_model_as_it_is(model):
+    step, state = copying(model, tf.constant([[11]]), range(0))
+    assert step == model.step and state.memory.mask.shape == (1, 1)

@@ -1,0 +1,98 @@
+"""Conversations: what is remembered, what commands print, and how they end."""
+
+import functools
+
+import pytest
+
+from tests.scripts.chatbot.chatbots import open_chatbot
+from towers.scripts.chatbot.answerer import DecodingOptions, open_answerer
+from towers.scripts.chatbot.conversation import FORGOT, HINT, NOTHING_SAID, Conversation
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    return open_chatbot(tmp_path_factory.mktemp("chatbot"))
+
+
+@pytest.fixture(scope="module")
+def make_answerer(opened):
+    """Makes each answerer once, since it has a graph to build."""
+    return functools.cache(functools.partial(open_answerer, opened))
+
+
+@pytest.fixture
+def hold(opened, make_answerer, capsys):
+    """Returns a function that holds a conversation and returns the lines that it printed."""
+
+    def held(*lines, **options):
+        Conversation(opened, DecodingOptions(**options), make_answerer).hold(lines)
+        return capsys.readouterr().out.splitlines()
+
+    return held
+
+
+def test_new_forgets_and_says_so(hold):
+    alone = hold("is it bad now ?")
+    later = hold("rain rain rain sun", "is it bad now ?")
+    forgot = hold("rain rain rain sun", "/new", "is it bad now ?")
+    assert forgot == [later[0], FORGOT, alone[0]]
+    assert later[1] != alone[0], "the earlier turns count"
+
+
+@pytest.mark.parametrize("end", ["/quit", "quit", "exit", "退出"])
+def test_quit_ends_without_an_answer(hold, end):
+    assert hold(end, "is it good ?") == []
+
+
+@pytest.mark.parametrize("end", ["bye", "Bye.", "再见"])
+def test_bye_is_answered_and_ends(hold, end):
+    line, *_ = lines = hold(end, "is it good ?", "is it good ?")
+    assert line.startswith("bot> ")
+    assert not [line for line in lines[1:] if line.startswith("bot> ")]
+
+
+def test_help_says_what_can_be_typed_and_a_wrong_command_says_what_is_near(hold):
+    assert any(line.startswith("  /beam 5 ") for line in hold("help"))
+    assert hold("/bean 5")[0].startswith("There is no command /bean. Did you mean '/beam'?")
+
+
+def test_a_beam_is_that_of_the_option_and_greedy_goes_back(hold):
+    question = "rain or sun ?"
+    searched, sampled = hold(question, beam=4), hold(question, top_p=0.9)
+    lines = hold("/beam 4", question)
+    assert lines == ["Answers are searched with 4 beams.", *searched]
+    lines = hold("/top-p 0.9", question)
+    assert lines == ["Answers are sampled with top-p 0.9.", *sampled]
+    assert hold("/beam 4", "/greedy", question)[2:] == hold(question)
+
+
+def test_a_wrong_value_leaves_the_decoding_as_it_was(hold):
+    refused, *answers = hold("/top-p 3", "rain or sun ?")
+    assert refused == "top_p must be above 0 and at most 1. Received 3.0."
+    assert answers == hold("rain or sun ?")
+
+
+def test_why_explains_the_last_answer(hold):
+    assert hold("/why") == hold("/new", "/why")[1:] == [NOTHING_SAID]
+    answer, first, *lines = hold("is it good ?", "/why")
+    assert first.startswith("The likeliest answers")
+    said = answer.removeprefix("bot> ").split()
+    assert [line.split()[0] for line in lines[-len(said) :]] == said
+
+
+def test_the_hint_comes_once_in_a_conversation(hold):
+    lines = hold("is it good ?", "zorblax frob", "qwerty uiop", "/new", "zorblax")
+    assert [place for place, line in enumerate(lines) if line == HINT] == [2, 6]
+
+
+def test_the_introduction_names_the_run_and_its_data(opened, make_answerer):
+    introduction = Conversation(opened, DecodingOptions(), make_answerer).introduction
+    assert introduction.splitlines() == [
+        "chatbot, step 0 of nowhere",
+        "It was trained on 1,234 pairs of rain.tsv.",
+    ]
+
+
+def test_impossible_options_are_refused(opened, make_answerer):
+    with pytest.raises(ValueError, match="Received --beam 2"):
+        Conversation(opened, DecodingOptions(beam=2, temperature=1.0), make_answerer)

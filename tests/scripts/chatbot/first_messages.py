@@ -1,0 +1,181 @@
+"""What a trained chatbot says to the first messages of a new user, judged by stated rules.
+
+The messages are in `first_messages_en.json` and `first_messages_zh.json`, by category. Each
+category says in `rule` what a sensible answer is; an answer counts if one of the expressions in
+`sensible` occurs in it, and none of those in `never`. A message may have expressions of its own.
+Messages with `"seen": false` are in no training dialogue: `first_messages_test.py` holds that.
+
+    python -m tests.scripts.chatbot.first_messages RUN --language en --transcript FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.scripts.chatbot.made_up import repetitions
+
+Ask = Callable[[Sequence[Sequence[str]]], list[str]]
+
+
+class Message(NamedTuple):
+    """A first message, or the messages of a short talk.
+
+    Attributes:
+        category: such as `greetings`.
+        rule: what is sensible, in words.
+        say: the messages in turn; the answer to the last one is judged.
+        seen: whether the training dialogues may hold these words.
+        sensible: expressions of which one must occur in the answer.
+        never: expressions of which none may occur.
+    """
+
+    category: str
+    rule: str
+    say: tuple[str, ...]
+    seen: bool
+    sensible: tuple[str, ...]
+    never: tuple[str, ...] = ()
+
+
+class Talk(NamedTuple):
+    """A message with all answers, and whether the last one is sensible."""
+
+    message: Message
+    answers: tuple[str, ...]
+    is_sensible: bool
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Asks a run all messages, prints the shares and writes the transcript."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("run", help="a run of the recipe chatbot")
+    parser.add_argument("--language", choices=("en", "zh"), default="en")
+    parser.add_argument("--transcript", type=Path, help="a Markdown file to write")
+    given = parser.parse_args(arguments)
+    messages = [*read_messages(given.language), *made_up_messages(given.language)]
+    answer, context = open_run(given.run)
+    talks = hold_talks(messages, answer, context)
+    print(table(talks))
+    if given.transcript:
+        given.transcript.write_text(transcript(talks), encoding="utf-8")
+
+
+def read_messages(language: str) -> list[Message]:
+    """Returns the 200 first messages of `en` or `zh`."""
+    path = Path(__file__).with_name(f"first_messages_{language}.json")
+    return [
+        Message(
+            category["name"],
+            category["rule"],
+            tuple(one["say"]),
+            one["seen"],
+            tuple(one.get("sensible", category.get("sensible", ()))),
+            tuple(category.get("never", ())),
+        )
+        for category in json.loads(path.read_text(encoding="utf-8"))
+        for one in category["messages"]
+    ]
+
+
+def made_up_messages(language: str) -> list[Message]:
+    """Returns talks that ask for names and numbers which no training dialogue holds."""
+    rule = "The made-up word occurs in the last answer."
+    return [
+        Message(f"repeating {kind}", rule, say, False, (re.escape(word.lower()),))
+        for kind, word, say in repetitions(language)
+    ]
+
+
+def open_run(run: str) -> tuple[Ask, int]:
+    """Returns the function that answers dialogues, and how many earlier turns it reads."""
+    from towers.scripts.chatbot.answerer import DecodingOptions
+    from towers.scripts.chatbot.opening import open_answerer
+    from towers.scripts.training.options import ModelOptions
+    from towers.scripts.training.trained import open_model
+
+    opened = open_model(ModelOptions(run))
+    answerer = open_answerer(opened, DecodingOptions())
+
+    def answer(dialogues: Sequence[Sequence[str]]) -> list[str]:
+        return [found[0].text for found in answerer.answer(dialogues)]
+
+    return answer, opened.recipe.fields.context
+
+
+def hold_talks(messages: Sequence[Message], answer: Ask, context: int) -> list[Talk]:
+    """Returns every message with its answers; the answers belong to the next question."""
+    said: list[list[str]] = [[] for _ in messages]
+    for turn in range(max(len(message.say) for message in messages)):
+        asked = [number for number, message in enumerate(messages) if turn < len(message.say)]
+        for number in asked:
+            said[number].append(messages[number].say[turn])
+        answers = answer([said[number][-1 - context :] for number in asked])
+        for number, text in zip(asked, answers, strict=True):
+            said[number].append(text)
+    return [
+        Talk(message, tuple(turns[1::2]), is_sensible(message, turns[-1]))
+        for message, turns in zip(messages, said, strict=True)
+    ]
+
+
+def is_sensible(message: Message, answer: str) -> bool:
+    """Returns whether the rule of a message holds for an answer."""
+
+    def occurs(expressions: Sequence[str]) -> bool:
+        return any(re.search(one, answer, re.IGNORECASE) for one in expressions)
+
+    return occurs(message.sensible) and not occurs(message.never)
+
+
+def table(talks: Sequence[Talk]) -> str:
+    """Returns the share of sensible answers in each category and over all, as Markdown."""
+    first = [talk for talk in talks if not talk.message.category.startswith("repeating")]
+    lines = ["| Category | Messages | Sensible | Of unseen ones |", "|---|---|---|---|"]
+    for name in dict.fromkeys(talk.message.category for talk in talks):
+        lines.append(_row(name, [talk for talk in talks if talk.message.category == name]))
+    return "\n".join([*lines, _row("all first messages", first)])
+
+
+def _row(name: str, talks: Sequence[Talk]) -> str:
+    unseen = [talk for talk in talks if not talk.message.seen]
+    return f"| {name} | {len(talks)} | {_share(talks)} | {_share(unseen)} |"
+
+
+def _share(talks: Sequence[Talk]) -> str:
+    if not talks:
+        return "-"
+    return f"{sum(talk.is_sensible for talk in talks) / len(talks):.0%}"
+
+
+def transcript(talks: Sequence[Talk]) -> str:
+    """Returns the shares and every talk, sensible or not, as Markdown."""
+    lines = ["# First messages", "", table(talks), ""]
+    for name in dict.fromkeys(talk.message.category for talk in talks):
+        of_category = [talk for talk in talks if talk.message.category == name]
+        lines += [f"## {name}", "", of_category[0].message.rule, ""]
+        lines += ["| Said and answered | Seen in training | Sensible |", "|---|---|---|"]
+        lines += [_talk_row(talk) for talk in of_category] + [""]
+    return "\n".join(lines)
+
+
+def _talk_row(talk: Talk) -> str:
+    turns = [
+        f"{_cell(question)} → *{_cell(answer)}*"
+        for question, answer in zip(talk.message.say, talk.answers, strict=True)
+    ]
+    seen, sensible = ("yes" if one else "no" for one in (talk.message.seen, talk.is_sensible))
+    return f"| {'<br>'.join(turns)} | {seen} | {sensible} |"
+
+
+def _cell(text: str) -> str:
+    """Returns a text that shows as it is in a cell of a table."""
+    return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""What a chatbot says about its training: from what its run recorded, however old."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from towers.data.samples.conversations import labelled_dialogues
+from towers.scripts.chatbot.introduction import about_data, introduce, list_kinds
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_embedded_dialogues_are_introduced_by_kinds_from_the_data(language):
+    about = about_data(None, language, 26422)
+    assert about["kinds"] == list(dict(labelled_dialogues(language, "train")))
+    line = introduce(json.loads(json.dumps(about)))
+    assert line.startswith("It was trained on 26,422 pairs of embedded dialogues: sums, ")
+    shown = line.partition(": ")[2].partition(" and ")[0].split(", ")
+    assert set(shown) < set(about["kinds"]) and len(shown) <= 10
+    assert line.endswith(f" and {len(about['kinds']) - len(shown)} more kinds.")
+    assert all(kind in " ".join(list_kinds(about)) for kind in about["kinds"])
+
+
+def test_a_corpus_is_introduced_by_its_files():
+    about = about_data([Path("my/talk.conv"), Path("more.tsv")], "en", 3)
+    assert introduce(about) == "It was trained on 3 pairs of talk.conv, more.tsv."
+    assert not list_kinds(about)
+    many = introduce(about_data([Path(f"f{number}") for number in range(25)], "en", 1000))
+    assert many.endswith("f9 and 15 more files.")
+
+
+def test_older_runs_recorded_less():
+    assert introduce({"files": ["data/my.conv"]}) == "It was trained on my.conv."
+    assert introduce({"files": []}) == "It was trained on the embedded dialogues."
