@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -63,6 +63,13 @@ class Answer(NamedTuple):
     text: str
     tokens: list[str]
     score: float
+
+
+class Chatbot(Protocol):
+    """What answers questions: an `Answerer`, or a `Reranker` of its answers."""
+
+    def answer(self, questions: Sequence[Sequence[str]], *, seed: int = 0) -> list[list[Answer]]:
+        """Returns the answers to each question, the best first; arguments as in `Answerer`."""
 
 
 class Answerer:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from towers.scripts.chatbot.answer_metrics import answer_metrics
-from towers.scripts.chatbot.answerer import Answer, Answerer
+from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.ranking import NUM_CANDIDATES, AnswerRanker
 
 SHOWN, ASKED = 4, 16  # During training it asks 16 questions and shows 4 of the exchanges.
@@ -41,7 +41,7 @@ class ChatEvaluator:
 
     def __init__(
         self,
-        answerer: Answerer,
+        answerer: Chatbot,
         ranker: AnswerRanker,
         corpus: Any,
         language: str,

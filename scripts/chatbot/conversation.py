@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from towers.scripts.chatbot.answerer import Answer, Answerer, DecodingOptions
+from towers.scripts.chatbot.answerer import Answer, Chatbot, DecodingOptions
 from towers.scripts.chatbot.commands import (
     Command,
     change_decoding,
@@ -125,7 +125,7 @@ class Conversation:
         print("\n".join(explain(self._opened, self._make_answerer, self._options, *self._last)))
 
 
-def answer_lines(answerer: Answerer, context: int, seed: int) -> None:
+def answer_lines(answerer: Chatbot, context: int, seed: int) -> None:
     """Prints one line of answers per input line; turns, and answers, are separated by TABs."""
     for number, line in enumerate(sys.stdin):
         turns = [turn for turn in line.rstrip("\r\n").split("\t") if turn.strip()]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.models.answering import decoder_inputs
-from towers.scripts.chatbot.answerer import Answer, Answerer, DecodingOptions
+from towers.scripts.chatbot.answerer import Answer, Chatbot, DecodingOptions
 from towers.scripts.chatbot.commands import search_options
 from towers.scripts.chatbot.words import answer_ids, read_question, words_of
 from towers.scripts.training.trained import OpenModel
@@ -18,7 +18,7 @@ from towers.scripts.training.trained import OpenModel
 NUM_LIKELY = 5
 NUM_LOOKS = 3
 WIDE = ("W", "F")  # Characters that take two columns of a terminal.
-MakeAnswerer = Callable[[DecodingOptions], Answerer]
+MakeAnswerer = Callable[[DecodingOptions], Chatbot]
 
 
 class Look(NamedTuple):

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
 from towers.data.text import TextCodec
-from towers.scripts.chatbot.answerer import Answerer, DecodingOptions, make_decoding
+from towers.scripts.chatbot.answerer import Answerer, Chatbot, DecodingOptions, make_decoding
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.chatbot.reranking import Reranker, SecondModel
 from towers.scripts.training.options import ModelOptions
-from towers.scripts.training.recipe import Recipe
+from towers.scripts.training.recipe import Recipe, SpecialIds
 from towers.scripts.training.session import Session
 from towers.scripts.training.trained import OpenModel, open_model
 
 
-def open_answerer(opened: OpenModel, options: DecodingOptions) -> Answerer | Reranker:
+def open_answerer(opened: OpenModel, options: DecodingOptions) -> Chatbot:
     """Returns what answers with a trained chatbot; raises ValueError for impossible options."""
     return make_answerer(opened.recipe, opened.model, opened.text, options)
 
 
 def make_answerer(
     recipe: Recipe, model: keras.Model, text: TextCodec, options: DecodingOptions
-) -> Answerer | Reranker:
+) -> Chatbot:
     """Returns what answers with a model.
 
     Args:
@@ -35,6 +37,8 @@ def make_answerer(
         ValueError: the options are impossible, the model answers no questions, or the second run
             cannot rerank.
     """
+    if recipe.special_ids is None:
+        raise ValueError(f"{recipe.name} has no text, and so no answers.")
     if recipe.fields.direction != "forward":
         raise ValueError(
             f"This run was trained with direction={recipe.fields.direction}, to rerank the answers "
@@ -52,7 +56,7 @@ def make_answerer(
     check_candidates(options)
     return Reranker(
         answerer,
-        make_ranker(recipe, model, text),
+        make_ranker(recipe.fields, model, text, recipe.special_ids),
         open_second(options.mmi),
         weight=options.mmi_weight,
         length_reward=options.length_reward,
@@ -74,26 +78,26 @@ def decode_with(session: Session, options: DecodingOptions) -> None:
     evaluator.answerer = make_answerer(recipe, session.model, session.data.text, options)
 
 
-def make_ranker(recipe: Recipe, model: keras.Model, text: TextCodec) -> AnswerRanker:
-    """Returns the ranker of a model."""
+def make_ranker(
+    fields: Any, model: keras.Model, text: TextCodec, special_ids: SpecialIds
+) -> AnswerRanker:
+    """Returns the ranker of a model, given the fields of its run."""
     return AnswerRanker(
-        model,
-        text,
-        special_ids=recipe.special_ids,
-        max_question_length=recipe.fields.max_question_length,
+        model, text, special_ids=special_ids, max_question_length=fields.max_question_length
     )
 
 
 def open_second(run_dir: str) -> SecondModel:
     """Returns the model of a run that reranks; raises ValueError if it cannot."""
     opened = open_model(ModelOptions(run_dir))
-    direction = opened.recipe.fields.direction
-    if direction == "forward":
+    fields = opened.recipe.fields
+    if fields.direction == "forward":
         raise ValueError(
             f"{run_dir} was trained to answer. --mmi takes a run of the same corpus that was "
             "trained with --set direction=backward or --set direction=answers."
         )
-    return SecondModel(make_ranker(opened.recipe, opened.model, opened.text), direction)
+    ranker = make_ranker(fields, opened.model, opened.text, opened.special_ids)
+    return SecondModel(ranker, fields.direction)
 
 
 def check_candidates(options: DecodingOptions) -> None:

@@ -83,7 +83,7 @@ def combinations(
 ) -> Iterator[tuple[int, Variant]]:
     """Yields (phrasing, variant) of the dialogues with a content."""
     if kind.uses is not None:
-        yield from _few_combinations(kind, content, part, openings)
+        yield from _few_combinations(kind, kind.uses, content, part, openings)
         return
     for phrasing in range(len(kind.phrasings)):
         variants = all_variants(openings, f"{kind.name}/{content}/{phrasing}")[: kind.variants]
@@ -94,15 +94,15 @@ def combinations(
 
 
 def _few_combinations(
-    kind: Kind, content: int, part: str, openings: Sequence[str]
+    kind: Kind, uses: int, content: int, part: str, openings: Sequence[str]
 ) -> Iterator[tuple[int, Variant]]:
-    """Yields `kind.uses` combinations of a content, or one if it is held out as a whole."""
+    """Yields `uses` combinations of a content, or one if it is held out as a whole."""
     held_out = content % HELD_OUT_CONTENT_EVERY == HELD_OUT_CONTENT_EVERY - 1
     if held_out != (part == "held_out"):
         return
     # Phrasings take turns; the shift lets a held-out content have another one each time.
-    first = content * kind.uses + content // len(kind.phrasings)
-    for number in range(first, first + (1 if held_out else kind.uses)):
+    first = content * uses + content // len(kind.phrasings)
+    for number in range(first, first + (1 if held_out else uses)):
         key = f"{kind.name}/{content}/{number}"
         variants = all_variants(openings, key)
         yield number % len(kind.phrasings), variants[digest(key) % len(variants)]

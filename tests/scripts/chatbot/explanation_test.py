@@ -6,7 +6,7 @@ import pytest
 from tests.scripts.chatbot.chatbots import open_chatbot
 from towers.data.text import START
 from towers.models.attention import KINDS
-from towers.scripts.chatbot.answerer import Answer, DecodingOptions, open_answerer
+from towers.scripts.chatbot.answerer import Answer, DecodingOptions
 from towers.scripts.chatbot.explanation import (
     Look,
     explain,
@@ -14,6 +14,7 @@ from towers.scripts.chatbot.explanation import (
     likely_lines,
     look_lines,
 )
+from towers.scripts.chatbot.opening import open_answerer
 
 TURNS = ["is it good ?", "no .", "is sundown bad now ?"]
 
