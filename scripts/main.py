@@ -28,6 +28,7 @@ COMMANDS = {
     "launch": "train with several processes, on this machine or on several",
     "evaluate": "evaluate a run on its test data",
     "chat": "talk to a trained chatbot",
+    "serve": "serve a trained chatbot: OpenAI's API and a page",
     "generate": "continue a prompt with a trained language model",
     "export": "write a chatbot as a SavedModel that answers without this package",
     "devices": "list the devices that TensorFlow finds",

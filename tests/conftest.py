@@ -42,6 +42,8 @@ FAST = (
     "towers/optimize",
     "towers/run/checkpoint_files_test.py",
     "towers/step/gradients_test.py",
+    "scripts/serving/batching_test.py",
+    "scripts/serving/chat_request_test.py",
     "scripts/wrong_input_test.py",
 )
 

@@ -46,3 +46,11 @@ def int_list(text: str) -> list[int]:
 def name_list(text: str) -> list[str]:
     """Returns names from a list such as plain,fit."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def port_number(text: str) -> int:
+    """Returns the number of a TCP port, 0 for any that is free."""
+    value = int(text) if text.strip().isdigit() else -1
+    if not 0 <= value < 2**16:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, not {text!r}")
+    return value

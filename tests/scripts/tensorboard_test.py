@@ -6,35 +6,16 @@ With the environment variable TOWERS_SCREENSHOTS=docs the pictures of the docume
 import os
 import pathlib
 import re
-import shutil
 import sys
 import time
 
 import pytest
 
-from tests.programs import PATIENCE, started, wait_until
+from tests.browsers import NEEDS_BROWSER, open_browser
+from tests.programs import started, wait_until
 from towers.scripts.main import main
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="chromium and chromedriver (Debian: chromium, chromium-driver) are not installed",
-    ),
-]
-CHROMIUM_FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-3d-apis",  # Without WebGL the curves are SVG paths that a test can count.
-    "--window-size=1280,960",
-)
+pytestmark = NEEDS_BROWSER
 # All elements that match, also those in the shadow trees of TensorBoard's components.
 FIND_DEEP = """
 const found = [];
@@ -74,18 +55,8 @@ def address(run_dir):
 @pytest.fixture
 def browser(tmp_path):
     """A headless Chromium that asks nothing of the network but this machine."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_page_load_timeout(PATIENCE)
-    driver.set_script_timeout(PATIENCE)
-    yield driver
-    driver.quit()
+    with open_browser(tmp_path) as driver:
+        yield driver
 
 
 def wait_for(browser, selector, holds):

@@ -1,0 +1,298 @@
+"""The HTTP API: chat completions, models, health, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hmac
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from towers.scripts.serving.batching import Batcher, ClosedError, FullError
+from towers.scripts.serving.chat_request import ChatRequest, RequestRules, read_chat_request
+from towers.scripts.serving.chat_response import completion, events
+from towers.scripts.serving.limits import RefusedError, error_body
+from towers.scripts.serving.page import HEADERS, PageFile, read_page
+from towers.scripts.serving.served_chatbot import Replies
+
+DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its client hears why.
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+CLOSE = {"Connection": "close"}
+BUG = "This is a bug of the server, which has printed more about it."
+LOGGER = logging.getLogger("uvicorn.error")  # Of which uvicorn prints the errors.
+
+
+class Served(Protocol):
+    """What the API knows of a chatbot.
+
+    Attributes:
+        context: how many earlier turns belong to a question.
+    """
+
+    context: int
+
+    def group(self, request: ChatRequest) -> Any:
+        """Returns what requests have in common that are answered together."""
+
+    def rows(self, request: ChatRequest) -> int:
+        """Returns how many rows of a batch a request takes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """Who may use the service, and what is written down.
+
+    Attributes:
+        token: that clients must give, or None.
+        local_only: whether only requests to names of this machine are answered. This keeps away
+            pages of other sites whose own name leads to this machine (DNS rebinding).
+        log_messages: whether questions and answers are printed.
+    """
+
+    token: str | None = None
+    local_only: bool = False
+    log_messages: bool = False
+
+
+def make_app(chatbot: Served, batcher: Batcher, rules: RequestRules, access: Access) -> FastAPI:
+    """Returns the application.
+
+    Args:
+        chatbot: says which requests are answered together.
+        batcher: answers them.
+        rules: of requests.
+        access: of clients.
+    """
+    service = Service(chatbot, batcher, rules, access)
+    checked = [Depends(service.check_host)]
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    api = APIRouter(dependencies=[*checked, Depends(service.check_token)])
+    api.add_api_route("/v1/chat/completions", service.complete, methods=["POST"])
+    api.add_api_route("/v1/models", service.list_models)
+    api.add_api_route("/v1/models/{name}", service.show_model)
+    app.include_router(api)
+    app.add_api_route("/healthz", service.health, dependencies=checked)
+    for address, file in read_page().items():
+        app.add_api_route(address, sender(file), methods=["GET", "HEAD"], dependencies=checked)
+    app.add_exception_handler(RefusedError, send_refusal)
+    app.add_exception_handler(HTTPException, send_http_error)
+    app.add_exception_handler(Exception, send_bug)
+    return app
+
+
+class Service:
+    """What happens at the addresses of the API.
+
+    Args:
+        chatbot, batcher, rules, access: as for `make_app`.
+    """
+
+    def __init__(self, chatbot: Served, batcher: Batcher, rules: RequestRules, access: Access):
+        self._chatbot = chatbot
+        self._batcher = batcher
+        self._rules = rules
+        self._access = access
+        self._created = int(time.time())
+
+    async def check_host(self, request: Request) -> None:
+        """Refuses a request that was made to another name than this machine's."""
+        host = request.headers.get("host", "").lower()
+        if self._access.local_only and not {host, host.rpartition(":")[0]} & set(LOCAL_NAMES):
+            raise RefusedError(
+                f"The host must be one of {', '.join(LOCAL_NAMES)}. Received {host[:60]!r}; to "
+                "serve another name, start the server with a token or with --host.",
+                status=421,
+                code="wrong_host",
+            )
+
+    async def check_token(self, request: Request) -> None:
+        """Refuses a request without the token."""
+        if self._access.token is None:
+            return
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        is_right = hmac.compare_digest(given.strip().encode(), self._access.token.encode())
+        if kind.lower() != "bearer" or not is_right:
+            raise RefusedError(
+                "A token is needed: the header `Authorization: Bearer TOKEN`. Received "
+                f"{'another one' if given else 'none'}.",
+                status=401,
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    async def complete(self, request: Request) -> Response:
+        """Answers a question."""
+        limits = self._rules.limits
+        body = await read_body(request, limits.max_body, limits.timeout)
+        asked = read_chat_request(body, self._rules)
+        replies = await wait_for_replies(request, self._submit(asked), limits.timeout)
+        if self._access.log_messages:
+            said = {"turns": asked.turns, "answers": [reply.text for reply in replies.replies]}
+            print(json.dumps(said, ensure_ascii=False), flush=True)
+        if not asked.stream:
+            return JSONResponse(completion(replies, self._rules.model))
+        return StreamingResponse(
+            one_by_one(events(replies, self._rules.model, with_usage=asked.with_usage)),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    async def list_models(self) -> dict[str, Any]:
+        """Returns the one model."""
+        return {"object": "list", "data": [self._model()]}
+
+    async def show_model(self, name: str) -> dict[str, Any]:
+        """Returns the model of this name."""
+        if name != self._rules.model:
+            raise RefusedError(
+                f"The only model here is {self._rules.model!r}. Received {name[:60]!r}.",
+                status=404,
+                code="model_not_found",
+            )
+        return self._model()
+
+    async def health(self) -> dict[str, Any]:
+        """Returns that the service runs, and how many questions wait."""
+        return {"status": "ok", "waiting": self._batcher.num_waiting()}
+
+    def _model(self) -> dict[str, Any]:
+        limits = self._rules.limits
+        return {
+            "id": self._rules.model,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "towers",
+            "context": self._chatbot.context,
+            "max_messages": limits.max_messages,
+            "max_message_length": limits.max_message_length,
+            "max_choices": limits.max_choices,
+        }
+
+    def _submit(self, asked: ChatRequest) -> Future[Replies]:
+        group, rows = self._chatbot.group(asked), self._chatbot.rows(asked)
+        try:
+            return self._batcher.submit(asked, group, rows)
+        except FullError as error:
+            raise RefusedError(
+                f"{self._rules.limits.max_waiting} requests wait already. Ask again later.",
+                status=429,
+                code="too_many_requests",
+                headers={"Retry-After": "1"},
+            ) from error
+        except ClosedError as error:
+            raise RefusedError(
+                "The server is about to stop. Ask again later.",
+                status=503,
+                code="stopping",
+                headers={"Retry-After": "5", **CLOSE},
+            ) from error
+
+
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+    """Returns the body of a request; refuses one that is too large or too slow."""
+    try:
+        content, size = await asyncio.wait_for(collect(request, limit), seconds)
+    except asyncio.TimeoutError as error:
+        message = f"The body did not come within {seconds:g} seconds. Send it faster."
+        raise RefusedError(message, status=408, code="body_timeout", headers=CLOSE) from error
+    except ClientDisconnect as error:
+        raise RefusedError("The client left before its body had come.", headers=CLOSE) from error
+    if size > limit:
+        message = f"The body must have at most {limit} bytes. Received more; send a shorter one."
+        raise RefusedError(message, status=413, code="body_too_large", headers=CLOSE)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # Which no page of another site can send unasked.
+        message = f"The content type must be application/json. Received {kind[:60]!r}."
+        raise RefusedError(message, status=415, code="wrong_content_type")
+    return content
+
+
+async def collect(request: Request, limit: int) -> tuple[bytes, int]:
+    """Returns the first bytes of a body, as many as allowed, and how many have come."""
+    content, size = bytearray(), 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= limit:
+            content += part
+        elif size > DRAINED:
+            break
+    return bytes(content), size
+
+
+async def wait_for_replies(request: Request, future: Future[Replies], seconds: float) -> Replies:
+    """Returns the answers; forgets the question if they take too long or the client leaves."""
+    answered = asyncio.wrap_future(future)
+    left = asyncio.ensure_future(until_left(request))
+    either: set[asyncio.Future[Any]] = {answered, left}
+    try:
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if answered.done():
+            return answered.result()
+    except Exception as error:
+        LOGGER.error("A batch was not answered.", exc_info=error)
+        raise RefusedError(BUG, status=500, code="bug") from error
+    finally:
+        left.cancel()
+        answered.cancel()
+    message = f"There was no answer within {seconds:g} seconds. Ask again later."
+    raise RefusedError(message, status=504, code="timeout", headers={"Retry-After": "5"})
+
+
+async def until_left(request: Request) -> None:
+    """Returns when the client of a request, whose body was read, has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def one_by_one(parts: Iterable[str]) -> AsyncIterator[str]:
+    """Yields the parts of a response; others get their turn in between."""
+    for part in parts:
+        yield part
+        await asyncio.sleep(0)
+
+
+def sender(file: PageFile) -> Any:
+    """Returns the function that sends a file of the page."""
+
+    async def send() -> Response:
+        return Response(file.content, media_type=file.media_type, headers=HEADERS)
+
+    return send
+
+
+async def send_refusal(request: Request, error: Exception) -> Response:
+    """Returns the response to a request that is refused."""
+    known = error if isinstance(error, RefusedError) else RefusedError(str(error))
+    return AsciiResponse(known.body, known.status, known.headers)
+
+
+async def send_http_error(request: Request, error: Exception) -> Response:
+    """Returns the response for an address or a method that is not there."""
+    status, headers = getattr(error, "status_code", 400), getattr(error, "headers", None)
+    message = (
+        f"{request.method} {request.url.path[:60]} is not served. There are POST "
+        "/v1/chat/completions, GET /v1/models, GET /healthz and the page at /."
+    )
+    return AsciiResponse(error_body(message, status, code="not_served"), status, headers)
+
+
+async def send_bug(request: Request, error: Exception) -> Response:
+    """Returns the response for a bug, whose traceback the server prints."""
+    return AsciiResponse(error_body(BUG, 500, code="bug"), 500, CLOSE)
+
+
+class AsciiResponse(JSONResponse):
+    """JSON that may quote what no UTF-8 can hold, such as half of a surrogate pair."""
+
+    def render(self, content: Any) -> bytes:
+        """Returns the bytes of the body."""
+        return json.dumps(content).encode("ascii")

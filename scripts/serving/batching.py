@@ -1,0 +1,137 @@
+"""Waiting questions, of which those that are decoded alike are answered together."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, NamedTuple
+
+Answers = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class FullError(Exception):
+    """As many questions as may wait are waiting."""
+
+
+class ClosedError(Exception):
+    """The batcher takes no more questions."""
+
+
+class Job(NamedTuple):
+    """A question that waits.
+
+    Attributes:
+        question: what `answer` is given.
+        group: questions with equal groups are answered together.
+        rows: how many answers of a batch it takes.
+        future: gets the answer.
+    """
+
+    question: Any
+    group: Hashable
+    rows: int
+    future: Future[Any]
+
+
+class Batcher:
+    """A thread that answers waiting questions, the oldest with all that are in its group.
+
+    While one batch is decoded the next one gathers, so nothing waits for a batch to fill. Leave its
+    scope and what waits is answered before the thread ends.
+
+    Args:
+        answer: returns an answer to each question of a batch; only the thread calls it.
+        max_batch: rows of a batch; a question with more rows is a batch of its own.
+        max_waiting: questions that may wait.
+    """
+
+    def __init__(self, answer: Answers, *, max_batch: int, max_waiting: int):
+        self._answer = answer
+        self._max_batch = max_batch
+        self._max_waiting = max_waiting
+        self._waiting: collections.deque[Job] = collections.deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Batcher:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        place: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def submit(self, question: Any, group: Hashable, rows: int = 1) -> Future[Any]:
+        """Returns the future of an answer; cancel it, and a question that waits is forgotten.
+
+        Raises:
+            FullError: too many wait.
+            ClosedError: after `close`.
+        """
+        job = Job(question, group, rows, Future())
+        with self._changed:
+            if self._closed:
+                raise ClosedError
+            if self.num_waiting() >= self._max_waiting:
+                raise FullError
+            self._waiting.append(job)
+            self._changed.notify()
+        return job.future
+
+    def num_waiting(self) -> int:
+        """Returns how many questions wait, without those that were cancelled."""
+        with self._changed:
+            self._waiting = collections.deque(
+                job for job in self._waiting if not job.future.cancelled()
+            )
+            return len(self._waiting)
+
+    def close(self) -> None:
+        """Answers what waits and ends the thread; takes no more questions."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._next_batch():
+            try:
+                answers = self._answer([job.question for job in batch])
+                for job, answer in zip(batch, answers, strict=True):
+                    job.future.set_result(answer)
+            except Exception as error:  # Whoever asked is told; the thread goes on.
+                for job in batch:
+                    if not job.future.done():
+                        job.future.set_exception(error)
+
+    def _next_batch(self) -> list[Job]:
+        """Returns the next questions to answer together; none after the last one."""
+        with self._changed:
+            while True:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                chosen = self._choose()
+                batch = [job for job in chosen if job.future.set_running_or_notify_cancel()]
+                if batch or (self._closed and not self._waiting):
+                    return batch
+
+    def _choose(self) -> list[Job]:
+        """Takes the oldest question and those of its group that fit, in their order."""
+        chosen: list[Job] = []
+        others: list[Job] = []
+        rows = 0
+        for job in self._waiting:
+            if not chosen or (job.group == chosen[0].group and rows + job.rows <= self._max_batch):
+                chosen.append(job)
+                rows += job.rows
+            else:
+                others.append(job)
+        self._waiting = collections.deque(others)
+        return chosen

@@ -1,0 +1,279 @@
+"""Requests for an answer in the shape of OpenAI's chat completions, read and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from towers.scripts.serving.limits import Limits, RefusedError
+from towers.scripts.wrong_input import nearest
+
+SYSTEM_ROLES = ("system", "developer")
+ROLES = ("user", "assistant")
+SUPPORTED = (
+    "max_completion_tokens", "max_tokens", "messages", "model", "n", "seed", "stream",
+    "stream_options", "temperature", "top_p",
+)  # fmt: skip
+# Notes of the client's to OpenAI, which change no answer.
+NOTES = ("metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user")
+# What this chatbot cannot do, each with the values that ask for nothing.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "function_call": ("auto", "none"),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (False, True),
+    "presence_penalty": (0,),
+    "response_format": ({"type": "text"},),
+    "stop": ([],),
+    "tool_choice": ("auto", "none"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+}
+LONGEST_SHOWN = 60  # Characters of a received value in a message.
+
+
+@dataclasses.dataclass(frozen=True)
+class RequestRules:
+    """What requests are checked against.
+
+    Attributes:
+        model: the name of the only model.
+        limits: of the service.
+        choices: answers to a question that does not say how many.
+        ignore_system: whether to leave system messages out instead of refusing them.
+    """
+
+    model: str
+    limits: Limits
+    choices: int = 1
+    ignore_system: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatRequest:
+    """A request for answers to one question.
+
+    Attributes:
+        turns: the texts of the conversation; the last one is the question.
+        choices: how many answers.
+        temperature, top_p: of sampling, None if the request does not say; 0 for the likeliest.
+        max_tokens: of an answer, or None.
+        seed: of samples, or None.
+        stream: whether the answer comes in pieces.
+        with_usage: whether the last piece of a stream counts the tokens.
+    """
+
+    turns: tuple[str, ...]
+    choices: int = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stream: bool = False
+    with_usage: bool = False
+
+
+def read_chat_request(body: bytes, rules: RequestRules) -> ChatRequest:
+    """Returns the request that a body holds; raises RefusedError for one that cannot be met."""
+    fields = read_object(body)
+    check_names(fields)
+    check_model(fields, rules.model)
+    stream = read_flag(fields, "stream")
+    max_tokens = read_whole(fields, "max_completion_tokens", 1, 2**31 - 1)
+    return ChatRequest(
+        turns=read_turns(fields.get("messages"), rules),
+        choices=read_whole(fields, "n", 1, rules.limits.max_choices) or rules.choices,
+        temperature=read_number(fields, "temperature", 2),
+        top_p=read_number(fields, "top_p", 1),
+        max_tokens=max_tokens or read_whole(fields, "max_tokens", 1, 2**31 - 1),
+        seed=read_whole(fields, "seed", -(2**63), 2**63 - 1),
+        stream=stream,
+        with_usage=read_with_usage(fields, stream),
+    )
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a body, without members that are null."""
+    try:
+        found = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(
+            f"The body must be JSON in UTF-8. Received {len(body)} bytes that are not: "
+            f"{type(error).__name__}: {str(error)[:LONGEST_SHOWN]}",
+            code="invalid_json",
+        ) from error
+    if not isinstance(found, dict):
+        raise RefusedError(
+            f"The body must be a JSON object with `model` and `messages`. Received {shown(found)}.",
+            code="invalid_json",
+        )
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def refuse_constant(text: str) -> None:
+    """Raises an error for NaN and Infinity, which Python reads though JSON has none."""
+    raise ValueError(f"{text} is no JSON")
+
+
+def check_names(fields: dict[str, Any]) -> None:
+    """Refuses parameters that the chatbot does not have, unless they ask for nothing."""
+    for name, value in fields.items():
+        if name in SUPPORTED or name in NOTES or value in NEUTRAL.get(name, ()):
+            continue
+        if name in NEUTRAL:
+            message = f"This chatbot has no {name}. Received {shown(value)}; leave it out."
+        else:
+            message = f"There is no parameter {shown(name)}.{nearest(name, SUPPORTED)}"
+        raise RefusedError(message, param=name, code="unsupported_parameter")
+
+
+def check_model(fields: dict[str, Any], model: str) -> None:
+    """Refuses a request for another model."""
+    if "model" not in fields:
+        raise RefusedError(
+            f"`model` must name the model. Received none; give {model!r}.",
+            param="model",
+            code="missing_parameter",
+        )
+    if fields["model"] != model:
+        raise RefusedError(
+            f"The only model here is {model!r}. Received {shown(fields['model'])}.",
+            status=404,
+            param="model",
+            code="model_not_found",
+        )
+
+
+def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:
+    """Returns the texts of the messages, of which the last is the user's."""
+    limit = rules.limits.max_messages
+    if not isinstance(messages, list) or not 1 <= len(messages) <= limit:
+        received = f"{len(messages)} messages" if isinstance(messages, list) else shown(messages)
+        raise wrong("messages", f"a list of 1 to {limit} messages", received)
+    roles = [read_role(message, f"messages[{at}]") for at, message in enumerate(messages)]
+    turns = [
+        (role, read_content(message, f"messages[{at}]", rules.limits))
+        for at, (role, message) in enumerate(zip(roles, messages, strict=True))
+        if not is_left_out(role, f"messages[{at}]", rules)
+    ]
+    if not turns or turns[-1][0] != "user":
+        raise wrong("messages", "a last message of role 'user', the question", "another last one")
+    if not turns[-1][1].strip():
+        raise wrong("messages", "a question of at least one character", "a blank one")
+    return tuple(text for _, text in turns)
+
+
+def read_role(message: Any, place: str) -> str:
+    """Returns the role of a message."""
+    if not isinstance(message, dict):
+        raise wrong(place, "an object with `role` and `content`", shown(message))
+    role = message.get("role")
+    if not isinstance(role, str) or role not in (*ROLES, *SYSTEM_ROLES):
+        raise wrong(f"{place}.role", "'user' or 'assistant'", shown(role))
+    return role
+
+
+def is_left_out(role: str, place: str, rules: RequestRules) -> bool:
+    """Returns whether a message counts nothing; refuses it if nobody has said that it may."""
+    if role in SYSTEM_ROLES and not rules.ignore_system:
+        raise RefusedError(
+            f"This chatbot follows no instructions: {place} must be of role 'user' or 'assistant'. "
+            f"Received role {role!r}; leave the message out, or start the server with "
+            "--ignore-system.",
+            param=f"{place}.role",
+            code="unsupported_value",
+        )
+    return role in SYSTEM_ROLES
+
+
+def read_content(message: dict[str, Any], place: str, limits: Limits) -> str:
+    """Returns the text of a message, whose content is a text or a list of parts of text."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    if message.get("tool_calls") or message.get("function_call"):
+        raise wrong(place, "a message of text", "calls of tools, which this chatbot has not")
+    texts = [
+        part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        for part in parts
+    ]
+    if not all(isinstance(text, str) for text in texts):
+        raise wrong(f"{place}.content", "a text, or a list of parts of type 'text'", shown(content))
+    text = "".join(map(str, texts))
+    if len(text) > limits.max_message_length:
+        received = f"{len(text)} characters"
+        raise wrong(f"{place}.content", f"at most {limits.max_message_length} characters", received)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise wrong(f"{place}.content", "Unicode text", "half of a surrogate pair")
+    return text
+
+
+def read_flag(fields: dict[str, Any], name: str) -> bool:
+    """Returns a flag, False if it is not given."""
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise wrong(name, "true or false", shown(value))
+    return value
+
+
+def read_whole(fields: dict[str, Any], name: str, least: int, most: int) -> int | None:
+    """Returns a whole number, None if it is not given."""
+    value = fields.get(name)
+    if value is None or (is_number(value, int) and least <= value <= most):
+        return value
+    raise wrong(name, f"a whole number from {least} to {most}", shown(value))
+
+
+def read_number(fields: dict[str, Any], name: str, most: int) -> float | None:
+    """Returns a number from 0 on with two decimals, None if it is not given."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not is_number(value, int, float) or not 0 <= value <= most:
+        raise wrong(name, f"a number from 0 to {most}", shown(value))
+    return round(float(value), 2)
+
+
+def is_number(value: Any, *kinds: type) -> bool:
+    """Returns whether a value is a number of these kinds, as which Python counts flags too."""
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def read_with_usage(fields: dict[str, Any], stream: bool) -> bool:
+    """Returns whether the last piece of a stream shall count the tokens."""
+    options = fields.get("stream_options")
+    if options is None:
+        return False
+    if not isinstance(options, dict) or not set(options) <= {
+        "include_usage",
+        "include_obfuscation",
+    }:
+        raise wrong("stream_options", "an object with `include_usage`", shown(options))
+    if not stream:
+        raise wrong("stream_options", "`stream` to be true with them", "no stream")
+    return read_flag({k: v for k, v in options.items() if v is not None}, "include_usage")
+
+
+def wrong(param: str, expected: str, received: str) -> RefusedError:
+    """Returns the error of a parameter with a value that cannot be used."""
+    return RefusedError(
+        f"{param}: expected {expected}. Received {received}.", param=param, code="invalid_value"
+    )
+
+
+def shown(value: Any) -> str:
+    """Returns a received value in a few characters."""
+    names: dict[type, Callable[[Any], str]] = {
+        dict: lambda value: "an object",
+        list: lambda value: "a list",
+        type(None): lambda value: "nothing",
+        bool: lambda value: "true" if value else "false",
+    }
+    if type(value) in names:
+        return names[type(value)](value)
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -1,0 +1,67 @@
+"""The limits of the service, and the error of a request that is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+ERROR_TYPES = {429: "rate_limit_error", 500: "server_error"}  # Each from this status on.
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What one request, and all of them together, may ask for.
+
+    Attributes:
+        max_batch: answers that are decoded together.
+        max_waiting: requests that wait for their turn.
+        timeout: seconds for the body of a request to come, and again for its answer.
+        max_messages: messages of one request.
+        max_message_length: characters of one message.
+        max_body: bytes of one request's body.
+        max_choices: answers to one question.
+    """
+
+    max_batch: int = 64
+    max_waiting: int = 256
+    timeout: float = 30.0
+    max_messages: int = 100
+    max_message_length: int = 2000
+    max_body: int = 1_000_000
+    max_choices: int = 5
+
+
+class RefusedError(Exception):
+    """A request that gets no answer; the message says what was received, expected, and the remedy.
+
+    Args:
+        message: for the client.
+        status: of HTTP.
+        param: the parameter of the request that is wrong, if it is one.
+        code: a name for programs.
+        headers: further ones of the response.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ):
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+        self.body = error_body(message, status, param, code)
+
+
+def error_body(
+    message: str, status: int, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """Returns an error in the shape of OpenAI's API."""
+    kind = "invalid_request_error"
+    for first, name in ERROR_TYPES.items():
+        kind = name if status >= first else kind
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}

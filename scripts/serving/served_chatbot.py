@@ -1,0 +1,163 @@
+"""A trained chatbot that answers batches of requests, with one compiled graph for each decoding."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from towers.scripts.chatbot.answerer import Answer, Chatbot, DecodingOptions
+from towers.scripts.chatbot.opening import open_answerer
+from towers.scripts.serving.chat_request import ChatRequest
+from towers.scripts.training.trained import OpenModel
+
+MOST_ANSWERERS = 16  # Compiled graphs that are kept; the one that was not used longest goes first.
+HELLO = "hello"  # Any question compiles the graph.
+BLANKS = " \u2581"  # The second is how subwords write the first.
+
+
+class Reply(NamedTuple):
+    """One of the answers to a request.
+
+    Attributes:
+        text: of the answer.
+        num_tokens: of the text.
+        is_cut: whether the answer ends because it may not be longer.
+        score: log probability, the higher the better; None where it is not finite.
+    """
+
+    text: str
+    num_tokens: int
+    is_cut: bool
+    score: float | None
+
+
+class Replies(NamedTuple):
+    """The answers to a request.
+
+    Attributes:
+        replies: the best first.
+        num_question_tokens: that the model was given.
+    """
+
+    replies: list[Reply]
+    num_question_tokens: int
+
+
+class ServedChatbot:
+    """A chatbot for requests with decoding options of their own.
+
+    Args:
+        opened: the trained model.
+        options: the decoding for requests that do not ask for another.
+        max_choices: answers to one question.
+
+    Raises:
+        ValueError: the options are impossible, or the model does not answer.
+    """
+
+    def __init__(self, opened: OpenModel, options: DecodingOptions, *, max_choices: int):
+        self.context: int = opened.recipe.fields.context
+        self._opened = opened
+        self._options = options
+        self._most_tokens: int = options.max_length or opened.recipe.fields.max_answer_length
+        self._beams = max(max_choices, options.beam)
+        self._answerers: collections.OrderedDict[DecodingOptions, Chatbot] = (
+            collections.OrderedDict()
+        )
+        self._batches = 0
+        self._first = ChatRequest((HELLO,), choices=options.nbest)
+        self._answerer(self._decoding(self._first))
+
+    def compile(self) -> None:
+        """Compiles the graph for requests that do not ask for another decoding."""
+        self.answer([self._first])
+
+    def group(self, request: ChatRequest) -> Hashable:
+        """Returns what requests have in common that are decoded together.
+
+        Samples depend on the place in the batch, so a request with a seed is decoded alone.
+        """
+        decoding = self._decoding(request)
+        is_alone = samples(decoding) and request.seed is not None
+        return (decoding, id(request)) if is_alone else decoding
+
+    def rows(self, request: ChatRequest) -> int:
+        """Returns how many rows of a batch a request takes: one for each sample."""
+        return request.choices if samples(self._decoding(request)) else 1
+
+    def answer(self, requests: Sequence[ChatRequest]) -> list[Replies]:
+        """Returns the answers to requests of one group."""
+        decoding = self._decoding(requests[0])
+        seed = requests[0].seed if len(requests) == 1 else None
+        self._batches += 1
+        questions = [
+            request.turns[-1 - self.context :]
+            for request in requests
+            for _ in range(self.rows(request))
+        ]
+        found = iter(
+            self._answerer(decoding).answer(
+                questions, seed=self._options.seed + self._batches if seed is None else seed
+            )
+        )
+        return [
+            self._replies(request, [a for _ in range(self.rows(request)) for a in next(found)])
+            for request in requests
+        ]
+
+    def _decoding(self, request: ChatRequest) -> DecodingOptions:
+        """Returns the decoding that a request asks for; several answers are those of a search."""
+        decoding = dataclasses.replace(self._options, seed=0, nbest=1)
+        if 0 in (request.temperature, request.top_p):  # The likeliest.
+            decoding = dataclasses.replace(decoding, temperature=None, top_k=None, top_p=None)
+        elif request.temperature is not None or request.top_p not in (None, 1):
+            top_p = None if request.top_p == 1 else request.top_p
+            temperature = request.temperature or 1.0
+            decoding = dataclasses.replace(
+                decoding, beam=1, mmi=None, temperature=temperature, top_p=top_p
+            )
+        if request.choices > 1 and not samples(decoding):
+            decoding = dataclasses.replace(decoding, beam=self._beams, nbest=self._beams)
+        return decoding
+
+    def _answerer(self, decoding: DecodingOptions) -> Chatbot:
+        if decoding not in self._answerers:
+            self._answerers[decoding] = open_answerer(self._opened, decoding)
+        self._answerers.move_to_end(decoding)
+        while len(self._answerers) > MOST_ANSWERERS:
+            self._answerers.popitem(last=False)
+        return self._answerers[decoding]
+
+    def _replies(self, request: ChatRequest, answers: Sequence[Answer]) -> Replies:
+        turns = request.turns[-1 - self.context :]
+        asked = sum(len(self._opened.text.encode(turn)) for turn in turns)
+        replies = [self._reply(answer, request) for answer in answers[: request.choices]]
+        return Replies(replies, min(asked, self._opened.recipe.fields.max_question_length))
+
+    def _reply(self, answer: Answer, request: ChatRequest) -> Reply:
+        kept = answer.tokens[: request.max_tokens]
+        is_cut = len(kept) < len(answer.tokens)
+        return Reply(
+            text=beginning(answer.text, kept) if is_cut else answer.text,
+            num_tokens=len(kept),
+            is_cut=is_cut or len(kept) >= self._most_tokens,
+            score=answer.score if math.isfinite(answer.score) else None,
+        )
+
+
+def beginning(text: str, tokens: Sequence[str]) -> str:
+    """Returns the part of a text that its first tokens make up, whatever blanks are in it."""
+    left = sum(character not in BLANKS for character in "".join(tokens))
+    for index, character in enumerate(text):
+        if not left:
+            return text[:index].rstrip()
+        left -= character not in BLANKS
+    return text
+
+
+def samples(decoding: DecodingOptions) -> bool:
+    """Returns whether a decoding draws random tokens."""
+    return any((decoding.temperature, decoding.top_k, decoding.top_p))

@@ -1,0 +1,129 @@
+"""The server's socket, its start and its clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_CONNECTIONS = 512
+BACKLOG = 2048  # Connections that wait to be accepted.
+IDLE = 3  # A connection ends without a request in so many times the time of a request.
+GRACE = 5  # Seconds beyond the time of a request until a stopping server leaves its clients.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Returns a socket that is bound, and does not listen yet.
+
+    Raises:
+        OSError: the address is taken, not this machine's or not permitted; the message names it.
+    """
+    with contextlib.ExitStack() as on_error:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = found[0]
+            bound = on_error.enter_context(socket.socket(family, kind, protocol))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError as error:
+            raise OSError(
+                f"cannot listen at {host}, port {port}: {error.strerror or error}. Give others "
+                "with --host and --port."
+            ) from error
+        on_error.pop_all()
+    return bound
+
+
+def is_local(bound: socket.socket) -> bool:
+    """Returns whether only this machine reaches a socket."""
+    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def address_of(bound: socket.socket) -> str:
+    """Returns the address of a socket for a browser."""
+    host, port = bound.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def make_server(app: Any, timeout: float) -> uvicorn.Server:
+    """Returns the server of an application.
+
+    Args:
+        app: the application.
+        timeout: seconds that a request may take; a stopping server waits a little longer.
+    """
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=protocol_that_ends(IDLE * timeout),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=int(timeout) + GRACE,
+        )
+    )
+
+
+def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
+    """Returns uvicorn's protocol, which ends connections that stand still for so long.
+
+    They send nothing, or half of a request's head, or do not read their answer. Others would find
+    no place if there were enough of them.
+    """
+
+    class EndingProtocol(H11Protocol):
+        """A connection that is looked at now and then."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            """Begins to watch a connection."""
+            super().connection_made(transport)
+            self.loop.call_later(seconds, self.end_unless_changed, self.state())
+
+        def state(self) -> tuple[Any, bool]:
+            """Returns what changes with each request, and when it is answered."""
+            return self.cycle, self.cycle is not None and self.cycle.response_complete
+
+        def end_unless_changed(self, before: tuple[Any, bool]) -> None:
+            """Ends the connection if it is as it was; else looks again later."""
+            if self.state() == before:
+                self.transport.abort()
+            elif not self.transport.is_closing():
+                self.loop.call_later(seconds, self.end_unless_changed, self.state())
+
+    return EndingProtocol
+
+
+def run_until_stopped(server: uvicorn.Server, bound: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM; returns when the requests that wait then are answered."""
+    with signals_end_quietly():
+        server.run(sockets=[bound])
+
+
+@contextlib.contextmanager
+def signals_end_quietly() -> Iterator[None]:
+    """The scope in which the signals that stop uvicorn, which raises them again, do no more."""
+
+    def ignore(number: int, frame: types.FrameType | None) -> None:
+        pass
+
+    before = {number: signal.signal(number, ignore) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,270 @@
+"""`towers serve` as users start it: a process with a trained model, asked by OpenAI's client."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import statistics
+import sys
+import time
+
+import httpx
+import openai
+import pytest
+
+from tests.programs import PATIENCE, TOWERS, finish, started
+from tests.scripts.serving.servers import PATH
+from towers.scripts.commands import serve
+from towers.scripts.main import main
+
+QUESTIONS = ["please say wai", "repeat wbj twice", "hello", "你好 😀", "!", "wai " * 50]
+ANSWERED = re.compile(r"served at (http://127\.0\.0\.1:\d+) ")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for the cache and the runs, with a small corpus."""
+    folder = tmp_path_factory.mktemp("serve")
+    words = [f"w{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
+    lines = [f"please say {word}\tof course : {word} ." for word in words]
+    (folder / "corpus.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_dir(folder):
+    """A run of two steps with a tiny model."""
+    return train(folder, "tiny", "embedding_size=8", "hidden_size=8")
+
+
+def train(folder, name, *fields):
+    """Returns the directory of a run of two steps on the corpus."""
+    command = ["train", "chatbot", "--language", "en", "--data", str(folder / "corpus.tsv")]
+    command += ["--run-dir", str(folder / name), "--steps", "2", "--batch-size", "32"]
+    for field in ("held_out=0.1", *fields):
+        command += ["--set", field]
+    before = os.getcwd()
+    os.chdir(folder)  # Where the cache is made.
+    try:
+        assert main(command) == 0
+    finally:
+        os.chdir(before)
+    return folder / name
+
+
+@contextlib.contextmanager
+def served(run_dir, *options):
+    """Yields the address of a process that serves a run; at the end SIGTERM stops it cleanly."""
+    with started([*TOWERS, "serve", run_dir, "--port", "0", *options]) as process:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if found := ANSWERED.search(line):
+                break
+        else:
+            pytest.fail(f"the service did not start: {''.join(lines)}")
+        yield found.group(1)
+        process.send_signal(signal.SIGTERM)
+        assert finish(process) == "stopped\n"  # And nothing else: no message was printed.
+
+
+@pytest.fixture(scope="module")
+def address(run_dir):
+    """The address of the service that all tests share."""
+    with served(run_dir) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0) as client:
+        yield client
+
+
+def ask(client, question, **options):
+    return client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": question}], **options
+    )
+
+
+def texts(completion):
+    return [choice.message.content for choice in completion.choices]
+
+
+def test_the_client_of_openai_finds_the_model_and_asks_it(client):
+    assert [model.id for model in client.models.list()] == ["tiny"]
+    assert client.models.retrieve("tiny").owned_by == "towers"
+    answer = ask(client, "please say wai")
+    assert answer.usage.prompt_tokens >= 3
+    assert answer.usage.completion_tokens > 0
+    assert answer.choices[0].finish_reason in ("stop", "length")
+    assert texts(ask(client, "please say wai", temperature=0)) == texts(answer)
+
+
+def test_a_stream_is_the_same_answer_in_pieces(client):
+    (whole,) = texts(ask(client, "please say wai"))
+    pieces = list(
+        ask(client, "please say wai", stream=True, stream_options={"include_usage": True})
+    )
+    assert "".join(p.choices[0].delta.content or "" for p in pieces[:-1]) == whole
+    assert pieces[-1].usage.total_tokens > 3
+    assert pieces[-2].choices[0].finish_reason
+
+
+def test_fewer_tokens_are_the_beginning_of_the_answer(client):
+    (whole,) = texts(ask(client, "please say wai"))
+    short = ask(client, "please say wai", max_tokens=1)
+    assert whole.startswith(texts(short)[0])
+    assert (short.choices[0].finish_reason, short.usage.completion_tokens) == ("length", 1)
+
+
+def test_several_answers_are_the_best_of_a_search(client):
+    answers = ask(client, "please say wai", n=3)
+    scores = [choice.score for choice in answers.choices]
+    assert len(set(texts(answers))) == 3 and scores == sorted(scores, reverse=True)
+    assert texts(ask(client, "please say wai", n=2)) == texts(answers)[:2]
+
+
+def test_samples_repeat_with_their_seed(client):
+    first, again, other = (
+        texts(ask(client, "please say wai", n=2, temperature=1, seed=seed)) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert first[0] != first[1]
+
+
+def test_questions_asked_together_get_the_answers_that_they_get_alone(client):
+    alone = [texts(ask(client, question)) for question in QUESTIONS]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        together = list(pool.map(lambda question: texts(ask(client, question)), QUESTIONS * 6))
+    assert together == alone * 6
+
+
+def test_an_earlier_turn_belongs_to_the_question_and_only_the_last_ones(client):
+    def answer(*contents):
+        roles = ("user", "assistant")
+        messages = [
+            {"role": roles[(len(contents) - index) % 2 == 0], "content": content}
+            for index, content in enumerate(contents)
+        ]
+        found = client.chat.completions.create(model="tiny", messages=messages)
+        return found.usage.prompt_tokens, texts(found)
+
+    assert answer("w", "x", "wai", "wbj", "hello") == answer("wai", "wbj", "hello")
+    assert answer("wai", "wbj", "hello")[0] > answer("hello")[0]
+
+
+def test_errors_are_those_of_openai(client):
+    with pytest.raises(openai.NotFoundError, match="'tiny'"):
+        client.chat.completions.create(model="gpt", messages=[])
+    with pytest.raises(openai.BadRequestError, match="temperature") as caught:
+        ask(client, "hi", temperature=3)
+    assert caught.value.param == "temperature"
+    with pytest.raises(openai.BadRequestError, match="--ignore-system"):
+        client.chat.completions.create(
+            model="tiny", messages=[{"role": "system", "content": "be brief"}]
+        )
+
+
+@pytest.mark.parametrize(
+    "text", ["\x00", "\ufeff\u200b", "a" * 2000, "字" * 2000, "\n\t\r x", "e\u0301" * 99, "😀" * 99,
+             "<script>", "/new", "\u202e\u2066", "<unk> </s> ##a <copy_0>"],
+    ids=ascii,
+)  # fmt: skip
+def test_any_text_gets_an_answer(client, text):
+    assert len(texts(ask(client, text))) == 1
+
+
+def test_a_port_that_is_taken_is_wrong_input(address, run_dir, capsys):
+    port = address.rpartition(":")[2]
+    assert main(["serve", str(run_dir), "--port", port]) == 2
+    assert f"cannot listen at 127.0.0.1, port {port}" in capsys.readouterr().err
+
+
+def test_what_cannot_be_served_is_wrong_input(run_dir, tmp_path, capsys, monkeypatch):
+    empty = tmp_path / "token"
+    empty.write_text(" \n")
+    for options, words in (
+        ([str(tmp_path / "none"), "--port", "0"], "none"),
+        ([str(run_dir), "--host", "192.0.2.1"], "--host"),
+        ([str(run_dir), "--token-file", str(empty)], "must hold a token"),
+        ([str(run_dir), "--token-file", str(tmp_path / "missing")], "missing"),
+        ([str(run_dir), "--port", "0", "--nbest", "6"], "--max-choices"),
+        ([str(run_dir), "--port", "0", "--beam", "2", "--top-k", "2"], "--beam"),
+    ):
+        assert main(["serve", *options]) == 2
+        assert words in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    assert main(["serve", str(run_dir)]) == 2
+    assert "pip install 'towers[serve]'" in capsys.readouterr().err
+
+
+def test_the_token_is_that_of_the_file_or_of_the_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOWERS_TOKEN", raising=False)
+    assert serve.read_token(None) is None
+    monkeypatch.setenv("TOWERS_TOKEN", "of the environment")
+    assert serve.read_token(None) == "of the environment"
+    (tmp_path / "token").write_text("of-the-file\n")
+    assert serve.read_token(str(tmp_path / "token")) == "of-the-file"
+    for useless in ("", " ", "schlüssel", "two\nlines"):
+        monkeypatch.setenv("TOWERS_TOKEN", useless)
+        with pytest.raises(ValueError, match="TOWERS_TOKEN must hold a token"):
+            serve.read_token(None)
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_a_server_that_others_may_reach_and_that_prints_messages(run_dir):
+    command = [*TOWERS, "serve", run_dir, "--port", "0", "--host", "0.0.0.0", "--log-messages"]
+    with started(command) as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert "warning: whoever reaches this machine" in lines[1]
+        port = re.search(r":(\d+)", lines[2]).group(1)
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
+        answer = httpx.post(f"http://127.0.0.1:{port}{PATH}", json=body, timeout=PATIENCE).json()
+        said = {"turns": ["hello"], "answers": [answer["choices"][0]["message"]["content"]]}
+        process.send_signal(signal.SIGINT)
+        assert finish(process) == f"{json.dumps(said, ensure_ascii=False)}\nstopped\n"
+
+
+@pytest.mark.slow
+def test_load_of_100_clients(folder, capsys):
+    """Prints latencies and rates, with batches and one by one, of a model of the default size."""
+    run_dir = train(folder, "tiny_of_default_size")
+    lines = []
+    for title, clients, times, options in (
+        ("1 client", 1, 100, []),
+        ("100 clients, one by one", 100, 5, ["--max-batch", "1"]),
+        ("100 clients, in batches", 100, 20, []),
+    ):
+        with served(run_dir, *options) as address:
+            lines.append(f"{title} | {measure(address, run_dir.name, clients, times)}")
+    with capsys.disabled():
+        print("", *lines, sep="\n")
+
+
+def measure(address, model, clients, times):
+    """Returns a line about the answers that so many clients get at once, each so many times."""
+    body = {"model": model, "messages": [{"role": "user", "content": "please say wai"}]}
+    content, place = json.dumps(body), address.removeprefix("http://")
+
+    def ask_often(times):
+        found = []
+        with contextlib.closing(http.client.HTTPConnection(place, timeout=PATIENCE)) as connection:
+            for _ in range(times):
+                before = time.perf_counter()
+                connection.request("POST", PATH, content, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                assert (response.status, len(response.read()) > 0) == (200, True)
+                found.append(time.perf_counter() - before)
+        return found
+
+    ask_often(1)
+    before = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        seconds = [one for own in pool.map(ask_often, [times] * clients) for one in own]
+    rate = len(seconds) / (time.perf_counter() - before)
+    median, high = statistics.median(seconds), statistics.quantiles(seconds, n=100)[-1]
+    return f"median {1000 * median:.0f} ms | p99 {1000 * high:.0f} ms | {rate:.1f} answers/s"
