@@ -39,8 +39,8 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "01238f13f4761f3b7b0a06e78d3389921195cba711fccf4f9562c43582e48507"),
-        ("en", "held_out", "68b3a4f6ae08699bbe26551d4259d5dff5ac2d4f428631b13fe2cc03424b714e"),
+        ("en", "train", "63afa1b02905b6aac13cb5f9209cd7c58d24699ab231ec4885b973a52115ced6"),
+        ("en", "held_out", "13f3bdf50bdddfd29fc19e2aad5f220f8dcc7657600194c6c6c096ef48687894"),
         ("zh", "train", "56d899392206e573e9aa05056dbcf99f704d9b7e6fb02a6f0ab539063dbf4bdc"),
         ("zh", "held_out", "e627263a839eac2245fb1f2f7e1ce54a8e09911f380603256344ece5f550ea49"),
     ],
