@@ -30,7 +30,7 @@ COMMANDS = {
     "chat": "talk to a trained chatbot",
     "serve": "serve a trained chatbot: OpenAI's API and a page",
     "generate": "continue a prompt with a trained language model",
-    "export": "write a chatbot as a SavedModel that answers without this package",
+    "export": "write a trained model as a SavedModel that runs without this package",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",

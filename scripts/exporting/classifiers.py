@@ -1,0 +1,56 @@
+"""Image networks: from pixels to probabilities, with the preparation of the pixels inside."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from towers.scripts.exporting.folders import write_model
+from towers.scripts.training.evaluation import open_evaluation
+from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
+from towers.scripts.training.session import Session
+
+
+def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
+    """Returns `write(folder)`, which exports an image network and returns a line about it.
+
+    The run's data must be there: the network keeps its preparation of the pixels.
+
+    Raises:
+        ValueError: the run, its checkpoint or its data cannot be used.
+        OSError: a file cannot be read.
+    """
+    evaluation = open_evaluation(
+        EvaluateOptions(options.run_dir, DeviceOptions(towers=1), checkpoint=options.checkpoint)
+    )
+    return functools.partial(write_classifier, evaluation.session)
+
+
+def write_classifier(session: Session, folder: Path) -> str:
+    """Writes the network of an image run.
+
+    The signature `classify` takes `images`, uint8 [batch, height, width, channels] as the files
+    of the data hold them, and returns `probabilities`, float32 [batch, classes], and `classes`,
+    int64 [batch], the most probable one of each.
+    """
+    write_model(session.model, {"classify": classify_images(session)}, folder)
+    height, width, channels = session.data.test.image_set.images.shape[1:]
+    return f"its signature classify takes uint8 images of {height} x {width} x {channels}"
+
+
+def classify_images(session: Session) -> Callable[..., Any]:
+    """Returns `classify(images) -> dict`, one graph for every number of images."""
+    batches = session.data.test
+    shape = [None, *batches.image_set.images.shape[1:]]
+
+    @tf.function(input_signature=[tf.TensorSpec(shape, tf.uint8, name="images")], autograph=False)
+    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        pixels = batches.transform(images, tf.zeros([tf.shape(images)[0], 0]))
+        probabilities = tf.nn.softmax(tf.cast(session.model(pixels, training=False), tf.float32))
+        return {"probabilities": probabilities, "classes": tf.argmax(probabilities, -1)}
+
+    return classify

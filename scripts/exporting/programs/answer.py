@@ -1,0 +1,89 @@
+"""Answers what is typed, or prints one line of answers per input line; TABs separate earlier turns.
+
+It needs TensorFlow and, for Chinese, jieba; otherwise only the files beside it.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Loads the model, then answers until the input ends."""
+    tf = import_quietly()
+    sys.path.insert(0, str(HERE))
+    from text.codec import TextCodec  # The folder beside this file.
+
+    settings = json.loads((HERE / "settings.json").read_text(encoding="utf-8"))
+    codec = TextCodec.load(HERE / "vocabulary")
+    model = tf.saved_model.load(str(HERE / "model"))  # Kept: it owns the variables.
+
+    def answer(turns: list[str], number: int) -> list[str]:
+        """Returns the answers to the last turn, the best first."""
+        turns = turns[-1 - settings["context"] :]
+        question = codec.encode_question(turns, settings["max_question_length"])
+        ids = question.ids or [settings["unknown_id"]]  # Without a word it gets an answer too.
+        decoded = model.answer(tf.constant([ids], tf.int32), tf.constant([0, number], tf.int64))
+        rows = [
+            [int(one) for one in row if one != settings["padding_id"]]
+            for row in decoded.ids[0].numpy()
+        ]
+        return [codec.decode(row, question.copied) for row in rows]
+
+    if sys.stdin.isatty():
+        talk(answer)
+    else:
+        answer_lines(answer)
+
+
+def import_quietly() -> Any:
+    """Returns TensorFlow, imported without the notices of its C++ code."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        import tensorflow as tf
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(nowhere)
+    return tf
+
+
+def talk(answer: Callable[[list[str], int], list[str]]) -> None:
+    """Answers typed messages; earlier ones belong to a question."""
+    said: list[str] = []
+    print("Type a message; Ctrl-D ends, an empty line forgets the earlier ones.")
+    for number in range(sys.maxsize):
+        try:
+            message = input("you> ").strip()
+        except EOFError:
+            print()
+            return
+        if not message:
+            said.clear()
+            continue
+        said.append(message)
+        texts = answer(said, number)
+        print("\n".join(f"bot> {text}" for text in texts))
+        said.append(texts[0])
+
+
+def answer_lines(answer: Callable[[list[str], int], list[str]]) -> None:
+    """Prints one line of answers per input line."""
+    for number, line in enumerate(sys.stdin):
+        turns = [turn for turn in line.rstrip("\r\n").split("\t") if turn.strip()]
+        print("\t".join(answer(turns, number)) if turns else "", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        print()
+        sys.exit(130)

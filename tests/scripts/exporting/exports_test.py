@@ -1,0 +1,163 @@
+"""Exports of image networks and language models, loaded where only TensorFlow is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from tests.programs import PATIENCE
+from tests.scripts.runs import train_shapes
+from towers.data.images import cifar10
+from towers.data.language import WordVocabulary
+from towers.data.samples import shapes
+from towers.scripts.main import main
+from towers.scripts.training.evaluation import open_evaluation
+from towers.scripts.training.options import DeviceOptions, EvaluateOptions
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """The run of an image network and its export."""
+    folder = tmp_path_factory.mktemp("classifier")
+    assert main(train_shapes(folder / "run", "--steps", "4")) == 0
+    assert main(["export", str(folder / "run"), "--output", str(folder / "export")]) == 0
+    return folder
+
+
+def run_elsewhere(program, *arguments, folder):
+    """Runs a program that cannot import this package; returns the object that it prints."""
+    spy = "import sys; sys.path[:] = [one for one in sys.path if one]\n" + program
+    spy += "\nassert not {'towers', 'models', 'scripts', 'data'} & set(sys.modules)\n"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", spy, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+CLASSIFY = """
+import json
+import numpy as np
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+images = np.load(sys.argv[2])
+called = model.classify(images)
+served = model.signatures["serving_default"](images=tf.constant(images))
+print(json.dumps({
+    "names": sorted(model.signatures),
+    "classes": called["classes"].numpy().tolist(),
+    "probabilities": called["probabilities"].numpy().tolist(),
+    "same": bool(np.array_equal(called["probabilities"], served["probabilities"])),
+}))
+"""
+
+
+def test_an_image_network_classifies_pixels_as_its_evaluation_does(classifier, tmp_path, capsys):
+    test = cifar10.load(shapes.folder(), "test")
+    np.save(tmp_path / "images.npy", test.images)
+    found = run_elsewhere(
+        CLASSIFY, classifier / "export" / "model", tmp_path / "images.npy", folder=tmp_path
+    )
+    assert found["names"] == ["classify", "serving_default"] and found["same"]
+    np.testing.assert_allclose(np.sum(found["probabilities"], 1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(np.argmax(found["probabilities"], 1), found["classes"])
+    capsys.readouterr()
+    assert main(["evaluate", str(classifier / "run"), "--json"]) == 0
+    metrics = json.loads(capsys.readouterr().out.splitlines()[-1])
+    accuracy = np.mean(np.array(found["classes"]) == test.labels)
+    np.testing.assert_allclose(accuracy, metrics["accuracy"], atol=1e-6)
+
+
+def test_the_weights_can_be_loaded_by_keras(classifier):
+    options = EvaluateOptions(str(classifier / "run"), DeviceOptions(towers=1))
+    model = open_evaluation(options).session.model
+    expected = [variable.numpy() for variable in model.variables]
+    for variable in model.variables:
+        variable.assign(variable * 0)
+    with warnings.catch_warnings():  # As in the export.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        model.load_weights(classifier / "export" / "model.weights.h5")
+    for variable, value in zip(model.variables, expected, strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+def test_an_image_network_takes_no_options_of_decoding(classifier, tmp_path, capsys):
+    command = ["export", str(classifier / "run"), "--output", str(tmp_path / "export")]
+    assert main([*command, "--beam", "3"]) == 2
+    assert "has no text: leave out the decoding options" in capsys.readouterr().err
+    assert not (tmp_path / "export").exists()
+
+
+CONTINUE = """
+import json
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+read = tf.constant(json.loads(sys.argv[2]), tf.int32)
+decoded = model.signatures["serving_default"](read=read, seed=tf.constant([3, 0], tf.int64))
+print(json.dumps(decoded["ids"].numpy()[0].tolist()))
+"""
+
+
+def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsys):
+    run, output = str(tmp_path / "run"), str(tmp_path / "export")
+    small = ["--set", "hidden_size=8", "--batch-size", "16"]
+    assert main(["train", "stories", "--steps", "2", "--run-dir", run, *small]) == 0
+    sampling = ["--nbest", "2", "--max-length", "7", "--top-k", "5"]
+    assert main(["export", run, "--output", output, *sampling]) == 0
+    text = WordVocabulary.load(tmp_path / "export" / "vocabulary")
+    start = json.loads((tmp_path / "export" / "settings.json").read_text())["start_id"]
+    prompt = text.encode("the dog")
+    model = tmp_path / "export" / "model"
+    samples = run_elsewhere(CONTINUE, model, json.dumps([start, *prompt]), folder=tmp_path)
+    capsys.readouterr()
+    generate = ["generate", run, "--prompt", "the dog", "--num-samples", "2", "--length", "7"]
+    assert main([*generate, "--top-k", "5", "--temperature", "1", "--seed", "3"]) == 0
+    said = capsys.readouterr().out
+    assert said == "".join(
+        f"[{number}]\n{text.decode([*prompt, *ids])}\n" for number, ids in enumerate(samples, 1)
+    )
+    assert main(["export", run, "--output", f"{output}2", "--beam", "2"]) == 2
+    assert "A language model samples" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_the_program_of_a_chatbot_has_a_prompt_and_ends_with_ctrl_c(tmp_path):
+    corpus = tmp_path / "corpus.tsv"
+    corpus.write_text("".join(f"say w{number}\tw{number} .\n" for number in range(40)))
+    sizes = ["embedding_size=8", "hidden_size=8", "held_out=0.1"]
+    run, output = str(tmp_path / "run"), str(tmp_path / "export")
+    train = ["train", "chatbot", "--language", "en", "--data", str(corpus), "--steps", "1"]
+    train += [word for size in sizes for word in ("--set", size)]
+    assert main([*train, "--run-dir", run]) == 0
+    assert main(["export", run, "--output", output]) == 0
+    terminal, its_end = os.openpty()
+    command = [sys.executable, f"{output}/answer.py"]
+    with subprocess.Popen(command, stdin=its_end, stdout=its_end, stderr=its_end) as process:
+        os.close(its_end)
+        try:
+            first = read_until(terminal, "you> ")
+            assert first.startswith("Type a message; Ctrl-D ends")
+            os.write(terminal, b"say w3\n")
+            assert "bot> " in read_until(terminal, "you> ")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 130
+        finally:
+            process.kill()
+            os.close(terminal)
+
+
+def read_until(terminal, text):
+    """Returns what a program writes to its terminal up to a text."""
+    said = ""
+    while not said.endswith(text):
+        said += os.read(terminal, 4096).decode()
+    return said
