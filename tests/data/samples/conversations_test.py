@@ -39,10 +39,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "63afa1b02905b6aac13cb5f9209cd7c58d24699ab231ec4885b973a52115ced6"),
-        ("en", "held_out", "13f3bdf50bdddfd29fc19e2aad5f220f8dcc7657600194c6c6c096ef48687894"),
-        ("zh", "train", "56d899392206e573e9aa05056dbcf99f704d9b7e6fb02a6f0ab539063dbf4bdc"),
-        ("zh", "held_out", "e627263a839eac2245fb1f2f7e1ce54a8e09911f380603256344ece5f550ea49"),
+        ("en", "train", "c34ebc11006771eaa5a03848cf02ac4ce37348b74d3393884ddfc03103c30c4d"),
+        ("en", "held_out", "7cbdea4026babb37e4e3fab25e7fea014f507ec8fbb55ea4ff4e608aa74ed97d"),
+        ("zh", "train", "1e7ef3d9a1d0498eacd186c4cb03c1637eb264ad1124aed708a43fca322d13cc"),
+        ("zh", "held_out", "5a6f0ee950ef4da6a5b102375ac102f444561a804c38680fde2f7c3919a332d5"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
