@@ -246,7 +246,6 @@ def test_missing_and_bad_files_are_named(folder, tmp_path, capsys):
 
 def test_a_run_speaks_with_its_own_command(finished, tmp_path, capsys):
     refuse(["chat", finished], capsys, "is a run of stories", f"towers generate {finished}")
-    refuse(["export", finished], capsys, f"towers generate {finished}")
     refuse(["generate", tmp_path], capsys, "holds no run")
     refuse(["generate", finished, "--top-p", "1.5"], capsys, "top_p must be above 0 and at most 1")
 

@@ -15,7 +15,7 @@ def test_embedded_dialogues_are_introduced_by_kinds_from_the_data(language):
     assert about["kinds"] == list(dict(labelled_dialogues(language, "train")))
     line = introduce(json.loads(json.dumps(about)))
     assert line.startswith("It was trained on 26,422 pairs of embedded dialogues: sums, ")
-    shown = line.partition(": ")[2].partition(" and ")[0].split(", ")
+    shown = line.partition(": ")[2].rpartition(" and ")[0].split(", ")
     assert set(shown) < set(about["kinds"]) and len(shown) <= 10
     assert line.endswith(f" and {len(about['kinds']) - len(shown)} more kinds.")
     assert all(kind in " ".join(list_kinds(about)) for kind in about["kinds"])

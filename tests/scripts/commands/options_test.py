@@ -14,8 +14,10 @@ from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
 from towers.scripts.commands.options import FLAGS, read_options
 from towers.scripts.commands.prepare import PrepareOptions
+from towers.scripts.commands.serve import ServeOptions
 from towers.scripts.launching.addresses import LaunchOptions
 from towers.scripts.main import COMMANDS, build_parser, load_command
+from towers.scripts.serving.limits import Limits
 from towers.scripts.training.options import (
     DeviceOptions,
     EvaluateOptions,
@@ -29,8 +31,9 @@ TAKEN = {
     "prepare": (RECIPE, [PrepareOptions]),
     "train": (RECIPE, [TrainOptions]),
     "launch": (set(), [LaunchOptions]),
-    "evaluate": ({"json"}, [EvaluateOptions]),
+    "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
     "chat": (set(), [ChatOptions, DecodingOptions, ModelOptions, DeviceOptions]),
+    "serve": (set(), [ServeOptions, Limits, DecodingOptions, ModelOptions, DeviceOptions]),
     "generate": (set(), [GenerateOptions, ModelOptions, DeviceOptions]),
     "export": (set(), [ExportOptions, DecodingOptions, ModelOptions]),
     "devices": ({"json"}, []),
