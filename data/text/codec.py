@@ -87,6 +87,14 @@ class TextCodec:
             ids += (SEPARATOR,) if token is None else self._known.get(token) or self._look_up(token)
         return Question(ids[-max_length:] if max_length else ids, [])
 
+    def read_question(self, turns: Sequence[str], max_length: int | None = None) -> Question:
+        """Returns a question as `encode_question` does; one without a word is UNKNOWN.
+
+        A model answers every question, also that one.
+        """
+        question = self.encode_question(turns, max_length)
+        return question if question.ids else Question([UNKNOWN], [])
+
     def _with_copies(self, tokens: Sequence[str | None]) -> Question:
         """Returns a question whose unknown words are numbered in the order of first occurrence."""
         question, copies = Question([], []), self.vocabulary.copies
@@ -107,13 +115,7 @@ class TextCodec:
             text: the answer.
             copied: of its question; these words get the ids of the copies.
         """
-        if not self.vocabulary.copies:
-            return self.encode(text)
-        words = dict(zip(copied, self.vocabulary.copies, strict=False))
-        return [
-            one for token in self._tokens(text)
-            for one in ([words[token]] if token in words else self.vocabulary.ids(token))
-        ]  # fmt: skip
+        return self.vocabulary.ids_of(self._tokens(text), copied)
 
     def decode(self, ids: Sequence[int], copied: Sequence[str] = ()) -> str:
         """Returns the text up to END, if there is one, without special tokens.

@@ -149,6 +149,16 @@ class Vocabulary:
             self._character_id(character, first=not index) for index, character in enumerate(token)
         )
 
+    def ids_of(self, tokens: Sequence[str], copied: Sequence[str] = ()) -> list[int]:
+        """Returns the ids of tokens, the inverse of `tokens`.
+
+        Args:
+            tokens: of a text.
+            copied: the words that have the ids of the copies.
+        """
+        copies = {word: (unit_id,) for word, unit_id in zip(copied, self.copies, strict=False)}
+        return [one for token in tokens for one in copies.get(token) or self.ids(token)]
+
     def _character_id(self, character: str, *, first: bool) -> int:
         start = self._ids.get(Unit(character), UNKNOWN)
         if first or is_wide(character):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -13,42 +12,10 @@ import tensorflow as tf
 from towers.data.text import Question, TextCodec
 from towers.models.decoding import Decoded, Decoding, decode
 from towers.models.decoding.options import DecoderStep
+from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.recipe import SpecialIds
 
 BATCH_SIZE = 64
-
-
-@dataclasses.dataclass(frozen=True)
-class DecodingOptions:
-    """How answers are decoded; by default greedily.
-
-    Attributes:
-        beam: number of beams.
-        nbest: answers to each question.
-        length_penalty: exponent of Wu et al. 2016, for beam search.
-        temperature, top_k, top_p: of sampling; without any of them nothing is sampled.
-        no_repeat_ngram: length of the sequences that are never repeated, or None.
-        repetition_penalty: factor by which tokens that were said become less likely.
-        max_length: tokens of an answer, None for the recipe's number.
-        seed: of samples.
-        mmi: the directory of a run whose model reranks the answers, or None.
-        mmi_weight: weight of its log probabilities.
-        length_reward: added to the score of a reranked answer for each of its tokens.
-    """
-
-    beam: int = 1
-    nbest: int = 1
-    length_penalty: float = 1.0
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    no_repeat_ngram: int | None = None
-    repetition_penalty: float = 1.0
-    max_length: int | None = None
-    seed: int = 0
-    mmi: str | None = None
-    mmi_weight: float = 0.5
-    length_reward: float = 0.0
 
 
 class Answer(NamedTuple):
@@ -76,7 +43,7 @@ class Answerer:
     """Answers questions with a model.
 
     Args:
-        model: a `Seq2Seq`.
+        model: a `Seq2Seq` or a `Transformer`.
         text: the codec between text and ids.
         decoding: how to decode.
         special_ids: the ids of the codec that stand for no word.
@@ -104,7 +71,8 @@ class Answerer:
             questions: for each the turns of a dialogue, of which the last is the question.
             seed: of sampled answers.
         """
-        encoded = [self._encode(turns) for turns in questions]
+        longest = self._max_question_length
+        encoded = [self._text.read_question(turns, longest) for turns in questions]
         order = sorted(range(len(encoded)), key=lambda index: len(encoded[index].ids))
         answers: list[list[Answer]] = [[] for _ in encoded]
         for start in range(0, len(order), BATCH_SIZE):
@@ -115,11 +83,6 @@ class Answerer:
             for row, found in zip(rows, self._read(decoded, batch), strict=True):
                 answers[row] = found
         return answers
-
-    def _encode(self, turns: Sequence[str]) -> Question:
-        question = self._text.encode_question(turns, self._max_question_length)
-        # A question without a word gets an answer too.
-        return question if question.ids else Question([self._special_ids.unknown], [])
 
     def _read(self, decoded: Decoded, questions: Sequence[Question]) -> list[list[Answer]]:
         """Returns the answers to each question of a batch."""
@@ -147,7 +110,7 @@ def decode_questions(
     Questions are int32 [batch, length], filled with padding; the seed is int64 [2].
 
     Args:
-        model: a `Seq2Seq`.
+        model: a `Seq2Seq` or a `Transformer`.
         decoding: how to decode.
         special_ids: the ids that stand for no word.
         copies: the ids for unknown words of a question, which its answer alone may repeat.
@@ -175,7 +138,7 @@ def copying(model: keras.Model, questions: tf.Tensor, copies: range) -> tuple[De
     """Returns a model's step, in which answers copy no word that their question lacks, and state.
 
     Args:
-        model: a `Seq2Seq`.
+        model: a `Seq2Seq` or a `Transformer`.
         questions: int32 [batch, length].
         copies: the ids for unknown words.
     """

@@ -49,12 +49,17 @@ class ChatEvaluator:
         *,
         unknown_id: int,
     ):
-        self.answerer = answerer
+        self._answerer = answerer
+        self._seed = 0
         self._ranker = ranker
         self._corpus = corpus
         self._language = language
         self._num_questions = num_questions
         self._unknown_id = unknown_id
+
+    def answer_by(self, chatbot: Chatbot, seed: int) -> None:
+        """Makes another chatbot answer from now on, with a seed for its samples."""
+        self._answerer, self._seed = chatbot, seed
 
     def show_samples(self, write: Callable[[str], None]) -> None:
         """Writes a few exchanges; warns if all answers agree, or if many tokens are unknown."""
@@ -106,7 +111,7 @@ class ChatEvaluator:
         pairs = self._corpus.held_out_pairs
         chosen = pairs[:: max(1, -(-len(pairs) // limit))]
         texts = [self._corpus.texts(pair) for pair in chosen]
-        answers = self.answerer.answer([turns for turns, _ in texts])
+        answers = self._answerer.answer([turns for turns, _ in texts], seed=self._seed)
         return [
             Exchange(turns, reference, best)
             for (turns, reference), (best, *_) in zip(texts, answers, strict=True)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from towers.scripts.chatbot.answerer import DecodingOptions
+from towers.scripts.training.options import DecodingOptions
 from towers.scripts.wrong_input import nearest
 
 WIDEST_BEAM = 100  # A wider one takes more memory than a conversation is worth.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from towers.scripts.chatbot.answerer import Answer, Chatbot, DecodingOptions
+from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.commands import (
     Command,
     change_decoding,
@@ -18,6 +18,7 @@ from towers.scripts.chatbot.commands import (
 from towers.scripts.chatbot.explanation import MakeAnswerer, explain
 from towers.scripts.chatbot.introduction import introduce, list_kinds
 from towers.scripts.chatbot.words import unknown_share
+from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
 
 PROMPT = "you> "

@@ -10,9 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from towers.models.answering import decoder_inputs
-from towers.scripts.chatbot.answerer import Answer, Chatbot, DecodingOptions
+from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.commands import search_options
-from towers.scripts.chatbot.words import answer_ids, read_question, words_of
+from towers.scripts.chatbot.words import words_of
+from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
 
 NUM_LIKELY = 5
@@ -47,14 +48,15 @@ def explain(
     width = max(NUM_LIKELY, options.beam)
     answerer = make_answerer(search_options(options, width, width))
     likely = answerer.answer([list(turns)])[0]
-    lines = [*likely_lines(likely, said), "What each word of the answer looked at:"]
+    score = "mutual information" if options.mmi else "log probability over length penalty"
+    lines = [*likely_lines(likely, said, score), "What each word of the answer looked at:"]
     return [*lines, *look_lines(find_looks(opened, turns, said))]
 
 
-def likely_lines(likely: Sequence[Answer], said: Answer) -> list[str]:
-    """Returns the answers with their scores, that which was said marked."""
+def likely_lines(likely: Sequence[Answer], said: Answer, score: str) -> list[str]:
+    """Returns the answers with their scores, given the score's name; what was said is marked."""
     found = [answer for answer in likely if np.isfinite(answer.score)]
-    lines = ["The likeliest answers, by log probability over length penalty:"]
+    lines = [f"The likeliest answers, by {score}:"]
     lines += [
         f"{answer.score:10.3f}  {answer.text or '(nothing)'}"
         f"{'   <- said' if answer.tokens == said.tokens else ''}"
@@ -72,8 +74,8 @@ def find_looks(opened: OpenModel, turns: Sequence[str], said: Answer) -> list[Lo
     ids that spell a word of the question are added, those of a word of the answer averaged.
     """
     vocabulary = opened.text.vocabulary
-    asked, copied = read_question(opened.text, turns, opened.recipe.fields.max_question_length)
-    ids = answer_ids(vocabulary, said.tokens, copied)
+    asked, copied = opened.text.read_question(turns, opened.recipe.fields.max_question_length)
+    ids = vocabulary.ids_of(said.tokens, copied)
     if not ids:
         return []
     inputs = decoder_inputs(tf.constant([ids]), opened.special_ids.start)

@@ -7,11 +7,11 @@ from typing import Any
 import keras
 
 from towers.data.text import TextCodec
-from towers.scripts.chatbot.answerer import Answerer, Chatbot, DecodingOptions, make_decoding
+from towers.scripts.chatbot.answerer import Answerer, Chatbot, make_decoding
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.chatbot.reranking import Reranker, SecondModel
-from towers.scripts.training.options import ModelOptions
+from towers.scripts.training.options import DecodingOptions, ModelOptions
 from towers.scripts.training.recipe import Recipe, SpecialIds
 from towers.scripts.training.session import Session
 from towers.scripts.training.trained import OpenModel, open_model
@@ -51,13 +51,13 @@ def make_answerer(
         special_ids=recipe.special_ids,
         max_question_length=recipe.fields.max_question_length,
     )
+    check_reranking(options)
     if options.mmi is None:
         return answerer
-    check_candidates(options)
     return Reranker(
         answerer,
         make_ranker(recipe.fields, model, text, recipe.special_ids),
-        open_second(options.mmi),
+        open_second(options.mmi, recipe.fields.language),
         weight=options.mmi_weight,
         length_reward=options.length_reward,
         n_best=options.nbest,
@@ -75,7 +75,8 @@ def decode_with(session: Session, options: DecodingOptions) -> None:
         raise ValueError(
             f"A run of {recipe.name} has no answers to decode or rerank: leave these options out."
         )
-    evaluator.answerer = make_answerer(recipe, session.model, session.data.text, options)
+    chatbot = make_answerer(recipe, session.model, session.data.text, options)
+    evaluator.answer_by(chatbot, options.seed)
 
 
 def make_ranker(
@@ -87,10 +88,23 @@ def make_ranker(
     )
 
 
-def open_second(run_dir: str) -> SecondModel:
-    """Returns the model of a run that reranks; raises ValueError if it cannot."""
-    opened = open_model(ModelOptions(run_dir))
+def open_second(run_dir: str, language: str) -> SecondModel:
+    """Returns the model of a run that reranks answers in a language.
+
+    Raises:
+        ValueError: the run cannot rerank them.
+    """
+    policy = keras.config.dtype_policy()
+    try:
+        opened = open_model(ModelOptions(run_dir))
+    finally:
+        keras.config.set_dtype_policy(policy)  # The second run may have another precision.
     fields = opened.recipe.fields
+    if fields.language != language:
+        raise ValueError(
+            f"{run_dir} was trained in {fields.language}, the chatbot in {language}: --mmi takes a "
+            "run of the same corpus."
+        )
     if fields.direction == "forward":
         raise ValueError(
             f"{run_dir} was trained to answer. --mmi takes a run of the same corpus that was "
@@ -100,9 +114,16 @@ def open_second(run_dir: str) -> SecondModel:
     return SecondModel(ranker, fields.direction)
 
 
-def check_candidates(options: DecodingOptions) -> None:
-    """Raises ValueError unless there are several answers to choose from."""
-    if options.beam < 2 and options.nbest < 2:
+def check_reranking(options: DecodingOptions) -> None:
+    """Raises ValueError for options of reranking without a second run, or for a single answer."""
+    if options.mmi is None:
+        for name in ("mmi_weight", "length_reward"):
+            if getattr(options, name) != getattr(DecodingOptions, name):
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is for reranking. Received it without --mmi; give "
+                    "the run that reranks, or leave it out."
+                )
+    elif options.beam < 2 and options.nbest < 2:
         raise ValueError(
             "--mmi chooses among several answers. Received neither --beam nor --nbest with "
             "samples; give --beam 10, or --temperature 1 --nbest 10."

@@ -35,7 +35,7 @@ class AnswerRanker:
     count.
 
     Args:
-        model: a `Seq2Seq`.
+        model: a `Seq2Seq` or a `Transformer`.
         text: the codec between text and ids.
         special_ids: the ids of the codec that stand for no word.
         max_question_length: of longer questions only the last tokens count.
@@ -101,17 +101,16 @@ class AnswerRanker:
 
     def _encode(self, questions: Sequence[Turns], answers: Sequence[str]) -> Rows:
         """Returns the ids; a question that comes again is tokenised once."""
-        special = self._special_ids
         found = {
-            turns: self._text.encode_question(turns, self._max_question_length)
+            turns: self._text.read_question(turns, self._max_question_length)
             for turns in {tuple(turns) for turns in questions}
         }
         read = [found[tuple(turns)] for turns in questions]
         said = [
-            [*self._text.encode_answer(text, question.copied), special.end]
+            [*self._text.encode_answer(text, question.copied), self._special_ids.end]
             for text, question in zip(answers, read, strict=True)
         ]
-        return Rows([question.ids or [special.unknown] for question in read], said)
+        return Rows([question.ids for question in read], said)
 
 
 def draw_candidates(answers: Sequence[str], seed: int) -> list[list[str]] | None:

@@ -4,8 +4,8 @@ Li et al. 2016, "A Diversity-Promoting Objective Function for Neural Conversatio
 search or samples give candidates T for a question S, and a second model says how much each one has
 to do with the question. With a weight w and a reward r for each of the |T| tokens, the score is
 
-    log p(T|S) + w log p(S|T) + r |T|    (MMI-bidi, equation 11, times a constant)
-    log p(T|S) - w log p(T) + r |T|      (MMI-antiLM, equation 9)
+    log p(T|S) + w log p(S|T) + r |T|    (MMI-bidi, times a constant)
+    log p(T|S) - w log p(T) + r |T|      (MMI-antiLM)
 
 for a second model that was trained in the direction backward, or answers.
 """

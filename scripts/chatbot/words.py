@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from towers.data.text import SEPARATOR, SPECIALS, UNKNOWN, Question, TextCodec, Vocabulary
+from towers.data.text import SEPARATOR, SPECIALS, UNKNOWN, TextCodec, Vocabulary
 
 SHOWN_SPECIALS = {SEPARATOR: "/", UNKNOWN: "<unknown>"}
 
@@ -55,24 +55,3 @@ def unknown_share(text: TextCodec, message: str) -> float:
     words = words_of(text.vocabulary, *text.encode_question([message]))
     spoken = [word for word in words if any(map(str.isalnum, word.text))]
     return sum(not word.is_known for word in spoken) / len(spoken) if spoken else 0.0
-
-
-def read_question(text: TextCodec, turns: Sequence[str], longest: int) -> Question:
-    """Returns a question as a model reads it: its last ids, UNKNOWN if it has none.
-
-    Args:
-        text: the codec.
-        turns: of a dialogue, the question the last.
-        longest: of a longer question only so many ids are read.
-    """
-    question = text.encode_question(turns, longest)
-    return question if question.ids else Question([UNKNOWN], [])
-
-
-def answer_ids(vocabulary: Vocabulary, tokens: Sequence[str], copied: Sequence[str]) -> list[int]:
-    """Returns the ids of an answer's tokens, of copied words their copies."""
-    words = dict(zip(copied, vocabulary.copies, strict=False))
-    return [
-        one for token in tokens
-        for one in ([words[token]] if token in words else vocabulary.ids(token))
-    ]  # fmt: skip

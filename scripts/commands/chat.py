@@ -48,8 +48,8 @@ def run(given: argparse.Namespace) -> int:
     """Answers typed questions, those of --ask, or each line of the standard input."""
     import_tensorflow_quietly()
     from towers.scripts.chatbot import conversation
-    from towers.scripts.chatbot.answerer import DecodingOptions
     from towers.scripts.chatbot.opening import open_answerer
+    from towers.scripts.training.options import DecodingOptions
     from towers.scripts.training.trained import open_model
 
     options, decoding = read_options(ChatOptions, given), read_options(DecodingOptions, given)

@@ -36,9 +36,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Prints the metrics, and with --json as one object in the last line."""
     import_tensorflow_quietly()
-    from towers.scripts.chatbot.answerer import DecodingOptions
     from towers.scripts.chatbot.opening import decode_with
     from towers.scripts.training.evaluation import describe_evaluation, open_evaluation
+    from towers.scripts.training.options import DecodingOptions
 
     with wrong_input():
         decoding = read_options(DecodingOptions, given)

@@ -37,8 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Writes the export and prints how to use it."""
     import_tensorflow_quietly()
-    from towers.scripts.chatbot.answerer import DecodingOptions
     from towers.scripts.exporting.kinds import choose_writer
+    from towers.scripts.training.options import DecodingOptions
 
     options = read_options(ModelOptions, given)
     folder = Path(read_options(ExportOptions, given).output or Path(options.run_dir) / "export")

@@ -155,8 +155,8 @@ def serve(
 
 def open_chatbot(given: argparse.Namespace, limits: Limits) -> tuple[ServedChatbot, str, int]:
     """Returns the chatbot, its name, and how many answers a request gets that does not say."""
-    from towers.scripts.chatbot.answerer import DecodingOptions
     from towers.scripts.serving.served_chatbot import ServedChatbot
+    from towers.scripts.training.options import DecodingOptions
     from towers.scripts.training.trained import open_model
 
     decoding = read_options(DecodingOptions, given)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from towers.data import text
 from towers.models.decoding import Decoding
-from towers.scripts.chatbot.answerer import DecodingOptions, decode_questions, make_decoding
+from towers.scripts.chatbot.answerer import decode_questions, make_decoding
 from towers.scripts.exporting.folders import write_model, write_settings
+from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
 
 PROGRAM = Path(__file__).parent / "programs" / "answer.py"
@@ -52,7 +53,6 @@ def write_chatbot(opened: OpenModel, decoding: Decoding, folder: Path) -> str:
         "max_question_length": fields.max_question_length,
         "context": fields.context,
         "padding_id": opened.special_ids.padding,
-        "unknown_id": opened.special_ids.unknown,
     }
     write_settings(settings, folder)
     return f"ask it with: python {{folder}}/{PROGRAM.name}"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from towers.scripts.chatbot.answerer import DecodingOptions
 from towers.scripts.exporting.chatbots import chatbot_writer
 from towers.scripts.exporting.classifiers import classifier_writer
 from towers.scripts.exporting.language_models import language_model_writer
 from towers.scripts.training.catalogue import find_recipe
-from towers.scripts.training.options import ModelOptions
+from towers.scripts.training.options import DecodingOptions, ModelOptions
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.trained import open_model
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from towers.models.decoding import Decoding
-from towers.scripts.chatbot.answerer import DecodingOptions
 from towers.scripts.exporting.folders import write_model, write_settings
 from towers.scripts.training.generation import build_continuation
+from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
 
 LENGTH = 50  # Words, as `towers generate` writes by default.

@@ -8,9 +8,10 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from towers.scripts.chatbot.answerer import Answer, Chatbot, DecodingOptions
+from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.opening import open_answerer
 from towers.scripts.serving.chat_request import ChatRequest
+from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
 
 MOST_ANSWERERS = 16  # Compiled graphs that are kept; the one that was not used longest goes first.

@@ -123,3 +123,36 @@ class ModelOptions:
 
     run_dir: str
     checkpoint: str = "best"
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingOptions:
+    """How answers are decoded; by default greedily.
+
+    Attributes:
+        beam: number of beams.
+        nbest: answers to each question.
+        length_penalty: exponent of Wu et al. 2016, for beam search.
+        temperature, top_k, top_p: of sampling; without any of them nothing is sampled.
+        no_repeat_ngram: length of the sequences that are never repeated, or None.
+        repetition_penalty: factor by which tokens that were said become less likely.
+        max_length: tokens of an answer, None for the recipe's number.
+        seed: of samples.
+        mmi: the directory of a run whose model reranks the answers, or None.
+        mmi_weight: weight of its log probabilities.
+        length_reward: added to the score of a reranked answer for each of its tokens.
+    """
+
+    beam: int = 1
+    nbest: int = 1
+    length_penalty: float = 1.0
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    no_repeat_ngram: int | None = None
+    repetition_penalty: float = 1.0
+    max_length: int | None = None
+    seed: int = 0
+    mmi: str | None = None
+    mmi_weight: float = 0.5
+    length_reward: float = 0.0

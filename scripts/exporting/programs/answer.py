@@ -26,9 +26,9 @@ def main() -> None:
     def answer(turns: list[str], number: int) -> list[str]:
         """Returns the answers to the last turn, the best first."""
         turns = turns[-1 - settings["context"] :]
-        question = codec.encode_question(turns, settings["max_question_length"])
-        ids = question.ids or [settings["unknown_id"]]  # Without a word it gets an answer too.
-        decoded = model.answer(tf.constant([ids], tf.int32), tf.constant([0, number], tf.int64))
+        question = codec.read_question(turns, settings["max_question_length"])
+        ids = tf.constant([question.ids], tf.int32)
+        decoded = model.answer(ids, tf.constant([0, number], tf.int64))
         rows = [
             [int(one) for one in row if one != settings["padding_id"]]
             for row in decoded.ids[0].numpy()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from towers.scripts.chatbot.answerer import DecodingOptions, make_decoding
+from towers.scripts.chatbot.answerer import make_decoding
 from towers.scripts.chatbot.commands import (
     USAGES,
     WORDS,
@@ -12,6 +12,7 @@ from towers.scripts.chatbot.commands import (
     help_lines,
     read_command,
 )
+from towers.scripts.training.options import DecodingOptions
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import functools
 import pytest
 
 from tests.scripts.chatbot.chatbots import open_chatbot
-from towers.scripts.chatbot.answerer import DecodingOptions
 from towers.scripts.chatbot.conversation import FORGOT, HINT, NOTHING_SAID, Conversation
 from towers.scripts.chatbot.opening import open_answerer
+from towers.scripts.training.options import DecodingOptions
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from tests.scripts.chatbot.chatbots import open_chatbot
 from towers.data.text import START
 from towers.models.attention import KINDS
-from towers.scripts.chatbot.answerer import Answer, DecodingOptions
+from towers.scripts.chatbot.answerer import Answer
 from towers.scripts.chatbot.explanation import (
     Look,
     explain,
@@ -15,6 +15,7 @@ from towers.scripts.chatbot.explanation import (
     look_lines,
 )
 from towers.scripts.chatbot.opening import open_answerer
+from towers.scripts.training.options import DecodingOptions
 
 TURNS = ["is it good ?", "no .", "is sundown bad now ?"]
 
@@ -85,7 +86,8 @@ def test_an_explanation_marks_what_was_said_among_the_likeliest(opened):
 
 def test_what_no_search_finds_is_marked_too():
     found = [Answer("yes", ["yes"], -0.5), Answer("", [], -1.25), Answer("", ["?"], -np.inf)]
-    lines = likely_lines(found, Answer("rain", ["rain"], -9.0))
+    lines = likely_lines(found, Answer("rain", ["rain"], -9.0), "score")
+    assert lines[0] == "The likeliest answers, by score:"
     assert [line.split() for line in lines[1:3]] == [["-0.500", "yes"], ["-1.250", "(nothing)"]]
     assert lines[3:] == [f"{'':10}  rain   <- said, less likely than these"]
 

@@ -96,9 +96,8 @@ def open_run(run: str) -> tuple[Ask, int]:
     from towers.scripts.quiet import import_tensorflow_quietly
 
     import_tensorflow_quietly()
-    from towers.scripts.chatbot.answerer import DecodingOptions
     from towers.scripts.chatbot.opening import open_answerer
-    from towers.scripts.training.options import ModelOptions
+    from towers.scripts.training.options import DecodingOptions, ModelOptions
     from towers.scripts.training.trained import open_model
 
     opened = open_model(ModelOptions(run))

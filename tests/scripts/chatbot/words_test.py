@@ -4,7 +4,7 @@ import pytest
 
 from tests.scripts.chatbot.chatbots import WORDS
 from towers.data.text import SEPARATOR, UNKNOWN, TextCodec, TextSettings, build_vocabulary
-from towers.scripts.chatbot.words import answer_ids, read_question, unknown_share, words_of
+from towers.scripts.chatbot.words import unknown_share, words_of
 
 
 def codec(**options):
@@ -50,8 +50,8 @@ def test_marks_are_no_words_of_a_message(text, message, share):
 
 def test_of_a_long_question_the_last_ids_are_read_and_an_empty_one_is_unknown(text):
     turns = ["is it", "good now"]
-    assert read_question(text, turns, 3).ids == text.encode_question(turns).ids[-3:]
-    assert read_question(text, [" "], 3).ids == [UNKNOWN]
+    assert text.read_question(turns, 3).ids == text.encode_question(turns).ids[-3:]
+    assert text.read_question([" "], 3).ids == [UNKNOWN]
 
 
 def test_copied_words_are_shown_and_unknown(copying):
@@ -66,7 +66,7 @@ def test_copied_words_are_shown_and_unknown(copying):
         "or",
         "monday",
     ]
-    ids = answer_ids(vocabulary, ["monday", "is", "good", "else"], question.copied)
+    ids = vocabulary.ids_of(["monday", "is", "good", "else"], question.copied)
     assert ids == [vocabulary.copies[2], *vocabulary.ids("is"), *vocabulary.ids("good"), UNKNOWN]
     assert vocabulary.tokens(ids, question.copied) == ["monday", "is", "good"]
 

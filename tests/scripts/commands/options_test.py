@@ -7,7 +7,6 @@ import typing
 import pytest
 
 from towers.scripts.baselines.options import BenchmarkOptions
-from towers.scripts.chatbot.answerer import DecodingOptions
 from towers.scripts.commands.chat import ChatOptions
 from towers.scripts.commands.download import DownloadOptions
 from towers.scripts.commands.export import ExportOptions
@@ -19,6 +18,7 @@ from towers.scripts.launching.addresses import LaunchOptions
 from towers.scripts.main import COMMANDS, build_parser, load_command
 from towers.scripts.serving.limits import Limits
 from towers.scripts.training.options import (
+    DecodingOptions,
     DeviceOptions,
     EvaluateOptions,
     ModelOptions,

@@ -4,10 +4,11 @@ import types
 
 import pytest
 
-from towers.scripts.chatbot.answerer import Answer, DecodingOptions
+from towers.scripts.chatbot.answerer import Answer
 from towers.scripts.serving import served_chatbot
 from towers.scripts.serving.chat_request import ChatRequest
 from towers.scripts.serving.served_chatbot import MOST_ANSWERERS, ServedChatbot, beginning
+from towers.scripts.training.options import DecodingOptions
 
 TOKENS = ["it", "'s", "a", "dog", "."]
 
