@@ -160,10 +160,10 @@ def interrupt(process):
 
     A signal between the prompt and the reading of it is seen at the next one only.
     """
-    for _ in range(PATIENCE):
+    for _ in range(PATIENCE // 60):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(1)
+            return process.wait(60)
     raise TimeoutError("The program does not end.")
 
 
