@@ -41,8 +41,8 @@ JOBS = {
         [*TOWERS, *TRAIN],
         [*TOWERS, "chat", RUN_DIR, "--ask", *QUESTIONS],
     ],
-    # For two cores, since some tests wait.
-    "test": [["-m", "pytest", "-n", "3", "--dist", "loadfile"]],
+    # For two cores, since some tests wait; in the order of conftest.py, the long ones first.
+    "test": [["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]],
     "install": [],
 }
 

@@ -48,6 +48,22 @@ FAST = (
 )
 
 
+# Files and folders that take long.
+LONG = (
+    "gpu",
+    "laws",
+    "scripts/chatbot",
+    "scripts/commands",
+    "scripts/commands_test.py",
+    "scripts/exporting",
+    "scripts/language_test.py",
+    "scripts/resume_test.py",
+    "scripts/tensorboard_test.py",
+    "scripts/training",
+    "towers/run/processes_test.py",
+    "towers/step/copies_test.py",
+)
+
 # No test depends on how fast a machine is.
 hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -73,10 +89,17 @@ def make_logical_cpus() -> None:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Marks the fast tier; a slow test of a fast file is in neither."""
+    """Marks the fast tier, of which a slow test is no part; brings the long files forward."""
     for item in items:
         if is_fast(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.fast)
+    items.sort(key=lambda item: not is_long(item.path))
+
+
+@functools.cache
+def is_long(path: pathlib.Path) -> bool:
+    """Returns whether a file takes long, so that processes end together if they begin with it."""
+    return any(path.is_relative_to(ROOT / name) for name in LONG)
 
 
 @functools.cache

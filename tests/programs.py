@@ -48,17 +48,17 @@ def descendants_of(pid: int) -> list[int]:
     return found
 
 
-def finish(process: subprocess.Popen, code: int = 0) -> str:
+def finish(process: subprocess.Popen, code: int = 0, patience: float = PATIENCE) -> str:
     """Waits for a program's end and returns what it printed; any other exit code is an error."""
-    output = process.communicate(timeout=PATIENCE)[0]
+    output = process.communicate(timeout=patience)[0]
     assert process.returncode == code, output
     return output
 
 
-def run(command: list[str], code: int = 0, **options) -> str:
+def run(command: list[str], code: int = 0, patience: float = PATIENCE, **options) -> str:
     """Runs a program to its end and returns what it printed."""
     with started(command, **options) as process:
-        return finish(process, code)
+        return finish(process, code, patience)
 
 
 def wait_until(holds, what: str) -> None:

@@ -1,19 +1,15 @@
 """The table of well-known set-ups in docs/set-ups.md: every command in it trains, on small data."""
 
-import gzip
 import math
 import re
 import shlex
-import struct
 import sys
 
-import numpy as np
 import pytest
 
 from tests.paths import ROOT
 from tests.programs import run as program
-from towers.data.samples import stories
-from towers.data.samples.conversations import conversations
+from tests.small_data import write_data_sets
 from towers.run.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe
@@ -31,32 +27,8 @@ SMALL = {
 def data_sets(tmp_path_factory):
     """A folder of small data sets in the formats of the published ones, by name."""
     folder = tmp_path_factory.mktemp("data")
-    for name in ("mnist", "fashion_mnist"):
-        write_idx(folder / name)
-    (folder / "cifar10").mkdir()
-    for path in sorted((ROOT / "data" / "samples" / "shapes_cifar10").iterdir()):
-        (folder / "cifar10" / path.name).symlink_to(path)
-    (folder / "ptb").mkdir()
-    for part in ("train", "valid", "test"):
-        lines = stories.text(part).splitlines(keepends=True)[:120]
-        (folder / "ptb" / f"ptb.{part}.txt").write_text("".join(lines))
-    dialogues = conversations("zh", "train")[:300]
-    text = "".join("E\n" + "".join(f"M {turn}\n" for turn in turns) for turns in dialogues)
-    (folder / "pairs.conv").write_text(text, encoding="utf-8")
+    write_data_sets(folder)
     return folder
-
-
-def write_idx(folder):
-    """Writes 60 images of noise for either split, as MNIST's four files."""
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    for split in ("train", "t10k"):
-        images = random.integers(0, 256, (60, 28, 28), np.uint8)
-        labels = random.integers(0, 10, 60).astype(np.uint8)
-        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
-            header = struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape)
-            with gzip.open(folder / f"{split}-{kind}-ubyte.gz", "wb") as file:
-                file.write(header + array.tobytes())
 
 
 def small(arguments, data_sets, folder):
@@ -91,7 +63,7 @@ def run(arguments, capsys):
 
 
 # Their engines have tests of their own: by default those that run here in the same process.
-ELSEWHERE = ("mirrored", "async", "cifar10", "chatbot")
+ELSEWHERE = ("async", "cifar10", "chatbot", "ptb")
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,8 @@ def test_every_weight_moves():
 
 
 @pytest.mark.parametrize(
-    "rows, num_towers", [(1, 1), pytest.param(3, 2, marks=pytest.mark.slow), (5, 4)]
+    "rows, num_towers",
+    [*(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 1), (3, 2))), (5, 4)],
 )
 def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_towers):
     """The loss of each stream read at once, without batches, is the oracle."""

@@ -79,9 +79,13 @@ def test_the_same_parts_give_the_same_bits(make_case, parameters):
             assert float(one.gradient_norm) == float(other.gradient_norm)
 
 
-def test_other_parts_give_other_bits():
+@pytest.mark.parametrize(
+    "make_case", [images_case, pytest.param(tokens_case, marks=pytest.mark.slow)]
+)
+def test_other_parts_give_other_bits(make_case):
     """The test of the test: rounding, and the dropout masks, depend on the parts."""
-    expected, _ = one_tower(tokens_case)
-    actual, _ = train(tokens_case, 1, 2, "cpu")
-    helpers.assert_same_weights(actual, expected)
+    expected, _ = one_tower(make_case)
+    actual, _ = train(make_case, 1, 2, "cpu")
+    if make_case is tokens_case:  # The masks of the other one make larger differences.
+        helpers.assert_same_weights(actual, expected)
     assert any(np.any(one != other) for one, other in zip(actual, expected, strict=True))

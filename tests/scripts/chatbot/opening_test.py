@@ -11,7 +11,7 @@ from towers.scripts.chatbot.opening import check_reranking, open_second
 from towers.scripts.main import main
 from towers.scripts.training.options import DecodingOptions
 
-SMALL = ["embedding_size=8", "hidden_size=8", "held_out=0.2"]
+SMALL = ["embedding_size=8", "hidden_size=8", "held_out=0.2", "max_answer_length=5"]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def evaluate(*arguments):
     return json.loads(output.getvalue().splitlines()[-1]), output.getvalue()
 
 
-@pytest.mark.parametrize("second", ["answers", "backward"])
+@pytest.mark.parametrize("second", ["answers", pytest.param("backward", marks=pytest.mark.slow)])
 def test_an_evaluation_reranks_and_its_loss_stays(runs, second):
     (plain, _), (reranked, _) = (
         evaluate(runs / "forward", *options)

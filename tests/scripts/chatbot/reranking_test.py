@@ -76,7 +76,12 @@ def exhaustive(models, turns, direction, weight, reward):
 
 @pytest.mark.parametrize(
     ("direction", "weight", "reward"),
-    [("backward", 0.5, 0.0), ("backward", 3.0, 0.2), ("answers", 0.4, -0.3), ("answers", 2.0, 1.0)],
+    [
+        ("backward", 3.0, 0.2),
+        ("answers", 0.4, -0.3),
+        pytest.param("backward", 0.5, 0.0, marks=pytest.mark.slow),
+        pytest.param("answers", 2.0, 1.0, marks=pytest.mark.slow),
+    ],
 )
 def test_the_best_are_those_of_an_exhaustive_search(models, direction, weight, reward):
     """In a beam that holds every answer."""

@@ -1,6 +1,7 @@
 """Exports of image networks and language models, loaded where only TensorFlow is."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -142,7 +143,10 @@ def test_the_program_of_a_chatbot_has_a_prompt_and_ends_with_ctrl_c(tmp_path):
     assert main(["export", run, "--output", output]) == 0
     terminal, its_end = os.openpty()
     command = [sys.executable, f"{output}/answer.py"]
-    with subprocess.Popen(command, stdin=its_end, stdout=its_end, stderr=its_end) as process:
+    ends = {"stdin": its_end, "stdout": its_end, "stderr": its_end}
+    # Whoever started the tests in the background made them deaf to interrupts.
+    hears = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, **ends, preexec_fn=hears) as process:
         os.close(its_end)
         try:
             first = read_until(terminal, "you> ")

@@ -1,0 +1,69 @@
+"""The commands of the guides run as they are typed, one after the other, on small data sets."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents_test import BLOCK, PAGES
+from tests.paths import ROOT
+from tests.programs import run
+from tests.small_data import write_data_sets, write_dialogues, write_idx, write_language_text
+
+# What a command begins with or holds, and why it does not run here.
+LEFT_OUT = {
+    "towers download": "it needs the Internet; tests/data/fetching",
+    "--gpus": "it needs GPUs",
+    "--cluster": "it needs several machines",
+    "docker ": "it needs Docker",
+    "towers serve": "it serves until it is stopped; tests/scripts/commands/serve_test.py",
+    "curl ": "it needs a server; tests/scripts/commands/serve_test.py",
+    "tensorboard ": "it serves until it is stopped; tests/scripts/tensorboard_test.py",
+    "scripts/bootstrap.py": "it needs a clone; tests/installation_test.py",
+    "source ": "it needs a clone; tests/installation_test.py",
+    "pip install": "it needs a clone; tests/installation_test.py",
+}
+HOURS = 3600 * 3
+
+
+def commands_of(page: str) -> list[str]:
+    """Returns the shell commands of a page that run here, in order."""
+    lines = [
+        line.strip()
+        for block in BLOCK.finditer(PAGES[page])
+        if block["language"] == "sh" and not block["reason"]
+        for line in block["code"].replace("\\\n", " ").splitlines()
+    ]
+    return [line for line in lines if line and not any(part in line for part in LEFT_OUT)]
+
+
+GUIDES = [page for page in PAGES if page.startswith("docs/guides/") and commands_of(page)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_commands_of_a_guide_run_as_typed(page, tmp_path):
+    (tmp_path / "datasets").mkdir()
+    write_data_sets(tmp_path / "datasets")
+    write_idx(tmp_path / "my_images")
+    write_language_text(tmp_path / "my_text", "{}.txt")
+    write_dialogues(tmp_path / "my.conv", "zh")
+    (tmp_path / "words.txt").write_text("机器人\n下雨天\n", encoding="utf-8")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    for command in commands_of(page):
+        options = {
+            "cwd": tmp_path,
+            "env": environment,
+            "stdin": subprocess.DEVNULL,
+            "patience": HOURS,
+        }
+        output = run(["bash", "-c", command], **options)
+        assert "Traceback" not in output, output
+
+
+def test_what_is_left_out_stands_in_a_guide():
+    text = "".join(text for page, text in PAGES.items() if page.startswith("docs/guides/"))
+    assert [part for part in LEFT_OUT if part not in text] == []

@@ -1,0 +1,50 @@
+"""Small data sets in the formats of the published ones."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from tests.paths import ROOT
+from towers.data.samples import stories
+from towers.data.samples.conversations import conversations
+
+
+def write_data_sets(folder: Path) -> None:
+    """Writes the data sets into folders of their names, and dialogues into `pairs.conv`."""
+    for name in ("mnist", "fashion_mnist"):
+        write_idx(folder / name)
+    (folder / "cifar10").mkdir()
+    for path in sorted((ROOT / "data" / "samples" / "shapes_cifar10").iterdir()):
+        (folder / "cifar10" / path.name).symlink_to(path)
+    write_language_text(folder / "ptb", "ptb.{}.txt")
+    write_dialogues(folder / "pairs.conv", "zh")
+
+
+def write_idx(folder: Path) -> None:
+    """Writes 60 images of noise for either split, as MNIST's four files."""
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for split in ("train", "t10k"):
+        images = random.integers(0, 256, (60, 28, 28), np.uint8)
+        labels = random.integers(0, 10, 60).astype(np.uint8)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape)
+            with gzip.open(folder / f"{split}-{kind}-ubyte.gz", "wb") as file:
+                file.write(header + array.tobytes())
+
+
+def write_language_text(folder: Path, name: str) -> None:
+    """Writes 120 sentences for each part, in files of this name."""
+    folder.mkdir()
+    for part in ("train", "valid", "test"):
+        lines = stories.text(part).splitlines(keepends=True)[:120]
+        (folder / name.format(part)).write_text("".join(lines))
+
+
+def write_dialogues(path: Path, language: str) -> None:
+    """Writes 300 dialogues as `E` and `M` lines."""
+    dialogues = conversations(language, "train")[:300]
+    text = "".join("E\n" + "".join(f"M {turn}\n" for turn in turns) for turns in dialogues)
+    path.write_text(text, encoding="utf-8")
