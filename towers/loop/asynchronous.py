@@ -11,7 +11,13 @@ import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
 from towers.loop.tower_threads import FinishedUpdate, TowerThreads
-from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
+from towers.loop.updates import (
+    Position,
+    Report,
+    StepReport,
+    StopTraining,
+    end_empty_epoch,
+)
 from towers.run.checkpoint_files import Groups
 from towers.step.asynchronous import AsyncResults, AsyncStep
 from towers.step.results import StepResults, TowerResults
@@ -21,8 +27,9 @@ from towers.step.shards import Batches, split
 class AsynchronousUpdates:
     """The updates of towers that run independently, for `Trainer`.
 
-    Towers keep running while actions run; an action that reads variables stops them with
-    `paused()`. All towers finish before an epoch ends.
+    Towers keep running while actions run, a few updates ahead of them at most; an action that reads
+    variables stops them with `paused()`. All towers finish before an epoch ends. After an action
+    has asked to stop, the updates that are done or under way are still reported.
 
     In a `StepReport`, `results` are the results of one tower's update. `results.towers` adds the
     latest results of the other towers, with weight 0; they are NaN before a tower's first update.
@@ -58,13 +65,20 @@ class AsynchronousUpdates:
         begin = self.position
         dataset = split(self._batches(begin.epoch, begin.epoch_step), 1)
         limit = None if steps is None else steps - begin.step
-        self._threads = TowerThreads(self._async_step, dataset, begin, limit)
+        self._threads = threads = TowerThreads(self._async_step, dataset, begin, limit)
+        stop: StopTraining | None = None
         try:
-            with self._threads as updates:
+            with threads as updates:
                 for finished, is_last in updates:
-                    report(self._report(finished, begin, is_last))
+                    try:
+                        report(self._report(finished, begin, is_last))
+                    except StopTraining as request:  # What is done already is still reported.
+                        stop = stop or request
+                        threads.close()
+                if stop is not None:
+                    raise stop
         finally:
-            self.position, num_updates = self._threads.position, self._threads.num_updates
+            self.position, num_updates = threads.position, threads.num_updates
             self._threads = None
         if not num_updates and self.position == Position(begin.step, begin.epoch + 1, 0):
             self.position = begin

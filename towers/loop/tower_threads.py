@@ -16,11 +16,14 @@ from towers.loop.updates import Position, StopTraining
 from towers.step.asynchronous import AsyncResults, AsyncStep
 from towers.step.shards import Shard
 
+MOST_UNREPORTED = 8  # Updates per tower, done or under way, by which actions may lag behind.
+
 
 class TowerThreads:
     """The towers' threads in one epoch, a context manager for an iterator over their updates.
 
-    The iterator yields pairs (`FinishedUpdate`, whether it is the epoch's last).
+    The iterator yields pairs (`FinishedUpdate`, whether it is the epoch's last). Towers do not run
+    ahead of it by more than a few updates: whoever stops them has then seen almost all.
 
     Args:
         step: the asynchronous step.
@@ -40,6 +43,8 @@ class TowerThreads:
         self._begin = begin
         self._limit = limit
         self._num_taken = 0
+        self._num_handed = 0  # Updates that the iterator's user is done with.
+        self._most_unreported = MOST_UNREPORTED * len(step.devices)
         self._under_way: set[int] = set()  # Batches that are taken but not done.
         self._error: BaseException | None = None  # The first error of a tower or of the data.
         self._exhausted = False
@@ -65,10 +70,14 @@ class TowerThreads:
             thread.start()
         return self._in_order()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def close(self) -> None:
+        """Lets the towers finish their updates and take no other batch."""
         with self._state:
             self._closed = True
             self._state.notify_all()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
         for thread in self._threads:
             thread.join()
         if self._error is not None and kind is not None and issubclass(kind, StopTraining):
@@ -135,14 +144,21 @@ class TowerThreads:
         return number, shards, time.perf_counter() - max(started, self._resumed)
 
     def _next_number(self) -> int | None:
-        """Waits while paused; returns the number of the next batch, or None at the end."""
+        """Waits until a batch may be taken; returns its number, or None at the end."""
         with self._state:
-            self._state.wait_for(lambda: not self._num_pauses or self._is_over)
+            if not self._may_go_on():
+                self._state.wait_for(self._may_go_on)
+                self._resumed = time.perf_counter()  # It was no wait for data.
             if self._is_over:
                 return None
             self._num_taken += 1
             self._under_way.add(self._num_taken)
             return self._num_taken
+
+    def _may_go_on(self) -> bool:
+        """Returns whether a tower need not wait for a pause to end, or for actions to catch up."""
+        unreported = self._num_taken - self._num_handed
+        return self._is_over or (not self._num_pauses and unreported < self._most_unreported)
 
     def _exhaust(self, number: int | None = None) -> None:
         """Records the end of the data; `number` is the batch that was requested but not found."""
@@ -197,9 +213,16 @@ class TowerThreads:
             while number in early:
                 if ready is not None:
                     yield ready, False
+                    self._hand_over()
                 ready, number = early.pop(number), number + 1
         if ready is not None:
             yield ready, self._exhausted
+
+    def _hand_over(self) -> None:
+        """Counts an update that was reported, so that a tower may take another batch."""
+        with self._state:
+            self._num_handed += 1
+            self._state.notify_all()
 
 
 class FinishedUpdate(NamedTuple):
