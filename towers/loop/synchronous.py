@@ -63,7 +63,8 @@ class SynchronousUpdates:
             for shards in feed:
                 report(self._run_step(shards, feed))
                 if steps is not None and self.position.step >= steps:
-                    return
+                    break
+        self.check_copies()
 
     def _run_step(self, shards: tuple[Shard, ...], feed: Feed) -> StepReport:
         before, waits = self.position, list(feed.waits)
@@ -77,8 +78,9 @@ class SynchronousUpdates:
         return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
 
     def finish(self) -> None:
-        """Raises NonFiniteGradientError if the last gradient was not finite."""
+        """Raises NonFiniteGradientError if the last gradient was not finite; checks the copies."""
         self._finite.check()
+        self.check_copies()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

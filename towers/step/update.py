@@ -101,7 +101,7 @@ class Update:
             self.carried.assign(change.carried)
 
         with tf.device(self._device), tf.name_scope("update"):
-            learning_rate = tf.identity(self.copies.optimizer.learning_rate)
+            learning_rate = self.copies.learning_rate()
             loss_scale = tf.ones([]) if self.loss_scale is None else self.loss_scale.read()
             tf.cond(change.finite, assign, lambda: None)
             if self.loss_scale is not None:
