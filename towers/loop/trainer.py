@@ -45,7 +45,8 @@ class Trainer:
         self._checkpoints: CheckpointFolder | None = None
         if run_dir is not None:
             self._checkpoints = CheckpointFolder(Path(run_dir) / "checkpoints")
-        self._saved_step: int | None = None  # None until `_restore` has looked for a checkpoint.
+        self._has_restored = False
+        self._saved: Position | None = None  # What the newest checkpoint holds.
 
     @property
     def position(self) -> Position:
@@ -70,6 +71,8 @@ class Trainer:
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
         self._restore()
+        if self.position != self._saved:  # The caller has gone to another position since.
+            self._saved = None
         try:
             while not (reason := self._reached(epochs, steps)):
                 self._updates.run_epoch(steps, self._act)
@@ -85,13 +88,13 @@ class Trainer:
 
     def _restore(self) -> None:
         """Restores the newest checkpoint, if there is one; does so only once."""
-        if self._checkpoints is None or self._saved_step is not None:
+        if self._checkpoints is None or self._has_restored:
             return
         checkpoint = self._checkpoints.latest()
         if checkpoint is not None:
             restore(checkpoint, self._updates.groups())
             self._updates.position = Position(**checkpoint.state["position"])
-        self._saved_step = self.position.step
+        self._has_restored, self._saved = True, self.position
 
     def _reached(self, epochs: int | None, steps: int | None) -> str:
         """Returns why the training is done, or an empty string if it is not."""
@@ -120,9 +123,9 @@ class Trainer:
             return
         with self._updates.paused():
             position = self.position
-            if position.step == self._saved_step:
+            if position == self._saved:
                 return
             self._updates.check_copies()
             state = {"position": dataclasses.asdict(position)}
             self._checkpoints.save(position.step, self._updates.groups(), state)
-            self._saved_step = position.step
+            self._saved = position

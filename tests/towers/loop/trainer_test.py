@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers import Position
+from towers import CheckpointFolder, Position
 
 SIZES = [4, 4, 3]
 
@@ -236,3 +236,16 @@ def test_a_run_directory_of_several_processes_is_refused(tmp_path):
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"for one process only.*Received 2 processes"):
         towers.Trainer(towers.SynchronousUpdates(step, batches), run_dir=tmp_path)
+
+
+def test_a_run_that_was_sent_back_saves_the_same_step_again(tmp_path):
+    step = build()
+    updates = towers.SynchronousUpdates(step, batches)
+    trainer = towers.Trainer(updates, run_dir=tmp_path)
+    begin = snapshot(step)
+    trainer.train(steps=2)
+    restore(step, [value + 1 for value in begin])
+    updates.position = Position()
+    trainer.train(steps=2)
+    kernel = CheckpointFolder(tmp_path / "checkpoints").latest().groups["variables"][2]
+    np.testing.assert_array_equal(kernel.array, snapshot(step)[2])
