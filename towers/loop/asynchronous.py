@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
+from towers.loop.inputs import as_batches, check_end
 from towers.loop.tower_threads import FinishedUpdate, TowerThreads
 from towers.loop.updates import (
     Position,
@@ -38,7 +39,8 @@ class AsynchronousUpdates:
 
     Args:
         step: the step from `build_async_step`.
-        batches: `batches(epoch, first_step) -> tf.data.Dataset`; each tower takes whole batches.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset`, or a data set, as `batches_from`
+            takes it; each tower takes whole batches.
         position: where to begin.
 
     Attributes:
@@ -47,10 +49,16 @@ class AsynchronousUpdates:
             before it and possibly some after it have been applied.
     """
 
-    def __init__(self, step: AsyncStep, batches: Batches, *, position: Position = Position()):
+    def __init__(
+        self,
+        step: AsyncStep,
+        batches: Batches | tf.data.Dataset,
+        *,
+        position: Position = Position(),
+    ):
         self.position = position
         self._async_step = step
-        self._batches = batches
+        self._batches = as_batches(batches)
         self._finite = FiniteCheck()
         self._threads: TowerThreads | None = None
         self._latest: TowerResults | None = None
@@ -63,7 +71,9 @@ class AsynchronousUpdates:
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         begin = self.position
-        dataset = split(self._batches(begin.epoch, begin.epoch_step), 1)
+        batches = self._batches(begin.epoch, begin.epoch_step)
+        check_end(batches, steps)
+        dataset = split(batches, 1)
         limit = None if steps is None else steps - begin.step
         self._threads = threads = TowerThreads(self._async_step, dataset, begin, limit)
         stop: StopTraining | None = None

@@ -10,7 +10,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
-from towers.loop.inputs import Feed, open_feed
+from towers.loop.inputs import Feed, as_batches, check_end, open_feed
 from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
@@ -25,7 +25,8 @@ class SynchronousUpdates:
 
     Args:
         step: the step from `build_train_step`.
-        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches, or a data set
+            of them, as `batches_from` takes it.
         position: where to begin.
         split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
             shards of this process.
@@ -37,14 +38,14 @@ class SynchronousUpdates:
     def __init__(
         self,
         step: SynchronousStep,
-        batches: Batches,
+        batches: Batches | tf.data.Dataset,
         *,
         position: Position = Position(),
         split: Split | None = None,
     ):
         self.position = position
         self._train_step = step
-        self._batches = batches
+        self._batches = as_batches(batches)
         self._split = split or step.processes.split
         self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
 
@@ -57,6 +58,7 @@ class SynchronousUpdates:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         devices = self._train_step.devices
         dataset = self._batches(self.position.epoch, self.position.epoch_step)
+        check_end(dataset, steps)
         with open_feed(self._split(dataset, len(devices)), devices) as feed:
             if feed.exhausted():
                 self.position = end_empty_epoch(self.position)

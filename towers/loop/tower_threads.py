@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.loop.inputs import PATIENCE, drop
 from towers.loop.updates import Position, StopTraining
 from towers.step.asynchronous import AsyncResults, AsyncStep
 from towers.step.shards import Shard
@@ -43,6 +44,7 @@ class TowerThreads:
         self._begin = begin
         self._limit = limit
         self._num_taken = 0
+        self._num_working = 0  # Towers that have a batch and make their update.
         self._num_handed = 0  # Updates that the iterator's user is done with.
         self._most_unreported = MOST_UNREPORTED * len(step.devices)
         self._under_way: set[int] = set()  # Batches that are taken but not done.
@@ -78,8 +80,13 @@ class TowerThreads:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
-        for thread in self._threads:
-            thread.join()
+        with self._state:
+            self._state.wait_for(lambda: not self._num_working)
+        deadline = time.monotonic() + PATIENCE
+        for thread in self._threads:  # One that waits for the data set ends by itself later.
+            thread.join(max(0.0, deadline - time.monotonic()))
+        held, self._batches = [self._batches], None
+        drop(held)
         if self._error is not None and kind is not None and issubclass(kind, StopTraining):
             raise self._error  # A failed training must not look like a stopped one.
 
@@ -118,8 +125,11 @@ class TowerThreads:
         try:
             while (taken := self._take()) is not None:
                 number, shards, wait = taken
-                results = self._step(tower, shards, self._begin.step + number)
-                self._finish(number, tower, results, wait)
+                try:
+                    results = self._step(tower, shards, self._begin.step + number)
+                    self._finish(number, tower, results, wait)
+                finally:
+                    self._rest()
         except BaseException as error:  # The thread that iterates raises it.
             self._fail(error)
         finally:
@@ -141,6 +151,8 @@ class TowerThreads:
                 return None
             if number == self._limit and self._is_at_end():
                 self._exhaust()
+            if not self._begin_work():
+                return None
         return number, shards, time.perf_counter() - max(started, self._resumed)
 
     def _next_number(self) -> int | None:
@@ -154,6 +166,17 @@ class TowerThreads:
             self._num_taken += 1
             self._under_way.add(self._num_taken)
             return self._num_taken
+
+    def _begin_work(self) -> bool:
+        """Returns whether the tower may use its batch; not if it was closed meanwhile."""
+        with self._state:
+            self._num_working += not self._closed
+            return not self._closed
+
+    def _rest(self) -> None:
+        with self._state:
+            self._num_working -= 1
+            self._state.notify_all()
 
     def _may_go_on(self) -> bool:
         """Returns whether a tower need not wait for a pause to end, or for actions to catch up."""
@@ -202,7 +225,7 @@ class TowerThreads:
         ready: FinishedUpdate | None = None
         num_running = len(self._threads)
         number = self._begin.step + 1
-        while num_running:
+        while num_running and not self._nothing_follows():
             finished = self._finished.get()
             if isinstance(finished, BaseException):
                 raise finished
@@ -217,6 +240,14 @@ class TowerThreads:
                 ready, number = early.pop(number), number + 1
         if ready is not None:
             yield ready, self._exhausted
+
+    def _nothing_follows(self) -> bool:
+        """Returns whether it is closed and all updates are handed over; then no tower works."""
+        if not self._closed:
+            return False
+        with self._state:
+            self._state.wait_for(lambda: not self._finished.empty() or not self._num_working)
+            return self._finished.empty()
 
     def _hand_over(self) -> None:
         """Counts an update that was reported, so that a tower may take another batch."""

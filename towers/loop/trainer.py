@@ -24,7 +24,7 @@ class Trainer:
             Only for one process.
 
     Raises:
-        ValueError: a `run_dir` with several processes.
+        ValueError: these are no updates or no actions, or a `run_dir` with several processes.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Trainer:
         *,
         run_dir: str | os.PathLike[str] | None = None,
     ):
+        check_updates(updates, actions)
         if run_dir is not None and updates.num_processes > 1:
             raise ValueError(
                 "run_dir saves and restores for one process only; several would overwrite each "
@@ -129,3 +130,24 @@ class Trainer:
             state = {"position": dataclasses.asdict(position)}
             self._checkpoints.save(position.step, self._updates.groups(), state)
             self._saved = position
+
+
+def check_updates(updates: Updates, actions: Sequence[Action]) -> None:
+    """Raises ValueError for what makes no updates, or for an action that cannot be called."""
+    if not callable(getattr(updates, "run_epoch", None)):
+        raise ValueError(
+            "A trainer is given the updates to make. Received "
+            f"{updates!r}; pass towers.SynchronousUpdates(step, batches), or "
+            "towers.AsynchronousUpdates(step, batches)."
+        )
+    wrong = [action for action in actions if not callable(action)] if is_list(actions) else actions
+    if wrong:
+        raise ValueError(
+            "actions must be a list of functions that take a StepReport. Received "
+            f"{wrong!r}; the batches belong to the updates, SynchronousUpdates(step, batches)."
+        )
+
+
+def is_list(value: object) -> bool:
+    """Returns whether the value is a list or a tuple."""
+    return isinstance(value, (list, tuple))

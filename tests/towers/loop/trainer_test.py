@@ -249,3 +249,29 @@ def test_a_run_that_was_sent_back_saves_the_same_step_again(tmp_path):
     trainer.train(steps=2)
     kernel = CheckpointFolder(tmp_path / "checkpoints").latest().groups["variables"][2]
     np.testing.assert_array_equal(kernel.array, snapshot(step)[2])
+
+
+def test_an_endless_data_set_is_refused_for_epochs(step):
+    dataset = helpers.dataset_of(helpers.dense_batches(SIZES)).repeat()
+    with pytest.raises(ValueError, match=r"endless .*use train\(steps=\.\.\.\)"):
+        helpers.make_trainer(step, dataset).train(epochs=2)
+    assert helpers.make_trainer(step, dataset).train(epochs=2, steps=4) == "4 steps done"
+
+
+def test_a_data_set_is_as_good_as_its_batches(step):
+    reports = []
+    dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
+    helpers.make_trainer(step, dataset, [reports.append]).train(epochs=1)
+    assert [int(report.results.weight) for report in reports] == SIZES
+
+
+def test_a_step_and_a_data_set_are_no_updates(step):
+    dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
+    with pytest.raises(ValueError, match=r"given the updates.*SynchronousUpdates\(step, batches\)"):
+        towers.Trainer(step, dataset)
+    updates = towers.SynchronousUpdates(step, dataset)
+    for wrong in (dataset, [None], print):
+        with pytest.raises(ValueError, match=r"list of functions .*the batches belong to"):
+            towers.Trainer(updates, wrong)
+    with pytest.raises(ValueError, match=r"batches must be a function .*Received list"):
+        towers.SynchronousUpdates(step, [1, 2])
