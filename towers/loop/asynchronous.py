@@ -111,6 +111,10 @@ class AsynchronousUpdates:
             self.position = self._threads.position
             yield
 
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages; enter it while paused."""
+        return self._async_step.update.averaged()
+
     def dry_run(self) -> None:
         """Runs every tower once on the epoch's first batch; no variable changes.
 

@@ -89,6 +89,10 @@ class SynchronousUpdates:
         """The scope in which no variable changes; between updates, none does anyway."""
         yield
 
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages, if it keeps any."""
+        return self._train_step.averaged()
+
     def dry_run(self) -> None:
         """Does nothing: every tower takes part in the first update."""
 
@@ -122,6 +126,9 @@ class SynchronousStep(Protocol):
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages, if it keeps any."""
 
     def check_copies(self) -> None:
         """Raises RuntimeError unless all copies of the variables are bit-identical."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
@@ -46,6 +46,7 @@ class Trainer:
         self._checkpoints: CheckpointFolder | None = None
         if run_dir is not None:
             self._checkpoints = CheckpointFolder(Path(run_dir) / "checkpoints")
+        self._averages = contextlib.ExitStack()  # The averages that a training ended with.
         self._has_restored = False
         self._saved: Position | None = None  # What the newest checkpoint holds.
 
@@ -59,6 +60,10 @@ class Trainer:
 
         Both count from the beginning of the run, not from the point where this process resumed.
 
+        If the optimizer keeps averages of the weights (`use_ema=True`), the model holds these in
+        the end, as after Keras's `fit`. Checkpoints hold the weights themselves, and training goes
+        on from them; a variable that you assign in between keeps your value.
+
         Args:
             epochs: the number of epochs, or None.
             steps: the number of steps, or None.
@@ -71,6 +76,7 @@ class Trainer:
         """
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
+        self._averages.close()
         self._restore()
         if self.position != self._saved:  # The caller has gone to another position since.
             self._saved = None
@@ -81,11 +87,21 @@ class Trainer:
             reason = str(stop)
         self._updates.finish()
         self._save()
+        self._averages.enter_context(self._updates.averaged())
         return reason
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """The scope in which an action may read the variables and `position`."""
         return self._updates.paused()
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The scope in which the model holds the averages that its optimizer keeps, if any.
+
+        Evaluate in it, or save the best checkpoint; towers do not run meanwhile.
+        """
+        with self._updates.paused(), self._updates.averaged():
+            yield
 
     def _restore(self) -> None:
         """Restores the newest checkpoint, if there is one; does so only once."""

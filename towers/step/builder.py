@@ -5,6 +5,7 @@ Read this file first: `TrainStep._step` is the algorithm.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 
@@ -148,6 +149,10 @@ class TrainStep:
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
         return self.update.groups()
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages (`use_ema=True`)."""
+        return self.update.averaged()
 
     @property
     def graph(self) -> tf.Graph:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.run.checkpoint_files import Groups
+from towers.step.averages import Averaged
 from towers.step.carried import CarriedState
 from towers.step.copies import Copies
 from towers.step.exchange import Total
@@ -78,6 +80,10 @@ class Update:
         if self.carried.variables:
             groups["carried"] = self.carried.variables
         return groups
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
+        return Averaged(self.copies.optimizer, self.copies.shared.trainable)
 
     def change(self, total: Total) -> Change:
         """Returns the change that follows from the sums over all towers."""
