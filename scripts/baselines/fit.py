@@ -112,6 +112,10 @@ class FitUpdates:
         """A scope in which no variable changes; between the updates of `fit` none does."""
         yield
 
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """A scope in which nothing changes: `fit` itself puts averages in the weights' place."""
+        return contextlib.nullcontext()
+
     def dry_run(self) -> None:
         """Does nothing: one device takes part in every update."""
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import towers
 from tests import helpers
 from towers.step.parameters import SharedVariables
 from towers.step.seeds import fold_in, seed_states
@@ -104,3 +105,29 @@ def test_folding_is_a_function_of_seed_and_number():
     seeds = [tuple(fold_in(seed, number).numpy()) for number in (0, 1, 2, 1)]
     assert seeds[1] == seeds[3]
     assert len(set(seeds)) == 3
+
+
+def evaluation_masks(seed):
+    """Returns the masks that two towers draw for three batches, in two evaluations."""
+    layer, drawn = Masks(), []
+    layer(None)
+
+    def tower_fn(batch):
+        inputs, _ = batch
+        drops = tf.concat(layer(inputs), axis=0)
+        tf.numpy_function(lambda rows: drawn.append(rows > 0), [drops], [])
+        return tf.reduce_sum(drops), 1.0, {}
+
+    dataset = helpers.dataset_of(helpers.dense_batches([4] * 3))
+    placement = helpers.tower_placement(2)
+    step = towers.build_evaluation_step(tower_fn, layer, placement, dataset, seed=seed)
+    means = [towers.evaluate(step, dataset) for _ in range(2)]
+    assert means[0] == means[1]
+    return np.array(drawn[:6]), np.array(drawn[6:])
+
+
+def test_batches_of_an_evaluation_draw_different_masks_and_every_evaluation_the_same():
+    first, second = evaluation_masks(seed=3)
+    assert len(as_rows(first)) == 3 * 2 * 3
+    assert as_rows(first) == as_rows(second)
+    assert not as_rows(first) & as_rows(evaluation_masks(seed=4)[0])

@@ -10,8 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
+from towers.loop.inputs import as_batches, check_end
 from towers.loop.tower_threads import FinishedUpdate, TowerThreads
-from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
+from towers.loop.updates import (
+    Position,
+    Report,
+    StepReport,
+    StopTraining,
+    end_empty_epoch,
+)
 from towers.run.checkpoint_files import Groups
 from towers.step.asynchronous import AsyncResults, AsyncStep
 from towers.step.results import StepResults, TowerResults
@@ -21,8 +28,9 @@ from towers.step.shards import Batches, split
 class AsynchronousUpdates:
     """The updates of towers that run independently, for `Trainer`.
 
-    Towers keep running while actions run; an action that reads variables stops them with
-    `paused()`. All towers finish before an epoch ends.
+    Towers keep running while actions run, a few updates ahead of them at most; an action that reads
+    variables stops them with `paused()`. All towers finish before an epoch ends. After an action
+    has asked to stop, the updates that are done or under way are still reported.
 
     In a `StepReport`, `results` are the results of one tower's update. `results.towers` adds the
     latest results of the other towers, with weight 0; they are NaN before a tower's first update.
@@ -31,7 +39,8 @@ class AsynchronousUpdates:
 
     Args:
         step: the step from `build_async_step`.
-        batches: `batches(epoch, first_step) -> tf.data.Dataset`; each tower takes whole batches.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset`, or a data set, as `batches_from`
+            takes it; each tower takes whole batches.
         position: where to begin.
 
     Attributes:
@@ -40,10 +49,16 @@ class AsynchronousUpdates:
             before it and possibly some after it have been applied.
     """
 
-    def __init__(self, step: AsyncStep, batches: Batches, *, position: Position = Position()):
+    def __init__(
+        self,
+        step: AsyncStep,
+        batches: Batches | tf.data.Dataset,
+        *,
+        position: Position = Position(),
+    ):
         self.position = position
         self._async_step = step
-        self._batches = batches
+        self._batches = as_batches(batches)
         self._finite = FiniteCheck()
         self._threads: TowerThreads | None = None
         self._latest: TowerResults | None = None
@@ -56,15 +71,24 @@ class AsynchronousUpdates:
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         begin = self.position
-        dataset = split(self._batches(begin.epoch, begin.epoch_step), 1)
+        batches = self._batches(begin.epoch, begin.epoch_step)
+        check_end(batches, steps)
+        dataset = split(batches, 1)
         limit = None if steps is None else steps - begin.step
-        self._threads = TowerThreads(self._async_step, dataset, begin, limit)
+        self._threads = threads = TowerThreads(self._async_step, dataset, begin, limit)
+        stop: StopTraining | None = None
         try:
-            with self._threads as updates:
+            with threads as updates:
                 for finished, is_last in updates:
-                    report(self._report(finished, begin, is_last))
+                    try:
+                        report(self._report(finished, begin, is_last))
+                    except StopTraining as request:  # What is done already is still reported.
+                        stop = stop or request
+                        threads.close()
+                if stop is not None:
+                    raise stop
         finally:
-            self.position, num_updates = self._threads.position, self._threads.num_updates
+            self.position, num_updates = threads.position, threads.num_updates
             self._threads = None
         if not num_updates and self.position == Position(begin.step, begin.epoch + 1, 0):
             self.position = begin
@@ -86,6 +110,10 @@ class AsynchronousUpdates:
         with self._threads.pause():
             self.position = self._threads.position
             yield
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages; enter it while paused."""
+        return self._async_step.update.averaged()
 
     def dry_run(self) -> None:
         """Runs every tower once on the epoch's first batch; no variable changes.

@@ -2,28 +2,102 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.step.shards import Batches, Shard
 
+PATIENCE = 1.0  # Seconds for which closing a feed waits for its thread.
 
-def batches_from(dataset: tf.data.Dataset) -> Batches:
+
+def batches_from(dataset: tf.data.Dataset | Callable[[int], tf.data.Dataset]) -> Batches:
     """Returns `batches(epoch, first_step)` over your own data set of global batches.
 
-    Every epoch iterates over the data set from its beginning. A resumed epoch skips the consumed
-    batches, which is exact if the data set yields the same batches in every iteration.
+    A resumed epoch skips the consumed batches, which is exact if the data set yields the same
+    batches in every iteration.
+
+    Args:
+        dataset: the batches of every epoch; or, for an order that differs from epoch to epoch, a
+            function that returns those of an epoch (from 0), the same ones whenever it is called.
+
+    Raises:
+        ValueError: it is neither of them.
+
+    >>> numbers = tf.data.Dataset.range(4)
+    >>> batches = batches_from(lambda epoch: numbers.shuffle(4, seed=epoch).batch(2))
+    >>> [batch.numpy().tolist() for batch in batches(7, 1)] == [
+    ...     batch.numpy().tolist() for batch in batches(7, 0)
+    ... ][1:]
+    True
     """
+    if isinstance(dataset, tf.data.Dataset):
+        warn_of_shuffles(dataset)
+    elif not callable(dataset):
+        raise ValueError(
+            "batches_from takes a tf.data.Dataset of global batches, or a function that returns "
+            f"that of an epoch. Received {type(dataset).__name__}; for arrays, use "
+            "tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size)."
+        )
 
     def batches(epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        return dataset.skip(first_step)
+        of_epoch = dataset if isinstance(dataset, tf.data.Dataset) else dataset(epoch)
+        return of_epoch.skip(first_step) if first_step else of_epoch
 
     return batches
+
+
+def as_batches(batches: Batches | tf.data.Dataset) -> Batches:
+    """Returns the function of a data set, or the function itself; raises ValueError for neither."""
+    if isinstance(batches, tf.data.Dataset):
+        return batches_from(batches)
+    if callable(batches):
+        return batches
+    raise ValueError(
+        "batches must be a function batches(epoch, first_step) that returns a tf.data.Dataset of "
+        f"global batches, or such a data set. Received {type(batches).__name__}."
+    )
+
+
+def check_end(dataset: tf.data.Dataset, steps: int | None) -> None:
+    """Raises ValueError for an endless data set whose epoch no number of steps would end."""
+    if steps is None and dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            "The data set is endless (it repeats without a count), so its first epoch would never "
+            "end. Received train(epochs=...) without steps; use train(steps=...), or leave out "
+            "`repeat()`: every epoch begins the data set anew."
+        )
+
+
+def warn_of_shuffles(dataset: tf.data.Dataset) -> None:
+    """Warns if a shuffle draws another order whenever the data set is iterated."""
+    orders = [
+        shuffle
+        for shuffle in datasets_before(dataset)
+        if getattr(shuffle, "_reshuffle_each_iteration", None)
+    ]
+    if orders:
+        sizes = ", ".join(f"shuffle({int(shuffle._buffer_size)})" for shuffle in orders)
+        warnings.warn(
+            f"The data set has {sizes}, which draws another order at every iteration: an epoch "
+            "that is resumed would see some examples twice and others never, and a resumed run "
+            "would not be the uninterrupted one. Give batches_from a function of the epoch instead:"
+            " batches_from(lambda epoch: examples.shuffle(size, seed=epoch).batch(n)).",
+            stacklevel=3,
+        )
+
+
+def datasets_before(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """Yields a data set and all those from which it is made."""
+    yield dataset
+    for source in dataset._inputs():
+        yield from datasets_before(source)
 
 
 def open_feed(dataset: tf.data.Dataset, devices: Sequence[str]) -> Feed:
@@ -108,6 +182,14 @@ class Feed:
         raise NotImplementedError
 
 
+def drop(held: list[Any]) -> None:
+    """Empties a list in a thread of its own.
+
+    TensorFlow lets go of an iterator only when its data set has answered, which may take long.
+    """
+    threading.Thread(target=held.clear, name="drop", daemon=True).start()
+
+
 class HostFeed(Feed):
     """The feed of towers on the CPU: `tf.data` prefetches one step ahead, and nothing is copied.
 
@@ -118,6 +200,12 @@ class HostFeed(Feed):
         super().__init__(devices)
         self._dataset = dataset.prefetch(1)
         self._iterator: Iterator[tuple[Shard, ...]] | None = None
+
+    def close(self) -> None:
+        """Lets go of the data set, without waiting for what it is about to yield."""
+        if self._iterator is not None:
+            held, self._iterator = [self._iterator], None
+            drop(held)
 
     def _take(self) -> FeedItem:
         try:
@@ -146,9 +234,10 @@ class DeviceFeed(Feed):
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread; one that waits for the data set for long ends by itself afterwards."""
         self._closed.set()
-        while self._thread.is_alive():
+        deadline = time.monotonic() + PATIENCE
+        while self._thread.is_alive() and time.monotonic() < deadline:
             self._drain()
             self._thread.join(timeout=0.05)
 
@@ -164,10 +253,16 @@ class DeviceFeed(Feed):
             for shards in dataset:
                 if self._closed.is_set():
                     return
-                self._queue.put(self._place(shards))
-            self._queue.put(FeedItem())
+                self._put(self._place(shards))
+            self._put(FeedItem())
         except BaseException as error:  # The thread that takes the item raises it.
-            self._queue.put(FeedItem(error=error))
+            self._put(FeedItem(error=error))
+
+    def _put(self, item: FeedItem) -> None:
+        """Waits for room in the queue; drops the item if the feed is closed meanwhile."""
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Full):
+                return self._queue.put(item, timeout=0.5)
 
     def _place(self, shards: tuple[Shard, ...]) -> FeedItem:
         placed, ready = [], []

@@ -10,7 +10,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
-from towers.loop.inputs import Feed, open_feed
+from towers.loop.inputs import Feed, as_batches, check_end, open_feed
 from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
@@ -25,7 +25,8 @@ class SynchronousUpdates:
 
     Args:
         step: the step from `build_train_step`.
-        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches, or a data set
+            of them, as `batches_from` takes it.
         position: where to begin.
         split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
             shards of this process.
@@ -37,14 +38,14 @@ class SynchronousUpdates:
     def __init__(
         self,
         step: SynchronousStep,
-        batches: Batches,
+        batches: Batches | tf.data.Dataset,
         *,
         position: Position = Position(),
         split: Split | None = None,
     ):
         self.position = position
         self._train_step = step
-        self._batches = batches
+        self._batches = as_batches(batches)
         self._split = split or step.processes.split
         self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
 
@@ -57,13 +58,15 @@ class SynchronousUpdates:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         devices = self._train_step.devices
         dataset = self._batches(self.position.epoch, self.position.epoch_step)
+        check_end(dataset, steps)
         with open_feed(self._split(dataset, len(devices)), devices) as feed:
             if feed.exhausted():
                 self.position = end_empty_epoch(self.position)
             for shards in feed:
                 report(self._run_step(shards, feed))
                 if steps is not None and self.position.step >= steps:
-                    return
+                    break
+        self.check_copies()
 
     def _run_step(self, shards: tuple[Shard, ...], feed: Feed) -> StepReport:
         before, waits = self.position, list(feed.waits)
@@ -77,13 +80,18 @@ class SynchronousUpdates:
         return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
 
     def finish(self) -> None:
-        """Raises NonFiniteGradientError if the last gradient was not finite."""
+        """Raises NonFiniteGradientError if the last gradient was not finite; checks the copies."""
         self._finite.check()
+        self.check_copies()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """The scope in which no variable changes; between updates, none does anyway."""
         yield
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages, if it keeps any."""
+        return self._train_step.averaged()
 
     def dry_run(self) -> None:
         """Does nothing: every tower takes part in the first update."""
@@ -118,6 +126,9 @@ class SynchronousStep(Protocol):
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages, if it keeps any."""
 
     def check_copies(self) -> None:
         """Raises RuntimeError unless all copies of the variables are bit-identical."""

@@ -12,15 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.loop.inputs import PATIENCE, drop
 from towers.loop.updates import Position, StopTraining
 from towers.step.asynchronous import AsyncResults, AsyncStep
 from towers.step.shards import Shard
+
+MOST_UNREPORTED = 8  # Updates per tower, done or under way, by which actions may lag behind.
 
 
 class TowerThreads:
     """The towers' threads in one epoch, a context manager for an iterator over their updates.
 
-    The iterator yields pairs (`FinishedUpdate`, whether it is the epoch's last).
+    The iterator yields pairs (`FinishedUpdate`, whether it is the epoch's last). Towers do not run
+    ahead of it by more than a few updates: whoever stops them has then seen almost all.
 
     Args:
         step: the asynchronous step.
@@ -40,6 +44,9 @@ class TowerThreads:
         self._begin = begin
         self._limit = limit
         self._num_taken = 0
+        self._num_working = 0  # Towers that have a batch and make their update.
+        self._num_handed = 0  # Updates that the iterator's user is done with.
+        self._most_unreported = MOST_UNREPORTED * len(step.devices)
         self._under_way: set[int] = set()  # Batches that are taken but not done.
         self._error: BaseException | None = None  # The first error of a tower or of the data.
         self._exhausted = False
@@ -65,12 +72,21 @@ class TowerThreads:
             thread.start()
         return self._in_order()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def close(self) -> None:
+        """Lets the towers finish their updates and take no other batch."""
         with self._state:
             self._closed = True
             self._state.notify_all()
-        for thread in self._threads:
-            thread.join()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+        with self._state:
+            self._state.wait_for(lambda: not self._num_working)
+        deadline = time.monotonic() + PATIENCE
+        for thread in self._threads:  # One that waits for the data set ends by itself later.
+            thread.join(max(0.0, deadline - time.monotonic()))
+        held, self._batches = [self._batches], None
+        drop(held)
         if self._error is not None and kind is not None and issubclass(kind, StopTraining):
             raise self._error  # A failed training must not look like a stopped one.
 
@@ -109,8 +125,11 @@ class TowerThreads:
         try:
             while (taken := self._take()) is not None:
                 number, shards, wait = taken
-                results = self._step(tower, shards, self._begin.step + number)
-                self._finish(number, tower, results, wait)
+                try:
+                    results = self._step(tower, shards, self._begin.step + number)
+                    self._finish(number, tower, results, wait)
+                finally:
+                    self._rest()
         except BaseException as error:  # The thread that iterates raises it.
             self._fail(error)
         finally:
@@ -132,17 +151,37 @@ class TowerThreads:
                 return None
             if number == self._limit and self._is_at_end():
                 self._exhaust()
+            if not self._begin_work():
+                return None
         return number, shards, time.perf_counter() - max(started, self._resumed)
 
     def _next_number(self) -> int | None:
-        """Waits while paused; returns the number of the next batch, or None at the end."""
+        """Waits until a batch may be taken; returns its number, or None at the end."""
         with self._state:
-            self._state.wait_for(lambda: not self._num_pauses or self._is_over)
+            if not self._may_go_on():
+                self._state.wait_for(self._may_go_on)
+                self._resumed = time.perf_counter()  # It was no wait for data.
             if self._is_over:
                 return None
             self._num_taken += 1
             self._under_way.add(self._num_taken)
             return self._num_taken
+
+    def _begin_work(self) -> bool:
+        """Returns whether the tower may use its batch; not if it was closed meanwhile."""
+        with self._state:
+            self._num_working += not self._closed
+            return not self._closed
+
+    def _rest(self) -> None:
+        with self._state:
+            self._num_working -= 1
+            self._state.notify_all()
+
+    def _may_go_on(self) -> bool:
+        """Returns whether a tower need not wait for a pause to end, or for actions to catch up."""
+        unreported = self._num_taken - self._num_handed
+        return self._is_over or (not self._num_pauses and unreported < self._most_unreported)
 
     def _exhaust(self, number: int | None = None) -> None:
         """Records the end of the data; `number` is the batch that was requested but not found."""
@@ -186,7 +225,7 @@ class TowerThreads:
         ready: FinishedUpdate | None = None
         num_running = len(self._threads)
         number = self._begin.step + 1
-        while num_running:
+        while num_running and not self._nothing_follows():
             finished = self._finished.get()
             if isinstance(finished, BaseException):
                 raise finished
@@ -197,9 +236,24 @@ class TowerThreads:
             while number in early:
                 if ready is not None:
                     yield ready, False
+                    self._hand_over()
                 ready, number = early.pop(number), number + 1
         if ready is not None:
             yield ready, self._exhausted
+
+    def _nothing_follows(self) -> bool:
+        """Returns whether it is closed and all updates are handed over; then no tower works."""
+        if not self._closed:
+            return False
+        with self._state:
+            self._state.wait_for(lambda: not self._finished.empty() or not self._num_working)
+            return self._finished.empty()
+
+    def _hand_over(self) -> None:
+        """Counts an update that was reported, so that a tower may take another batch."""
+        with self._state:
+            self._num_handed += 1
+            self._state.notify_all()
 
 
 class FinishedUpdate(NamedTuple):

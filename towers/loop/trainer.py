@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
@@ -24,7 +24,7 @@ class Trainer:
             Only for one process.
 
     Raises:
-        ValueError: a `run_dir` with several processes.
+        ValueError: these are no updates or no actions, or a `run_dir` with several processes.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Trainer:
         *,
         run_dir: str | os.PathLike[str] | None = None,
     ):
+        check_updates(updates, actions)
         if run_dir is not None and updates.num_processes > 1:
             raise ValueError(
                 "run_dir saves and restores for one process only; several would overwrite each "
@@ -45,7 +46,9 @@ class Trainer:
         self._checkpoints: CheckpointFolder | None = None
         if run_dir is not None:
             self._checkpoints = CheckpointFolder(Path(run_dir) / "checkpoints")
-        self._saved_step: int | None = None  # None until `_restore` has looked for a checkpoint.
+        self._averages = contextlib.ExitStack()  # The averages that a training ended with.
+        self._has_restored = False
+        self._saved: Position | None = None  # What the newest checkpoint holds.
 
     @property
     def position(self) -> Position:
@@ -56,6 +59,10 @@ class Trainer:
         """Trains until the run has reached this many epochs or steps; returns why it ended.
 
         Both count from the beginning of the run, not from the point where this process resumed.
+
+        If the optimizer keeps averages of the weights (`use_ema=True`), the model holds these in
+        the end, as after Keras's `fit`. Checkpoints hold the weights themselves, and training goes
+        on from them; a variable that you assign in between keeps your value.
 
         Args:
             epochs: the number of epochs, or None.
@@ -69,7 +76,10 @@ class Trainer:
         """
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
+        self._averages.close()
         self._restore()
+        if self.position != self._saved:  # The caller has gone to another position since.
+            self._saved = None
         try:
             while not (reason := self._reached(epochs, steps)):
                 self._updates.run_epoch(steps, self._act)
@@ -77,21 +87,31 @@ class Trainer:
             reason = str(stop)
         self._updates.finish()
         self._save()
+        self._averages.enter_context(self._updates.averaged())
         return reason
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """The scope in which an action may read the variables and `position`."""
         return self._updates.paused()
 
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The scope in which the model holds the averages that its optimizer keeps, if any.
+
+        Evaluate in it, or save the best checkpoint; towers do not run meanwhile.
+        """
+        with self._updates.paused(), self._updates.averaged():
+            yield
+
     def _restore(self) -> None:
         """Restores the newest checkpoint, if there is one; does so only once."""
-        if self._checkpoints is None or self._saved_step is not None:
+        if self._checkpoints is None or self._has_restored:
             return
         checkpoint = self._checkpoints.latest()
         if checkpoint is not None:
             restore(checkpoint, self._updates.groups())
             self._updates.position = Position(**checkpoint.state["position"])
-        self._saved_step = self.position.step
+        self._has_restored, self._saved = True, self.position
 
     def _reached(self, epochs: int | None, steps: int | None) -> str:
         """Returns why the training is done, or an empty string if it is not."""
@@ -120,9 +140,30 @@ class Trainer:
             return
         with self._updates.paused():
             position = self.position
-            if position.step == self._saved_step:
+            if position == self._saved:
                 return
             self._updates.check_copies()
             state = {"position": dataclasses.asdict(position)}
             self._checkpoints.save(position.step, self._updates.groups(), state)
-            self._saved_step = position.step
+            self._saved = position
+
+
+def check_updates(updates: Updates, actions: Sequence[Action]) -> None:
+    """Raises ValueError for what makes no updates, or for an action that cannot be called."""
+    if not callable(getattr(updates, "run_epoch", None)):
+        raise ValueError(
+            "A trainer is given the updates to make. Received "
+            f"{updates!r}; pass towers.SynchronousUpdates(step, batches), or "
+            "towers.AsynchronousUpdates(step, batches)."
+        )
+    wrong = [action for action in actions if not callable(action)] if is_list(actions) else actions
+    if wrong:
+        raise ValueError(
+            "actions must be a list of functions that take a StepReport. Received "
+            f"{wrong!r}; the batches belong to the updates, SynchronousUpdates(step, batches)."
+        )
+
+
+def is_list(value: object) -> bool:
+    """Returns whether the value is a list or a tuple."""
+    return isinstance(value, (list, tuple))

@@ -105,6 +105,14 @@ class Updates(Protocol):
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """The scope in which no variable changes and `position` is up to date, to save them."""
 
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages, if it keeps any.
+
+        Afterwards they hold their own values again, with which the training goes on. It is entered
+        while paused. At the end of a training it is entered and not left: no generator, which
+        Python leaves when it throws it away.
+        """
+
     def dry_run(self) -> None:
         """Runs the towers that the first update leaves out; no variable changes."""
 

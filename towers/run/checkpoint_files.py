@@ -57,16 +57,23 @@ class Checkpoint:
         step: the step after which it was saved.
         state: other values of the training, of JSON types.
         groups: by group name, the values of the group's variables in order.
+        serial: its number among all that were saved in its folder; 0 if it has none.
     """
 
     path: Path
     step: int
     state: dict[str, Any]
     groups: dict[str, list[SavedArray]]
+    serial: int = 0
 
 
 def write_checkpoint(
-    path: str | os.PathLike[str], step: int, groups: Groups, state: Mapping[str, Any]
+    path: str | os.PathLike[str],
+    step: int,
+    groups: Groups,
+    state: Mapping[str, Any],
+    *,
+    serial: int = 0,
 ) -> None:
     """Writes a checkpoint completely or not at all; replaces an older file at the end.
 
@@ -75,6 +82,7 @@ def write_checkpoint(
         step: the step after which it is saved.
         groups: by group name, the variables to save, in order.
         state: other values to save, of JSON types.
+        serial: its number among all that were saved in its folder, from 1; 0 for a single file.
 
     Raises:
         OSError: the file cannot be written. An older file is unchanged then.
@@ -86,7 +94,7 @@ def write_checkpoint(
         name: [SavedArray(path_of(variable), value_of(variable)) for variable in variables]
         for name, variables in groups.items()
     }
-    manifest = describe(step, saved, state)
+    manifest = describe({"step": int(step), "serial": serial, "state": dict(state)}, saved)
     with named_failure(path), durable_file(path, path.with_name(path.name + PARTIAL)) as file:
         write_archive(file, manifest, saved)
 
@@ -113,7 +121,7 @@ def tensorflow_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-def describe(step: int, groups: Mapping[str, list[SavedArray]], state: Mapping[str, Any]) -> bytes:
+def describe(training: Mapping[str, Any], groups: Mapping[str, list[SavedArray]]) -> bytes:
     """Returns the manifest, a JSON text."""
     entries = {
         name: [
@@ -122,8 +130,8 @@ def describe(step: int, groups: Mapping[str, list[SavedArray]], state: Mapping[s
         ]
         for name, arrays in groups.items()
     }
-    manifest = {"format": FORMAT, "version": VERSION, "step": int(step), "state": dict(state)}
-    return json.dumps({**manifest, "groups": entries}).encode()
+    manifest = {"format": FORMAT, "version": VERSION, **training, "groups": entries}
+    return json.dumps(manifest).encode()
 
 
 @contextlib.contextmanager
@@ -167,33 +175,39 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         DamagedCheckpointError: the file is truncated, altered or not a checkpoint.
     """
     path = Path(path)
-    with open(path, "rb") as file:
-        try:
-            return read_archive(path, file)
-        # All that zipfile, json and NumPy raise for damaged bytes.
-        except (
-            zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError,
-            ValueError, LookupError, TypeError, AttributeError, OverflowError,
-        ) as error:  # fmt: skip
-            cause = (str(error) or type(error).__name__).rstrip(".")
-            raise DamagedCheckpointError(f"{path} is not a whole checkpoint: {cause}.") from error
+    with open(path, "rb") as file, damage_of(path):
+        return read_archive(path, file)
+
+
+def read_serial(path: str | os.PathLike[str]) -> int:
+    """Returns a checkpoint's serial from its manifest alone.
+
+    Raises:
+        DamagedCheckpointError: the manifest cannot be read.
+    """
+    path = Path(path)
+    with open(path, "rb") as file, damage_of(path), zipfile.ZipFile(file) as archive:
+        return int(read_manifest(archive, file).get("serial", 0))
+
+
+@contextlib.contextmanager
+def damage_of(path: Path) -> Iterator[None]:
+    """The scope in which whatever damaged bytes raise becomes a DamagedCheckpointError."""
+    try:
+        yield
+    # All that zipfile, json and NumPy raise for damaged bytes.
+    except (
+        zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError,
+        ValueError, LookupError, TypeError, AttributeError, OverflowError,
+    ) as error:  # fmt: skip
+        cause = (str(error) or type(error).__name__).rstrip(".")
+        raise DamagedCheckpointError(f"{path} is not a whole checkpoint: {cause}.") from error
 
 
 def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
     """Returns the checkpoint in an open zip file; raises all kinds of errors if it is damaged."""
-    num_bytes = os.fstat(file.fileno()).st_size
     with zipfile.ZipFile(file) as archive:
-        sizes = [max(member.file_size, member.compress_size) for member in archive.infolist()]
-        if any(size > num_bytes for size in sizes):
-            raise ValueError(f"it has only {num_bytes} bytes, fewer than its directory lists")
-        if f"{MANIFEST}.npy" not in archive.namelist():
-            raise ValueError("the zip file holds no manifest")
-        manifest = json.loads(read_member(archive, MANIFEST).tobytes())
-        if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
-            raise ValueError(
-                f"expected a {FORMAT} of version {VERSION}, found a {manifest['format']} of "
-                f"version {manifest['version']}"
-            )
+        manifest = read_manifest(archive, file)
         groups = {
             name: [
                 SavedArray(entry["path"], read_array(archive, f"{name}/{number}", entry))
@@ -201,7 +215,25 @@ def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
             ]
             for name, entries in manifest["groups"].items()
         }
-    return Checkpoint(path, manifest["step"], manifest["state"], groups)
+    serial = int(manifest.get("serial", 0))  # Checkpoints of earlier versions have none.
+    return Checkpoint(path, manifest["step"], manifest["state"], groups, serial)
+
+
+def read_manifest(archive: zipfile.ZipFile, file: BinaryIO) -> dict[str, Any]:
+    """Returns the manifest of an open zip file; raises ValueError if it is no checkpoint's."""
+    num_bytes = os.fstat(file.fileno()).st_size
+    sizes = [max(member.file_size, member.compress_size) for member in archive.infolist()]
+    if any(size > num_bytes for size in sizes):
+        raise ValueError(f"it has only {num_bytes} bytes, fewer than its directory lists")
+    if f"{MANIFEST}.npy" not in archive.namelist():
+        raise ValueError("the zip file holds no manifest")
+    manifest = json.loads(read_member(archive, MANIFEST).tobytes())
+    if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
+        raise ValueError(
+            f"expected a {FORMAT} of version {VERSION}, found a {manifest['format']} of "
+            f"version {manifest['version']}"
+        )
+    return manifest
 
 
 def read_array(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) -> np.ndarray:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
+import tensorflow as tf
 
+from towers.run.checkpoint_files import path_of, tensorflow_variable
 from towers.step.gradients import Gradient
 from towers.step.parameters import SharedVariables
 
 
 def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raises ValueError for an optimizer that unscales gradients: the step's are not scaled."""
+    """Raises ValueError for what is no optimizer, or one that unscales gradients.
+
+    The step's gradients are not scaled.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(
+            f"optimizer must be a Keras optimizer. Received {optimizer!r}; pass an instance such "
+            "as keras.optimizers.Adam(1e-3), or towers.build_optimizer('adam', 1e-3)."
+        )
     factor = getattr(optimizer, "loss_scale_factor", None)
     if factor is not None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         kind = type(optimizer).__name__
@@ -21,6 +32,54 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
             "The optimizer must not unscale gradients: the step passes it unscaled ones, which it "
             f"would make even smaller. Received {received}; expected an optimizer without a loss "
             "scale. For float16 pass StepOptions(loss_scale=towers.LossScale()) instead."
+        )
+
+
+def check_slots(optimizer: keras.optimizers.Optimizer, shared: SharedVariables) -> None:
+    """Raises ValueError for a variable of a built optimizer that Keras does not know as its own."""
+    model = {id(tensorflow_variable(variable)) for variable in shared.trainable}
+    known = model | {id(tensorflow_variable(variable)) for variable in optimizer.variables}
+    for variable in variables_in(vars(optimizer)):
+        if id(tensorflow_variable(variable)) not in known:
+            raise ValueError(
+                f"The optimizer {type(optimizer).__name__} keeps the variable "
+                f"'{path_of(variable)}' outside of its `variables`: it would be in no checkpoint, "
+                "and towers with a copy each would update it several times. Make it with the "
+                "optimizer's add_variable, or let its `variables` list those of an inner optimizer."
+            )
+
+
+def variables_in(value: Any) -> Iterator[keras.Variable | tf.Variable]:
+    """Yields the variables in nested containers and optimizers."""
+    if isinstance(value, (keras.Variable, tf.Variable)):
+        yield value
+    elif isinstance(value, keras.optimizers.Optimizer):
+        yield from value.variables
+    elif isinstance(value, dict):
+        yield from variables_in(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from variables_in(part)
+
+
+def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
+    """Raises ValueError for what are neither Keras variables nor an object that owns some."""
+    if hasattr(variables, "variables"):
+        return
+    if not isinstance(variables, (list, tuple)):
+        raise ValueError(
+            "variables must be the model, or a list of its Keras variables. Received "
+            f"{variables!r}; pass the model itself, or model.variables."
+        )
+    for part in variables:
+        if isinstance(part, keras.Variable):
+            continue
+        remedy = "make it a keras.Variable, or a weight of a Keras layer (add_weight)"
+        if hasattr(part, "variables"):
+            remedy = "pass the model itself, or model.variables; of several models, the sum of both"
+        raise ValueError(
+            "variables must be the model, or a list of its Keras variables. Received a list with "
+            f"{part!r}; {remedy}."
         )
 
 

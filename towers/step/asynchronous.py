@@ -115,6 +115,7 @@ class AsyncStep:
             scales = apply(change)
             self._count += 1
             number = self._count
+            self.update.copies.wrote()
         return AsyncResults(
             number=number,
             staleness=number - 1 - count_at_read,

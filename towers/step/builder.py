@@ -5,6 +5,7 @@ Read this file first: `TrainStep._step` is the algorithm.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 
@@ -109,8 +110,10 @@ class TrainStep:
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
         self.update.carried.check_rows(shards)
-        self.update.copies.copy_once()
-        return self._traced(shards, tf.convert_to_tensor(step, tf.int64))
+        self.update.copies.refresh()
+        results = self._traced(shards, tf.convert_to_tensor(step, tf.int64))
+        self.update.copies.wrote()
+        return results
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
         sums = [tower(shard, step) for tower, shard in zip(self.towers, shards, strict=True)]
@@ -128,9 +131,11 @@ class TrainStep:
             return step_results(sums, total, change, scales, None if alone else self.devices)
 
     def copy_parameters(self) -> None:
-        """Copies the model's values to every tower's copy; call it after you assigned some.
+        """Copies the model's values to every tower's copy.
 
-        The first step does it automatically.
+        A step does so itself with what was written since the last one. Call this only after writes
+        that no step can see: by a raw op, or by a `tf.function` that was traced before this step
+        was built.
 
         Raises:
             RuntimeError: the copies are not bit-identical afterwards.
@@ -144,6 +149,10 @@ class TrainStep:
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
         return self.update.groups()
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages (`use_ema=True`)."""
+        return self.update.averaged()
 
     @property
     def graph(self) -> tf.Graph:

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
-from keras.optimizers.schedules import LearningRateSchedule
 
-from towers.step.arguments import warn_of_unconnected
+from towers.run.checkpoint_files import tensorflow_variable, value_of
+from towers.step.arguments import check_slots, warn_of_unconnected
 from towers.step.gradients import Gradient, scale_gradients
 from towers.step.parameters import SharedVariables
+from towers.step.writes import StepWrites, unobserved
 
 
 class Copy(NamedTuple):
-    """One copy of the variables and of the optimizer.
+    """One copy of the variables of the model and of the optimizer.
 
     Attributes:
         device: the copy's device.
         variables: its variables, in the order of `SharedVariables.all`.
-        optimizer: its optimizer, with its own slots.
+        slots: the optimizer's variables for them, in the order of `Optimizer.variables`.
     """
 
     device: str
     variables: Sequence[keras.Variable]
-    optimizer: keras.optimizers.Optimizer
+    slots: Sequence[keras.Variable]
+
+    @property
+    def all(self) -> list[keras.Variable]:
+        """All its variables."""
+        return [*self.variables, *self.slots]
 
 
 class Copies:
@@ -33,7 +41,10 @@ class Copies:
 
     With one copy, the towers' gradients are added on its device. With a copy on every tower,
     gradients travel between the towers, and the same operations update each copy from the same
-    sums.
+    sums. There is one optimizer: it is applied to each copy in turn, so no setting is lost.
+
+    What is written outside of the step, such as a learning rate or restored weights, is copied
+    before the next step.
 
     Args:
         shared: the model's variables.
@@ -52,12 +63,13 @@ class Copies:
     ):
         with tf.device(devices[0]):
             optimizer.build(shared.trainable)
+        check_slots(optimizer, shared)
         self.shared = shared
         self.optimizer = optimizer
         self.devices = tuple(devices)
-        self._copies = [Copy(devices[0], shared.all, optimizer)]
-        self._copies += [make_copy(shared, optimizer, device) for device in devices[1:]]
-        self._stale = True  # The other copies hold zeros so far.
+        first = Copy(devices[0], shared.all, optimizer.variables)
+        self._copies = [first, *(make_copy(first, device) for device in devices[1:])]
+        self._writes = StepWrites(first.all, watched=len(devices) > 1)
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -65,6 +77,15 @@ class Copies:
     def variables_of(self, tower: int) -> Sequence[keras.Variable]:
         """Returns the copy that a tower reads, in the order of `SharedVariables.all`."""
         return self._copies[tower % len(self._copies)].variables
+
+    def learning_rate(self) -> tf.Tensor:
+        """Returns the learning rate of the next update, a scalar.
+
+        It is NaN for a `keras.optimizers.MultiOptimizer`, whose optimizers have one each.
+        """
+        if isinstance(self.optimizer, keras.optimizers.MultiOptimizer):
+            return tf.constant(float("nan"))
+        return tf.identity(self.optimizer.learning_rate)
 
     def apply(
         self,
@@ -83,79 +104,121 @@ class Copies:
             add_states: whether `states` are differences to add.
         """
         warn_of_unconnected(self.shared.trainable, gradients[0])
-        num_trainable = len(self.shared.trainable)
         for copy, summed in zip(self._copies, gradients, strict=True):
-            with tf.device(copy.device):
+            with tf.device(copy.device), self._scope(copy), unobserved():
                 scaled = summed if factor is None else scale_gradients(summed, factor)
-                pairs = zip(scaled, copy.variables[:num_trainable], strict=True)
+                pairs = zip(scaled, self.shared.trainable, strict=True)
                 connected = [pair for pair in pairs if pair[0] is not None]
-                copy.optimizer.apply(*zip(*connected, strict=True))
-                assign_states(copy.variables[num_trainable:], states, add=add_states)
+                self.optimizer.apply(*zip(*connected, strict=True))
+                assign_states(self.shared.states, states, add=add_states)
 
-    def copy_once(self) -> None:
-        """Copies the model's values to the other copies, before the first step only."""
-        if self._stale:
-            self.copy_from_model()
+    def _scope(self, copy: Copy) -> contextlib.AbstractContextManager[object]:
+        """Returns the scope in which the model's and the optimizer's variables are a copy's."""
+        first = self._copies[0]
+        return contextlib.nullcontext() if copy is first else CopyScope(first, copy)
+
+    def refresh(self) -> None:
+        """Copies what was written outside of the step to the other copies; call it before a step.
+
+        Raises:
+            RuntimeError: a copy is not bit-identical afterwards.
+        """
+        if self._writes.pending:
+            self._copy(self._writes.take())
+
+    def wrote(self) -> None:
+        """Tells other steps that use these variables that this step has written them."""
+        self._writes.tell_others()
 
     def copy_from_model(self) -> None:
         """Copies the values of the model's variables and optimizer to the other copies.
 
         Raises:
-            RuntimeError: the copies are not bit-identical afterwards.
+            RuntimeError: a copy is not bit-identical afterwards.
         """
-        first = all_variables(self._copies[0])
+        self._writes.take()
+        self._copy(range(len(self._copies[0].all)))
+
+    def _copy(self, places: Sequence[int]) -> None:
+        """Copies the variables at these places of `Copy.all` from the first copy to the others."""
+        first = self._copies[0].all
         for copy in self._copies[1:]:
+            variables = copy.all
             with tf.device(copy.device):
-                for variable, source in zip(all_variables(copy), first, strict=True):
-                    variable.assign(tf.convert_to_tensor(source.value))
-        self._stale = False
-        self.check()
+                for place in places:
+                    variables[place].assign(tf.convert_to_tensor(first[place].value))
+        self._compare(places)
 
     def check(self) -> None:
         """Raises RuntimeError unless all copies are bit-identical."""
-        if self._stale:
-            return
-        first = all_variables(self._copies[0])
-        for copy in self._copies[1:]:
-            for variable, source in zip(all_variables(copy), first, strict=True):
-                if variable.value.numpy().tobytes() != source.value.numpy().tobytes():
-                    raise RuntimeError(
-                        f"The copy of '{source.path}' on {copy.device} differs from that on "
-                        f"{self.devices[0]}. If your code assigned it during the training, call "
-                        "the step's copy_parameters() afterwards; otherwise a device or the link "
-                        "between two devices is broken: train with --parameters cpu."
-                    )
+        if len(self._copies) > 1:
+            self.refresh()
+            self._compare(range(len(self._copies[0].all)))
+
+    def _compare(self, places: Sequence[int]) -> None:
+        """Raises RuntimeError unless the variables at these places are the same in all copies."""
+        first, *others = self._copies
+        for place in places if others else ():
+            source = first.all[place]
+            expected = bytes_of(source)
+            for copy in others:
+                if not np.array_equal(bytes_of(copy.all[place]), expected):
+                    raise differing_error(source.path, copy.device, first.device)
 
 
-def make_copy(shared: SharedVariables, optimizer: keras.optimizers.Optimizer, device: str) -> Copy:
+class CopyScope(keras.StatelessScope):
+    """The scope in which the variables of the first copy stand for those of another.
+
+    Whatever reads or writes a variable of the first copy, such as an optimizer, reads or writes its
+    counterpart.
+
+    Args:
+        first: the first copy.
+        copy: the copy to read and write.
+    """
+
+    def __init__(self, first: Copy, copy: Copy):
+        super().__init__(initialize_variables=False)
+        counterparts = map(tensorflow_variable, copy.all)
+        self.state_mapping = dict(zip(map(id, first.all), counterparts, strict=True))
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """Assigns a value to a variable's counterpart."""
+        variable, value = update
+        if id(variable) not in self.state_mapping:
+            raise RuntimeError(
+                f"The optimizer assigns the variable '{variable.path}', which is neither the "
+                "model's nor the optimizer's, so the towers have no copy of it. Make it with the "
+                "optimizer's add_variable, or train with parameters='cpu'."
+            )
+        self.state_mapping[id(variable)].assign(value)
+
+
+def make_copy(first: Copy, device: str) -> Copy:
     """Returns a copy on a device, with zeros as its values."""
     with tf.device(device):
-        variables = list(map(make_variable_like, shared.all))
-        optimizer = make_optimizer_like(optimizer)
-        optimizer.build(variables[: len(shared.trainable)])
-    return Copy(device, variables, optimizer)
+        variables, slots = (
+            list(map(make_variable_like, group)) for group in (first.variables, first.slots)
+        )
+    return Copy(device, variables, slots)
 
 
 def make_variable_like(variable: keras.Variable) -> keras.Variable:
-    """Returns a variable of zeros that an optimizer treats in the same way as the given one."""
-    copy = keras.Variable(
-        "zeros",
-        shape=variable.shape,
-        dtype=variable.dtype,
-        trainable=variable.trainable,
-        autocast=False,  # The model's variable casts the value that is read from its copy.
-        name=variable.name,
-    )
-    copy.constraint = variable.constraint
+    """Returns a variable of zeros that an optimizer cannot tell from the given one."""
+    source = tensorflow_variable(variable)
+    scope = source.name.rpartition("/")[0]
+    with tf.name_scope(f"{scope}/" if scope else ""):
+        copy = keras.Variable(
+            "zeros",
+            shape=variable.shape,
+            dtype=variable.dtype,
+            trainable=variable.trainable,
+            autocast=False,  # The model's variable casts the value that is read from its copy.
+            name=variable.name,
+        )
+    # Keras's optimizers find the slots of a variable, and its exclusions, by this name.
+    tensorflow_variable(copy)._unique_id = source._unique_id
     return copy
-
-
-def make_optimizer_like(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns an optimizer with the same settings and no variables."""
-    config = optimizer.get_config()
-    if isinstance(optimizer._learning_rate, LearningRateSchedule):
-        config["learning_rate"] = optimizer._learning_rate
-    return type(optimizer).from_config(config)
 
 
 def assign_states(
@@ -167,6 +230,17 @@ def assign_states(
             state.assign_add(value) if add else state.assign(value)
 
 
-def all_variables(copy: Copy) -> list[keras.Variable]:
-    """Returns the variables of a copy and of its optimizer."""
-    return [*copy.variables, *copy.optimizer.variables]
+def bytes_of(variable: keras.Variable) -> np.ndarray:
+    """Returns the bytes of a variable's value, so that NaN equals NaN and 0 differs from -0."""
+    return np.ascontiguousarray(value_of(variable)).reshape(-1).view(np.uint8)
+
+
+def differing_error(path: str, device: str, first: str) -> RuntimeError:
+    """Returns the error for a variable whose copy on a device differs from the first one."""
+    return RuntimeError(
+        f"The copy of '{path}' on {device} differs from that on {first}. If something outside of "
+        "the step wrote the variable with a raw op, or in a tf.function traced before the step was "
+        "built, call the step's copy_parameters() after it, or train with parameters='cpu'. "
+        "Otherwise a device or the link between two devices is broken: train with "
+        "--parameters cpu."
+    )

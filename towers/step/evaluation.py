@@ -26,8 +26,11 @@ def build_evaluation_step(
     placement: Placement,
     batches: Batches | tf.data.Dataset,
     carried: Carried | None = None,
+    seed: int = 0,
 ) -> EvaluationStep:
-    """Returns `step(shards) -> EvaluationResults`: sums over one batch; no variable changes.
+    """Returns `step(shards, batch_number) -> EvaluationResults`: sums over one batch.
+
+    No variable changes.
 
     Args:
         tower_fn: as in `build_train_step`, with the model in inference mode.
@@ -35,14 +38,17 @@ def build_evaluation_step(
             variables, even if training keeps a copy on each tower.
         carried: a state that is carried from batch to batch, as in `StepOptions`, or None.
             `towers.evaluate` begins with zeros; the number of rows may differ from training.
+        seed: all random numbers, such as those of a sampled loss, derive from this seed, the
+            batch's number and the tower's. So every evaluation draws the same.
 
     Raises:
         ValueError: the variables or the batches are wrong.
     """
     specs = shard_specs(batches, len(placement.devices))
-    program = make_program(tower_fn, variables, placement, specs, StepOptions(carried=carried))
+    options = StepOptions(carried=carried, seed=seed)
+    program = make_program(tower_fn, variables, placement, specs, options)
     towers = [
-        Tower(program, program.shared.all, device, index)
+        Tower(program, program.shared.all, device, index, options)
         for index, device in enumerate(placement.devices)
     ]
     return EvaluationStep(towers, program.carried, placement.device, specs)
@@ -73,16 +79,22 @@ class EvaluationStep:
         self.devices = [tower.device for tower in towers]
         self._towers = list(towers)
         self._device = device
-        self._function = tf.function(self._step, input_signature=[shard_specs], autograph=False)
+        signature = [shard_specs, tf.TensorSpec([], tf.int64)]
+        self._function = tf.function(self._step, input_signature=signature, autograph=False)
 
-    def __call__(self, shards: tuple[Shard, ...]) -> EvaluationResults:
-        """Runs the towers on one batch and returns its sums."""
+    def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
+        """Runs the towers on one batch and returns its sums.
+
+        Args:
+            shards: one shard per tower, as `towers.split` cuts a batch.
+            batch_number: the batch's number; no two batches of an evaluation have the same.
+        """
         self.carried.check_rows(shards)
-        return self._function(shards)
+        return self._function(shards, tf.constant(batch_number, tf.int64))
 
-    def _step(self, shards: tuple[Shard, ...]) -> EvaluationResults:
+    def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
-        sums = [tower.evaluate(shard) for tower, shard in pairs]
+        sums = [tower.evaluate(shard, batch_number) for tower, shard in pairs]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
             return EvaluationResults(*sum_results(sums))
@@ -104,8 +116,8 @@ def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]
     sums: dict[str, np.ndarray] = {}
     step.carried.reset()
     with open_feed(split(dataset, len(step.devices)), step.devices) as feed:
-        for shards in feed:
-            add_batch(sums, step(shards))
+        for number, shards in enumerate(feed, 1):
+            add_batch(sums, step(shards, number))
     if not sums or not sums["loss"][1] > 0:
         raise ValueError("There is nothing to evaluate: the data set has no examples.")
     means = {key: float(total / weight) if weight else 0.0 for key, (total, weight) in sums.items()}

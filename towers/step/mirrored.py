@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
+from towers.step.averages import Averaged
 from towers.step.carried import CarriedState
 from towers.step.exchange import total_of
 from towers.step.gradients import scale_gradients, sum_repeated_rows
@@ -170,6 +172,10 @@ class MirroredStep:
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
         return {"variables": self._shared.all, "optimizer": self._optimizer.variables}
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages (`use_ema=True`)."""
+        return Averaged(self._optimizer, self._shared.trainable)
 
     def check_copies(self) -> None:
         """Does nothing: the strategy's own copies are not compared."""

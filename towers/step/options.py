@@ -44,8 +44,11 @@ class StepOptions:
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"clip_norm must be above 0, or None. Received {self.clip_norm}.")
-        if self.accumulate < 1:
-            raise ValueError(f"accumulate must be at least 1. Received {self.accumulate}.")
+        if type(self.accumulate) is not int or self.accumulate < 1:
+            raise ValueError(
+                "accumulate must be a whole number of at least 1, the micro-batches of each shard. "
+                f"Received {self.accumulate!r}."
+            )
         if self.batch_norm not in BATCH_NORM_POLICIES:
             raise ValueError(
                 f"batch_norm must be one of {', '.join(BATCH_NORM_POLICIES)}. "

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import keras
 
+from towers.step.arguments import check_variables
 from towers.step.carried import CarriedState
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables, gather_variables
 from towers.step.placement import Placement
 from towers.step.shards import Shard
 from towers.step.tower_function import ShardFn, TowerFn, with_state
+from towers.step.writes import unobserved
 
 
 class TowerProgram(NamedTuple):
@@ -42,9 +44,10 @@ def make_program(
         tower_fn, variables, placement, options: as in `build_train_step`.
         specs: the specs of each tower's shard.
     """
+    check_variables(variables)
     carried = CarriedState(options.carried, placement.devices)
     shard_fn = with_state(tower_fn, carried.shard_specs)
-    with placement.scope():
+    with placement.scope(), unobserved():  # The trace is not run: it writes no variable.
         pair = (specs[0].batch, carried.shard_specs)
         shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
     return TowerProgram(shard_fn, shared, carried)

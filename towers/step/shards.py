@@ -46,6 +46,12 @@ def split(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
 
 def check_batch_spec(spec: Any) -> None:
     """Raises ValueError unless every tensor of a batch has rows, the same number in each."""
+    for part in tf.nest.flatten(spec):
+        if isinstance(part, tf.NoneTensorSpec):
+            raise ValueError(
+                "A batch must be made of tensors. Received None in the place of one in "
+                f"{spec}; leave it out of the data set, and of what the tower function unpacks."
+            )
     shapes = [part.shape for part in tf.nest.flatten(spec)]
     if not shapes or any(shape.rank == 0 for shape in shapes):
         raise ValueError(
@@ -61,12 +67,18 @@ def check_batch_spec(spec: Any) -> None:
 
 
 def check_rows(batch: Batch) -> None:
-    """Adds an op that checks that all tensors of a batch have the same number of rows.
+    """Adds ops that check that a batch has rows, and all its tensors the same number.
 
-    It adds nothing if the static shapes show it, or if there is only one tensor.
+    It adds nothing that the static shapes show, or that a single tensor cannot miss.
     """
     parts = tf.nest.flatten(batch)
     shapes = [part.shape for part in parts]
+    if shapes[0].rank is None or not shapes[0][0]:
+        message = (
+            "A batch without examples has no loss and no statistics (a filter after `batch`, or an "
+            "empty file, makes some). Let the data set leave it out."
+        )
+        tf.debugging.assert_positive(tf.shape(parts[0])[0], message)
     if len(parts) > 1 and any(shape.rank is None or shape[0] is None for shape in shapes):
         rows = tf.stack([tf.shape(part)[0] for part in parts])
         message = (

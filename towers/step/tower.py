@@ -102,11 +102,16 @@ class Tower:
             compiled=options.compiled,
         )
 
-    def evaluate(self, shard: Shard) -> TowerSums:
-        """Returns the sums over a shard without gradients."""
+    def evaluate(self, shard: Shard, batch_number: tf.Tensor) -> TowerSums:
+        """Returns the sums over a shard without gradients.
+
+        Args:
+            shard: the shard.
+            batch_number: the batch's number, an int64 scalar; random numbers derive from it.
+        """
         program = self._program
         with self.scope():
-            seed = micro_batch_seed(0, tf.zeros([], tf.int64), self.number)
+            seed = micro_batch_seed(self._options.seed, batch_number, self.number)
             values, shard = self.read(), program.carried.attach(self._index, shard)
             return forward(
                 program.shard_fn, program.shared, values, shard, tower=self.number, seed=seed

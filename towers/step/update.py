@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.run.checkpoint_files import Groups
+from towers.step.averages import Averaged
 from towers.step.carried import CarriedState
 from towers.step.copies import Copies
 from towers.step.exchange import Total
@@ -79,6 +81,10 @@ class Update:
             groups["carried"] = self.carried.variables
         return groups
 
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
+        return Averaged(self.copies.optimizer, self.copies.shared.trainable)
+
     def change(self, total: Total) -> Change:
         """Returns the change that follows from the sums over all towers."""
         with tf.device(self._device), tf.name_scope("average"):
@@ -101,7 +107,7 @@ class Update:
             self.carried.assign(change.carried)
 
         with tf.device(self._device), tf.name_scope("update"):
-            learning_rate = tf.identity(self.copies.optimizer.learning_rate)
+            learning_rate = self.copies.learning_rate()
             loss_scale = tf.ones([]) if self.loss_scale is None else self.loss_scale.read()
             tf.cond(change.finite, assign, lambda: None)
             if self.loss_scale is not None:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers import Position
+from towers import CheckpointFolder, Position
 
 SIZES = [4, 4, 3]
 
@@ -236,3 +236,42 @@ def test_a_run_directory_of_several_processes_is_refused(tmp_path):
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"for one process only.*Received 2 processes"):
         towers.Trainer(towers.SynchronousUpdates(step, batches), run_dir=tmp_path)
+
+
+def test_a_run_that_was_sent_back_saves_the_same_step_again(tmp_path):
+    step = build()
+    updates = towers.SynchronousUpdates(step, batches)
+    trainer = towers.Trainer(updates, run_dir=tmp_path)
+    begin = snapshot(step)
+    trainer.train(steps=2)
+    restore(step, [value + 1 for value in begin])
+    updates.position = Position()
+    trainer.train(steps=2)
+    kernel = CheckpointFolder(tmp_path / "checkpoints").latest().groups["variables"][2]
+    np.testing.assert_array_equal(kernel.array, snapshot(step)[2])
+
+
+def test_an_endless_data_set_is_refused_for_epochs(step):
+    dataset = helpers.dataset_of(helpers.dense_batches(SIZES)).repeat()
+    with pytest.raises(ValueError, match=r"endless .*use train\(steps=\.\.\.\)"):
+        helpers.make_trainer(step, dataset).train(epochs=2)
+    assert helpers.make_trainer(step, dataset).train(epochs=2, steps=4) == "4 steps done"
+
+
+def test_a_data_set_is_as_good_as_its_batches(step):
+    reports = []
+    dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
+    helpers.make_trainer(step, dataset, [reports.append]).train(epochs=1)
+    assert [int(report.results.weight) for report in reports] == SIZES
+
+
+def test_a_step_and_a_data_set_are_no_updates(step):
+    dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
+    with pytest.raises(ValueError, match=r"given the updates.*SynchronousUpdates\(step, batches\)"):
+        towers.Trainer(step, dataset)
+    updates = towers.SynchronousUpdates(step, dataset)
+    for wrong in (dataset, [None], print):
+        with pytest.raises(ValueError, match=r"list of functions .*the batches belong to"):
+            towers.Trainer(updates, wrong)
+    with pytest.raises(ValueError, match=r"batches must be a function .*Received list"):
+        towers.SynchronousUpdates(step, [1, 2])

@@ -102,6 +102,48 @@ def test_a_run_that_went_back_keeps_what_it_saves(tmp_path):
     assert os.listdir(tmp_path) == ["step-00000012.ckpt.npz"]
 
 
+def test_the_latest_is_the_one_saved_last_not_that_of_the_largest_step(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    for step in (10, 20, 30, 11, 12):
+        folder.save(step, group_of(step), {})
+        assert folder.latest().step == CheckpointFolder(tmp_path).latest().step == step
+    damage(tmp_path / "step-00000012.ckpt.npz")
+    with pytest.warns(RuntimeWarning, match="step-00000012"):
+        assert folder.latest().step == 11
+    os.unlink(tmp_path / "step-00000012.ckpt.npz")
+    os.truncate(tmp_path / "step-00000011.ckpt.npz", 100)
+    with pytest.warns(RuntimeWarning, match=r"step-00000011.* is used instead"):
+        folder.latest()
+    os.unlink(tmp_path / "step-00000011.ckpt.npz")
+    for step in (13, 22):
+        folder.save(step, group_of(step), {})
+    assert folder.latest().step == 22
+
+
+def test_what_was_saved_before_a_run_went_back_is_removed_when_it_has_passed(tmp_path):
+    folder = CheckpointFolder(tmp_path, keep=2)
+    for step in (10, 20, 30, 11, 12):
+        folder.save(step, group_of(step), {})
+    assert steps_in(tmp_path) == [11, 12, 20, 30]
+    for step in (25, 35):
+        folder.save(step, group_of(step), {})
+    assert steps_in(tmp_path) == [25, 35]
+
+
+def steps_in(folder):
+    return sorted(int(name[5:13]) for name in os.listdir(folder))
+
+
+def test_checkpoints_without_a_serial_go_by_their_steps(tmp_path):
+    """Those of earlier versions; what is saved now comes after them."""
+    for step in (10, 20, 30):
+        write_checkpoint(tmp_path / f"step-{step:08d}.ckpt.npz", step, group_of(step), {})
+    folder = CheckpointFolder(tmp_path)
+    assert folder.latest().step == 30
+    folder.save(11, group_of(11), {})
+    assert folder.latest().step == 11
+
+
 def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(tmp_path):
     folder = CheckpointFolder(tmp_path)
     for step in (1, 2, 3):

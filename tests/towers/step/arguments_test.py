@@ -41,6 +41,35 @@ def test_optimizers_that_unscale_gradients_are_refused(kind, make, received):
         build(kind, helpers.dense_model(), make())
 
 
+@pytest.mark.parametrize("kind", BUILDERS)
+@pytest.mark.parametrize("wrong", ["adam", keras.optimizers.Adam, None])
+def test_what_is_no_optimizer_is_refused(kind, wrong):
+    with pytest.raises(ValueError, match=r"must be a Keras optimizer\. Received .*Adam\(1e-3\)"):
+        build(kind, helpers.dense_model(), wrong)
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: [helpers.dense_model()], r"list with <Functional.*pass the model itself"),
+        (lambda: [tf.Variable(1.0, name="raw")], r"'raw:0'.*make it a keras\.Variable"),
+        (lambda: helpers.dense_model().weights[0], r"Received <Variable.*pass the model itself"),
+        (lambda: None, r"Received None; pass the model itself"),
+    ],
+    ids=["a model in a list", "raw variables", "one variable", "nothing"],
+)
+def test_what_are_no_keras_variables_is_refused(kind, make, message):
+    with pytest.raises(ValueError, match=rf"variables must be the model, or a list.*{message}"):
+        build(kind, make(), keras.optimizers.SGD(0.1))
+
+
+@pytest.mark.parametrize("wrong", [2.0, 0, True, "2"])
+def test_micro_batches_are_counted_in_whole_numbers(wrong):
+    with pytest.raises(ValueError, match=rf"accumulate must be a whole .*Received {wrong!r}"):
+        towers.StepOptions(accumulate=wrong)
+
+
 def test_the_remedy_for_optimizers_that_unscale_is_public():
     assert towers.LossScale().read().dtype == tf.float32
 

@@ -12,6 +12,7 @@ import towers
 from tests import helpers
 from towers import NonFiniteGradientError, Position, StepReport
 from towers.loop import actions
+from towers.loop.tower_threads import MOST_UNREPORTED
 from towers.run.op_devices import record_op_devices
 from towers.run.summaries import SummaryWriters, read_scalars
 
@@ -285,6 +286,71 @@ def test_a_stopped_run_continues_with_the_batches_that_are_left():
     assert sorted(rest) == list(range(position.step, 50))
     assert trainer.position == Position(50, 1, 0)
     assert float(layer.weight.value) == -50
+
+
+def test_a_slow_action_that_stops_the_training_has_seen_every_update():
+    layer, step, batches = counting_step(2, num_batches=300)
+    seen = []
+
+    def act(report):
+        seen.append(report.step)
+        if report.step == 2:
+            time.sleep(1.0)  # Two towers could do all three hundred meanwhile.
+            raise towers.StopTraining("enough")
+
+    trainer = helpers.make_async_trainer(step, batches, [act])
+    assert trainer.train(epochs=1) == "enough"
+    assert seen == list(range(1, trainer.position.step + 1))
+    assert float(layer.weight.value) == -trainer.position.step
+    assert trainer.position.step <= 2 + 2 * MOST_UNREPORTED
+
+
+def test_a_stop_does_not_wait_for_a_data_set_that_blocks():
+    layer, step, _ = counting_step(2)
+    blocked, go_on, released = threading.Event(), threading.Event(), []
+
+    def generate():
+        for _ in range(4):
+            yield (np.ones(2, "float32"),)
+        blocked.set()
+        released.append(go_on.wait(TIMEOUT))
+
+    def act(report):
+        if report.step == 3:
+            assert blocked.wait(TIMEOUT)
+            raise towers.StopTraining("enough")
+
+    trainer = helpers.make_async_trainer(step, generated(generate), [act])
+    assert trainer.train(epochs=1) == "enough"
+    assert trainer.position == Position(4, 0, 4)
+    assert float(layer.weight.value) == -4
+    assert not released  # The data set has not gone on: nobody has waited for it.
+    go_on.set()
+
+
+def test_an_endless_data_set_is_refused_for_epochs():
+    _, step, batches = counting_step(2)
+    trainer = helpers.make_async_trainer(step, batches(0, 0).repeat())
+    with pytest.raises(ValueError, match=r"endless .*use train\(steps="):
+        trainer.train(epochs=1)
+    assert trainer.train(steps=11) == "11 steps done"
+
+
+def test_waiting_for_slow_actions_is_no_wait_for_data(monkeypatch):
+    """The delay is one of the clock alone, and far longer than all that a busy machine delays."""
+    _, step, batches = counting_step(2, num_batches=60)
+    reports: list[StepReport] = []
+    clock, delays = time.perf_counter, []
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + sum(delays))
+
+    def act(report):
+        reports.append(report)
+        if report.step == 5:
+            time.sleep(0.5)  # Until all towers wait for this action.
+            delays.append(1e6)
+
+    helpers.make_async_trainer(step, batches, [act]).train(epochs=1)
+    assert max(max(report.waits) for report in reports) < 1e6
 
 
 def test_training_ends_after_so_many_steps():

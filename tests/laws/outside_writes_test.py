@@ -1,0 +1,167 @@
+"""Law 18: what is written outside of the step reaches every copy, or the training says so."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests import helpers
+from towers.run.checkpoint_files import read_checkpoint
+
+BATCHES = helpers.dense_batches([4, 4, 3])
+
+
+class Training:
+    """A model with a momentum optimizer on two towers, and the data to train it."""
+
+    def __init__(self, parameters):
+        self.placement = helpers.tower_placement(2, parameters)
+        keras.utils.set_random_seed(4)
+        with self.placement.scope():
+            inputs = keras.Input((5,))
+            hidden = keras.layers.Dense(6, activation="tanh", name="hidden")(inputs)
+            hidden = keras.layers.BatchNormalization(name="norm")(hidden)
+            self.model = keras.Model(inputs, keras.layers.Dense(3, name="logits")(hidden))
+            self.optimizer = keras.optimizers.SGD(0.2, momentum=0.9)
+        self.dataset = helpers.dataset_of(BATCHES)
+        self.step = self.build(self.model, self.optimizer)
+
+    def build(self, variables, optimizer):
+        tower_fn = helpers.classify(self.model, training=True)
+        return towers.build_train_step(tower_fn, variables, optimizer, self.placement, self.dataset)
+
+    def train(self, *actions, epochs=2):
+        updates = towers.SynchronousUpdates(self.step, towers.batches_from(self.dataset))
+        towers.Trainer(updates, actions).train(epochs=epochs)
+
+    def values(self):
+        return [variable.numpy() for group in self.step.groups().values() for variable in group]
+
+
+def assert_reaches_every_copy(run):
+    """Asserts that `run(training)` gives the same with a copy on each tower as with one."""
+    shared, replicated = Training("cpu"), Training("replicated")
+    for training in (shared, replicated):
+        run(training)
+        training.step.check_copies()
+    for one, other in zip(replicated.values(), shared.values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+
+def test_a_learning_rate_that_an_action_sets():
+    def run(training):
+        def decay(report):
+            training.optimizer.learning_rate = 0.2 / report.step
+
+        training.train(decay)
+
+    assert_reaches_every_copy(run)
+
+
+def test_weights_that_an_action_sets():
+    def run(training):
+        def halve(report):
+            if report.step == 2:
+                training.model.set_weights([0.5 * array for array in training.model.get_weights()])
+
+        training.train(halve)
+
+    assert_reaches_every_copy(run)
+
+
+def test_a_checkpoint_that_an_action_restores(tmp_path):
+    def run(training):
+        path = tmp_path / training.placement.parameters
+
+        def go_back(report):
+            if report.step == 1:
+                towers.write_checkpoint(path, 1, training.step.groups(), {})
+            if report.step == 4:
+                towers.restore(read_checkpoint(path), training.step.groups())
+
+        training.train(go_back)
+
+    assert_reaches_every_copy(run)
+
+
+def test_updates_that_an_action_makes_by_itself():
+    def run(training):
+        own = keras.optimizers.Adam(0.1)
+
+        def update(report):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(training.model(tf.ones((2, 5)), training=True) ** 2)
+            trained = training.model.trainable_variables
+            own.apply(tape.gradient(loss, [one.value for one in trained]), trained)
+
+        training.train(update)
+
+    assert_reaches_every_copy(run)
+
+
+@pytest.mark.parametrize("other_parameters", ["replicated", "cpu"])
+def test_steps_that_take_turns_on_one_model(other_parameters):
+    """As for a generator and a discriminator: each writes what the other reads."""
+
+    def run(training):
+        if training.placement.parameters == "replicated":
+            training.placement = helpers.tower_placement(2, other_parameters)
+        other = training.build(training.model, keras.optimizers.Adam(0.05))
+        for number, shards in enumerate(towers.split(training.dataset, 2), 1):
+            training.step(shards, number)
+            other(shards, number)
+        training.step(shards, 4)
+
+    assert_reaches_every_copy(run)
+
+
+def test_what_a_graph_of_someone_else_writes():
+    def run(training):
+        @tf.function
+        def shrink():
+            kernel = training.model.get_layer("logits").kernel
+            kernel.assign(0.5 * kernel)
+
+        if training.placement.parameters == "replicated":
+            with pytest.warns(UserWarning, match=r"'logits/kernel' is assigned in a tf\.function"):
+                shrink.get_concrete_function()
+        training.train(lambda report: shrink())
+
+    assert_reaches_every_copy(run)
+
+
+def test_what_no_step_can_see_ends_the_training_with_the_variables_name():
+    training = Training("replicated")
+    bias = training.model.get_layer("logits").bias.value.handle
+
+    def hide(report):
+        if report.step == 2:
+            tf.raw_ops.AssignAddVariableOp(resource=bias, value=tf.ones(3))
+
+    with pytest.raises(RuntimeError, match=r"'logits/bias' on /CPU:2 .*copy_parameters\(\)"):
+        training.train(hide, epochs=1)
+    training = Training("replicated")
+    bias = training.model.get_layer("logits").bias.value.handle
+
+    def hide_and_stop(report):
+        hide(report)
+        if report.step == 2:
+            raise towers.StopTraining("enough")
+
+    with pytest.raises(RuntimeError, match=r"'logits/bias' on /CPU:2"):
+        training.train(hide_and_stop)
+
+
+def test_a_step_with_one_copy_leaves_the_variables_as_they_are():
+    training = Training("cpu")
+    training.train(epochs=1)
+    assert not any("assign" in vars(variable.value) for variable in training.model.variables)
+
+
+def test_nothing_is_copied_when_nothing_was_written():
+    training = Training("replicated")
+    training.train(epochs=1)
+    assert not training.step.update.copies._writes.pending
+    training.optimizer.learning_rate = 0.1
+    assert len(training.step.update.copies._writes.pending) == 1
