@@ -12,7 +12,7 @@ from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables, gather_variables
 from towers.step.placement import Placement
 from towers.step.shards import Shard
-from towers.step.tower_function import ShardFn, TowerFn, with_state
+from towers.step.tower_function import ShardFn, TowerFn
 
 
 class TowerProgram(NamedTuple):
@@ -43,7 +43,7 @@ def make_program(
         specs: the specs of each tower's shard.
     """
     carried = CarriedState(options.carried, placement.devices)
-    shard_fn = with_state(tower_fn, carried.shard_specs)
+    shard_fn = ShardFn(tower_fn, carried.shard_specs)
     with placement.scope():
         pair = (specs[0].batch, carried.shard_specs)
         shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
