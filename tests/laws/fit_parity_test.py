@@ -13,11 +13,10 @@ QUICK = {"classes", "weighted", "masked", "two_outputs", "own_loss", "curves", "
 
 @pytest.fixture(autouse=True)
 def float64():
-    before = keras.config.floatx()
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     yield
-    keras.config.set_floatx(before)
+    keras.config.set_floatx("float32")
 
 
 RANDOM = np.random.default_rng(0)
