@@ -248,8 +248,11 @@ def test_no_function_of_the_engine_has_a_body_over_30_lines():
 
 
 def test_no_function_of_the_engine_takes_more_than_8_parameters():
+    """But those with Keras's own signature, so that a script changes in the call's name only."""
+    as_in_keras = {"fit", "evaluate", "predict"}
     many = [(name, one.name) for name, one in functions_of_the_engine() if num_parameters(one) > 8]
-    assert not many
+    assert {name for _, name in many} <= as_in_keras
+    assert {module.rpartition(".")[0] for module, _ in many} == {"towers.compiled"}
 
 
 def test_a_step_is_made_of_at_most_5_parts():

@@ -1,4 +1,7 @@
 # The public names of the engine; `__init__.py` imports each one on its first use.
+from .compiled.evaluation import evaluate as evaluate
+from .compiled.evaluation import predict as predict
+from .compiled.fit import fit as fit
 from .loop.actions import Best as Best
 from .loop.actions import ProgressBar as ProgressBar
 from .loop.actions import every as every
@@ -50,9 +53,11 @@ from .step.builder import build_train_step as build_train_step
 from .step.carried import Carried as Carried
 from .step.evaluation import EvaluationStep as EvaluationStep
 from .step.evaluation import build_evaluation_step as build_evaluation_step
-from .step.evaluation import evaluate as evaluate
 from .step.gradients import average_gradients as average_gradients
 from .step.gradients import global_norm as global_norm
+from .step.joint import JointStep as JointStep
+from .step.joint import Part as Part
+from .step.joint import build_joint_step as build_joint_step
 from .step.mirrored import MirroredStep as MirroredStep
 from .step.mirrored import build_mirrored_step as build_mirrored_step
 from .step.options import StepOptions as StepOptions

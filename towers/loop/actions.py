@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tqdm
 
 from towers.loop.rates import Rates, Window
@@ -95,7 +96,7 @@ def format_report(
         "train",
         f"step {report.step}",
         f"loss {float(results.loss):.4f}{format_tower_losses(report, first_tower)}",
-        *(f"{name} {float(value):.4f}" for name, value in results.metrics.items()),
+        *(f"{name} {value:.4f}" for name, value in to_floats(results.metrics).items()),
         f"norm {float(results.gradient_norm):.3g}",
         f"{rates.steps_per_second:.1f} steps/s",
         f"{rates.examples_per_second:.0f} {unit}/s",
@@ -165,8 +166,8 @@ def write_summaries(
 
 
 def to_floats(scalars: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the scalars as Python numbers."""
-    return {name: float(value) for name, value in scalars.items()}
+    """Returns the scalars as Python numbers; a metric of another shape is left out."""
+    return {name: float(value) for name, value in scalars.items() if np.ndim(value) == 0}
 
 
 class ProgressBar:

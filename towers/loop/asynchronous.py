@@ -191,7 +191,10 @@ class AsynchronousUpdates:
 
 
 def with_value(values: np.ndarray, index: int, value: Any) -> np.ndarray:
-    """Returns a copy of a vector with one number replaced."""
-    copy = np.array(values)
+    """Returns a copy of a vector of numbers, or of equal arrays, with one of them replaced."""
+    value = np.asarray(value)
+    copy = np.array(values) if values.shape[1:] == value.shape else None
+    if copy is None:  # The first array of this metric.
+        copy = np.full((len(values), *value.shape), np.nan)
     copy[index] = value
     return copy

@@ -170,8 +170,10 @@ class AsyncStep:
     ) -> tuple[Change, dict[str, Any]]:
         """Returns the change of one forward and backward pass, and the means over its batch."""
         with tower.scope():
-            values = tower.read()
-            sums = tower.run(values, shards[0], batch_number, first_micro_batch=0)
+            values, totals = tower.read(), None
+            if tower.needs_denominators:
+                totals = tower.weigh(shards[0], batch_number, first_micro_batch=0)
+            sums = tower.run(values, shards[0], batch_number, totals=totals, first_micro_batch=0)
             before = [values[id(state)] for state in self.update.copies.shared.states]
             change = self.update.average(total_of(sums), before)
             return as_differences(change, before), mean_results(sums)

@@ -43,7 +43,9 @@ def build_train_step(
     Args:
         tower_fn: `tower_fn(batch) -> (loss_sum, weight, metrics)` for one shard: the loss summed
             over its examples (or tokens), how many there were, and a dict of sums (or of pairs
-            sum, weight). Regularisers enter as `weight * sum(model.losses)`.
+            sum, weight). Regularisers enter as `weight * sum(model.losses)`. For losses with
+            different denominators it returns a tuple of sums and a tuple of weights; the loss is
+            the sum of each one's mean. A loss with the weight None is summed and not divided.
         variables: the Keras variables that `tower_fn` uses, or the model that owns them. An
             unbuilt model is built here, on the parameter device.
         optimizer: a Keras optimizer; it gets averaged (and clipped) gradients once a step.
@@ -116,11 +118,19 @@ class TrainStep:
         return results
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
-        sums = [tower(shard, step) for tower, shard in zip(self.towers, shards, strict=True)]
+        sums = self._sums(shards, step)
         total = self.exchange.sum(sums)
         change = self.update.change(total)
         scales = self.update.apply(change)
         return self._results(sums, total, change, scales)
+
+    def _sums(self, shards: tuple[Shard, ...], step: tf.Tensor) -> list[TowerSums]:
+        """Returns each tower's sums; what several losses are divided by is summed before them."""
+        pairs, totals = list(zip(self.towers, shards, strict=True)), None
+        if self.towers[0].needs_denominators:
+            parts = [tower.weigh(shard, step) for tower, shard in pairs]
+            totals = self.exchange.sum_denominators(parts)
+        return [tower(shard, step, totals) for tower, shard in pairs]
 
     def _results(
         self, sums: list[TowerSums], total: Total, change: Change, scales: Scales

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,9 +16,11 @@ from towers.step.placement import Placement
 from towers.step.program import make_program
 from towers.step.results import EvaluationResults
 from towers.step.shards import Batches, Shard, shard_specs, split
-from towers.step.sums import sum_results
+from towers.step.sums import Denominators, sum_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
+
+Pair = tuple[Any, Any]
 
 
 def build_evaluation_step(
@@ -113,20 +116,36 @@ def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]
     Raises:
         ValueError: the data set has no examples.
     """
-    sums: dict[str, np.ndarray] = {}
+    sums: dict[Any, Pair] = {}
     step.carried.reset()
     with open_feed(split(dataset, len(step.devices)), step.devices) as feed:
         for number, shards in enumerate(feed, 1):
             add_batch(sums, step(shards, number))
     if not sums or not sums["loss"][1] > 0:
         raise ValueError("There is nothing to evaluate: the data set has no examples.")
-    means = {key: float(total / weight) if weight else 0.0 for key, (total, weight) in sums.items()}
-    return {**means, "examples": float(sums["loss"][1])}
+    means = {key: mean(*pair) for key, pair in sums.items()}
+    losses = [means.pop(key) for key in [*means] if isinstance(key, int)]
+    loss = sum(losses) if losses else means["loss"]
+    return {**means, "loss": loss, "examples": float(sums["loss"][1])}
 
 
-def add_batch(sums: dict[str, np.ndarray], results: EvaluationResults) -> None:
-    """Adds one batch's (sum, weight) pairs, float64 [2] each, to the running sums."""
-    pairs = {"loss": (results.loss, results.weight), **results.metrics}
-    for name, (total, weight) in pairs.items():
-        pair = np.array([float(total), float(weight)])
-        sums[name] = sums.get(name, np.zeros(2)) + pair
+def mean(total: np.ndarray, weight: float | None) -> float:
+    """Returns a sum divided by its weight, 0 if that is 0; without a weight, the sum."""
+    if weight is None:
+        return total.tolist()
+    return float(total / weight) if weight else 0.0
+
+
+def add_batch(sums: dict[Any, Pair], results: EvaluationResults) -> None:
+    """Adds one batch's pairs (sum, weight) in float64 to the running sums.
+
+    Several losses are kept by their numbers; `loss` then holds the number of examples only.
+    """
+    pairs: dict[Any, Pair] = {"loss": (results.loss, results.weight), **results.metrics}
+    if isinstance(results.weight, Denominators):
+        pairs["loss"] = (0.0, results.weight.rows)
+        pairs |= enumerate(zip(results.loss, results.weight.weights, strict=True))
+    for name, pair in pairs.items():
+        total, weight = (None if part is None else np.asarray(part, np.float64) for part in pair)
+        before = sums.get(name, (0.0, 0.0))
+        sums[name] = (before[0] + total, None if weight is None else before[1] + weight)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers.run.processes import Processes
-from towers.step.gradients import Gradient, sum_gradients
+from towers.step.gradients import Gradient, add_in_pairs, sum_gradients
 from towers.step.packs import sum_in_packs
 from towers.step.placement import Placement
 from towers.step.states import sum_states
-from towers.step.sums import TowerSums, sum_results
+from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, sum_results
 from towers.step.tower_function import CarriedValues
 
 
@@ -22,7 +22,7 @@ class Total(NamedTuple):
     Attributes:
         loss: scalar, summed over the examples (or tokens).
         weight: scalar of the loss's dtype, the number of examples (or tokens).
-        metrics: by name, a pair of scalars (sum, weight).
+        metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
         gradients: for each copy of the variables, the summed gradients, one per trainable
             variable.
         states: for each non-trainable variable, the sum of its weighted values; None if no tower
@@ -33,7 +33,7 @@ class Total(NamedTuple):
 
     loss: tf.Tensor
     weight: tf.Tensor
-    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+    metrics: dict[str, MetricSums]
     gradients: list[list[Gradient]]
     states: list[tf.Tensor | None]
     state_weight: tf.Tensor
@@ -74,6 +74,11 @@ class Exchange:
             gradients = gradients if self.processes.count == 1 else [first] * len(gradients)
             carried = [tower.carried for tower in sums]
             return Total(loss, weight, metrics, gradients, states, state_weight, carried)
+
+    def sum_denominators(self, parts: Sequence[Denominators]) -> Denominators:
+        """Returns what several losses are divided by, over the towers of all processes."""
+        with tf.device(self.device), tf.name_scope("denominators"):
+            return self.processes.sum(add_in_pairs(add_nests, parts))
 
     def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
         """Returns, for each copy of the variables, the gradients summed over the towers."""

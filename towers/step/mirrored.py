@@ -25,7 +25,7 @@ from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.states import mean_states
 from towers.step.sums import TowerSums, sum_results
 from towers.step.tower import Tower
-from towers.step.tower_function import TowerFn, with_state
+from towers.step.tower_function import ShardFn, TowerFn
 from towers.step.update import Change, Scales, average
 
 
@@ -60,7 +60,7 @@ def build_mirrored_step(
         )
     carried = CarriedState(None, devices)
     shared = SharedVariables(model.variables, [])
-    program = TowerProgram(with_state(tower_fn, ()), shared, carried)
+    program = TowerProgram(ShardFn(tower_fn), shared, carried)
     towers = [
         Tower(program, shared.all, device, index, options) for index, device in enumerate(devices)
     ]

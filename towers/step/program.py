@@ -13,7 +13,7 @@ from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables, gather_variables
 from towers.step.placement import Placement
 from towers.step.shards import Shard
-from towers.step.tower_function import ShardFn, TowerFn, with_state
+from towers.step.tower_function import ShardFn, TowerFn
 from towers.step.writes import unobserved
 
 
@@ -46,7 +46,7 @@ def make_program(
     """
     check_variables(variables)
     carried = CarriedState(options.carried, placement.devices)
-    shard_fn = with_state(tower_fn, carried.shard_specs)
+    shard_fn = ShardFn(tower_fn, carried.shard_specs)
     with placement.scope(), unobserved():  # The trace is not run: it writes no variable.
         pair = (specs[0].batch, carried.shard_specs)
         shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)

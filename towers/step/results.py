@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from towers.step.exchange import Total
 from towers.step.gradients import global_norm
-from towers.step.sums import TowerSums
+from towers.step.sums import MetricSums, TowerSums
 from towers.step.update import Change, Scales
 
 
@@ -33,9 +33,10 @@ class StepResults(NamedTuple):
     """The results of one step, scalars over the whole batch.
 
     Attributes:
-        loss: mean over every example (or token) of the batch, before the update.
+        loss: mean over every example (or token) of the batch, before the update; with several
+            losses, the sum of their means.
         weight: the number of examples (or tokens).
-        metrics: by name, the mean over the batch.
+        metrics: by name, the mean over the batch; the sum of a metric without a weight.
         gradient_norm: norm of the averaged gradient before clipping.
         learning_rate: the learning rate of this update.
         finite: bool, whether the gradient was finite; only then the update was applied.
@@ -57,14 +58,14 @@ class EvaluationResults(NamedTuple):
     """The sums over one batch and all towers: add those of all batches, then divide.
 
     Attributes:
-        loss: scalar, summed over the examples (or tokens).
-        weight: scalar, the number of examples (or tokens).
-        metrics: by name, a pair of scalars (sum, weight).
+        loss: scalar, summed over the examples (or tokens); a tuple for several losses.
+        weight: scalar, the number of examples (or tokens); for several losses, `Denominators`.
+        metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
     """
 
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+    loss: Any
+    weight: Any
+    metrics: dict[str, MetricSums]
 
 
 def step_results(
@@ -98,9 +99,14 @@ def step_results(
 
 def mean_results(sums: TowerSums | Total) -> dict[str, Any]:
     """Returns loss, weight and metrics of a shard or a batch; loss and metrics are means."""
-    means = {key: tf.math.divide_no_nan(*pair) for key, pair in sums.metrics.items()}
+    means = {key: mean_metric(*pair) for key, pair in sums.metrics.items()}
     loss = tf.math.divide_no_nan(sums.loss, sums.weight)
     return {"loss": loss, "weight": sums.weight, "metrics": means}
+
+
+def mean_metric(total: tf.Tensor, weight: tf.Tensor | None) -> tf.Tensor:
+    """Returns a metric's mean, or its sum without a weight."""
+    return total if weight is None else tf.math.divide_no_nan(total, weight)
 
 
 def tower_results(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +11,20 @@ from towers.step.gradients import Gradient, add_in_pairs, sum_gradients, sum_rep
 from towers.step.states import add_states
 from towers.step.tower_function import CarriedValues
 
+MetricSums = tuple[tf.Tensor, tf.Tensor | None]
+
+
+class Denominators(NamedTuple):
+    """What several losses are divided by, summed over a shard or over a batch.
+
+    Attributes:
+        rows: scalar of the losses' dtype, the number of examples.
+        weights: for each loss, a scalar of its dtype; None for a loss that is not divided.
+    """
+
+    rows: tf.Tensor
+    weights: tuple[tf.Tensor | None, ...]
+
 
 class TowerSums(NamedTuple):
     """The results of a tower: sums over its shard, not divided yet.
@@ -19,27 +32,77 @@ class TowerSums(NamedTuple):
     Attributes:
         loss: scalar, summed over the examples (or tokens).
         weight: scalar of the loss's dtype, the number of examples (or tokens).
-        metrics: by name, a pair of scalars (sum, weight).
+        metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
         gradients: one per trainable variable, of the summed loss; None if the loss does not
             depend on the variable.
         states: for each non-trainable variable, its new value times the weight; None if the tower
             function did not assign it.
         carried: the state to carry into the next step, one row per row of the shard.
+
+    Before several losses are folded into one, `loss` is a tuple and `weight` is `Denominators`.
     """
 
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+    loss: Any
+    weight: Any
+    metrics: dict[str, MetricSums]
     gradients: list[Gradient]
     states: list[tf.Tensor | None]
     carried: CarriedValues
 
 
-def metric_sums(value: Any, weight: tf.Tensor, nonempty: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a metric as (sum, weight) in the loss's dtype, zeros for an empty shard."""
+def count_once(weights: Any, nonempty: tf.Tensor, size: tf.Tensor) -> Any:
+    """Returns a loss's weight, or the denominators of several; zeros for an empty shard.
+
+    Args:
+        weights: a scalar, or a tuple of scalars and None.
+        nonempty: scalar of the loss's dtype: 1, or 0 for an empty shard.
+        size: int32 scalar, the number of rows that count.
+    """
+    if not isinstance(weights, tuple):
+        return tf.cast(weights, nonempty.dtype) * nonempty
+    counted = [None if one is None else tf.cast(one, nonempty.dtype) * nonempty for one in weights]
+    return Denominators(tf.cast(size, nonempty.dtype), tuple(counted))
+
+
+def fold_losses(sums: TowerSums, totals: Denominators | None) -> TowerSums:
+    """Returns the sums with one loss, whose weight is the number of rows.
+
+    The loss of a batch is the sum of S / D over its losses: each one's sum over all shards, divided
+    by its own denominator. With `rows / D` as a factor, it is one sum divided by the rows. So all
+    that follows (gradients, clipping, loss scale, reports) is that of one loss.
+
+    Args:
+        sums: a shard's sums.
+        totals: the denominators over all towers, micro-batches and processes.
+
+    Raises:
+        ValueError: there are several losses, and no totals.
+    """
+    if not isinstance(sums.loss, tuple):
+        return sums
+    if totals is None:
+        raise ValueError(
+            "Several losses, or one without a weight, need the denominators of the whole batch "
+            "before the backward pass, which this step does not compute. Use build_train_step."
+        )
+    parts = [
+        loss * (totals.rows if total is None else tf.math.divide_no_nan(totals.rows, total))
+        for loss, total in zip(sums.loss, totals.weights, strict=True)
+    ]
+    return sums._replace(loss=tf.add_n(parts), weight=sums.weight.rows)
+
+
+def metric_sums(value: Any, weight: tf.Tensor, nonempty: tf.Tensor) -> MetricSums:
+    """Returns a metric as (sum, weight) in the loss's dtype, zeros for an empty shard.
+
+    A sum that is not divided keeps its dtype.
+    """
     if not isinstance(value, tuple):
         return tf.cast(value, weight.dtype) * nonempty, weight
     total, total_weight = value
+    if total_weight is None:
+        total = tf.convert_to_tensor(total)
+        return total * tf.cast(nonempty, total.dtype), None
     return tf.cast(total, weight.dtype) * nonempty, tf.cast(total_weight, weight.dtype) * nonempty
 
 
@@ -62,7 +125,7 @@ def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
     return TowerSums(
         loss=first.loss + second.loss,
         weight=first.weight + second.weight,
-        metrics=tf.nest.map_structure(tf.add, first.metrics, second.metrics),
+        metrics=add_nests(first.metrics, second.metrics),
         gradients=sum_gradients([first.gradients, second.gradients]),
         states=list(map(add_states, first.states, second.states)),
         carried=tf.nest.map_structure(
@@ -71,9 +134,15 @@ def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
     )
 
 
-def sum_results(
-    sums: Sequence[TowerSums],
-) -> tuple[tf.Tensor, tf.Tensor, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
+def add_nests(first: Any, second: Any) -> Any:
+    """Returns the sums of two nests of the same structure, in which None stays None."""
+
+    def add(one: tf.Tensor | None, other: tf.Tensor | None) -> tf.Tensor | None:
+        return None if one is None else tf.add(one, other)
+
+    return tf.nest.map_structure(add, first, second)
+
+
+def sum_results(sums: Sequence[TowerSums]) -> tuple[Any, Any, dict[str, MetricSums]]:
     """Returns loss, weight and metrics summed over the towers."""
-    parts = [(tower.loss, tower.weight, tower.metrics) for tower in sums]
-    return add_in_pairs(functools.partial(tf.nest.map_structure, tf.add), parts)
+    return add_in_pairs(add_nests, [(tower.loss, tower.weight, tower.metrics) for tower in sums])

@@ -13,39 +13,52 @@ RESERVED_METRICS = (
     "loss", "examples", "gradient_norm", "examples_per_second", "input_wait", "learning_rate",
     "staleness",
 )  # fmt: skip
-# A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight).
+# A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight). The
+# weight None marks a sum that is not divided; it may have any shape.
 Metrics = dict[str, Any]
 CarriedValues = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
 # As users write it: (batch) -> (loss_sum, weight, metrics).
 TowerFn = Callable[..., tuple[Any, ...]]
-ShardFn = Callable[  # As a tower calls it, with the pair (batch, state).
-    [tuple[Batch, CarriedValues]], tuple[tuple[tf.Tensor, tf.Tensor, Metrics], CarriedValues]
-]
+# One loss and its weight, or a tuple of each; the weight None marks a loss that is not divided.
+Results = tuple[Any, Any, Metrics]
 
 
-def with_state(tower_fn: TowerFn, specs: Any) -> ShardFn:
-    """Returns the tower function as a tower calls it: with the pair (batch, state).
+class ShardFn:
+    """The tower function as a tower calls it: with the pair (batch, state).
 
     Args:
         tower_fn: `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`, or, without a
             carried state, `tower_fn(batch) -> (loss_sum, weight, metrics)`.
         specs: the specs of a shard's state; () without a carried state.
+
+    Attributes:
+        needs_denominators: whether a loss is divided by something else than the weight that it
+            comes with: there are several losses, or one that is not divided. Known once called.
     """
 
-    def run(pair: tuple[Batch, CarriedValues]) -> Any:
-        batch, nothing = pair
-        return check_results(tower_fn(batch)), nothing
+    def __init__(self, tower_fn: TowerFn, specs: Any = ()):
+        self.needs_denominators = False
+        self._tower_fn = tower_fn
+        self._specs = specs
 
-    def run_with_state(pair: tuple[Batch, CarriedValues]) -> Any:
-        results = tower_fn(*pair)
+    def __call__(self, pair: tuple[Batch, CarriedValues]) -> tuple[Results, CarriedValues]:
+        """Returns checked results and the new state; arguments as the tower function's."""
+        batch, state = pair
+        if self._specs:
+            results, state = self._run_with_state(batch, state)
+        else:
+            results = check_results(self._tower_fn(batch))
+        self.needs_denominators = isinstance(results[0], tuple)
+        return results, state
+
+    def _run_with_state(self, batch: Batch, state: CarriedValues) -> tuple[Results, CarriedValues]:
+        results = self._tower_fn(batch, state)
         if not isinstance(results, tuple) or len(results) != 4:
             raise ValueError(
                 "A tower function that carries a state returns (loss_sum, weight, metrics, "
                 f"state). Received {results!r}."
             )
-        return check_results(results[:3]), check_state(results[3], specs)
-
-    return run_with_state if specs else run
+        return check_results(results[:3]), check_state(results[3], self._specs)
 
 
 def check_state(state: CarriedValues, specs: Any) -> CarriedValues:
@@ -65,27 +78,46 @@ def check_state(state: CarriedValues, specs: Any) -> CarriedValues:
     return tf.nest.pack_sequence_as(specs, values)
 
 
-def check_results(results: Any) -> tuple[tf.Tensor, tf.Tensor, Metrics]:
-    """Returns a tower function's results as tensors; raises ValueError if they are wrong."""
+def check_results(results: Any) -> Results:
+    """Returns a tower function's results as tensors; raises ValueError if they are wrong.
+
+    Several losses, and one that is not divided, come back as a tuple with a tuple of weights.
+    """
     if not isinstance(results, tuple) or len(results) != 3 or not isinstance(results[2], dict):
         raise ValueError(
             "A tower function returns (loss_sum, weight, metrics): two scalars and a dict of "
             f"scalars. Received {results!r}."
         )
-    loss, weight, metrics = results
-    loss, weight = tf.convert_to_tensor(loss), tf.convert_to_tensor(weight)
-    if loss.shape.rank != 0 or weight.shape.rank != 0 or not loss.dtype.is_floating:
+    losses, weights, metrics = results
+    for name, value in metrics.items():
+        check_metric(name, value)
+    if not isinstance(losses, (tuple, list)) and weights is not None:
+        return (*check_loss(losses, weights), metrics)
+    losses, weights = (part if isinstance(part, (tuple, list)) else [part] for part in results[:2])
+    if not losses or len(losses) != len(weights):
+        raise ValueError(
+            "A tower function with several losses returns one weight for each (None for a sum that "
+            f"is not divided). Received {len(losses)} losses and {len(weights)} weights."
+        )
+    losses, weights = zip(*map(check_loss, losses, weights), strict=True)
+    return tuple(tf.cast(loss, losses[0].dtype) for loss in losses), weights, metrics
+
+
+def check_loss(loss: Any, weight: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns a loss and its weight as tensors, float32 for 16 bits; the weight None stays None."""
+    loss = tf.convert_to_tensor(loss)
+    weight = None if weight is None else tf.convert_to_tensor(weight)
+    shape = () if weight is None else weight.shape
+    if loss.shape.rank != 0 or tuple(shape) != () or not loss.dtype.is_floating:
         raise ValueError(
             "A tower function returns the loss summed over the shard, a floating-point scalar, "
             f"and its weight, a scalar. Received a loss of shape {loss.shape} and "
-            f"{loss.dtype.name}, and a weight of shape {weight.shape}; "
+            f"{loss.dtype.name}, and a weight of shape {shape}; "
             "use tf.reduce_sum, not the mean."
         )
-    for name, value in metrics.items():
-        check_metric(name, value)
     if loss.dtype in (tf.float16, tf.bfloat16):
         loss = tf.cast(loss, tf.float32)
-    return loss, weight, metrics
+    return loss, weight
 
 
 def check_metric(name: str, value: Any) -> None:
@@ -95,11 +127,14 @@ def check_metric(name: str, value: Any) -> None:
             f"The engine itself reports {', '.join(RESERVED_METRICS)}. Received a "
             f"metric {name!r}; give it another name."
         )
+    if isinstance(value, tuple) and len(value) == 2 and value[1] is None:
+        return
     parts = value if isinstance(value, tuple) else (value,)
     shapes = [tuple(tf.convert_to_tensor(part).shape) for part in parts]
     is_pair = isinstance(value, tuple)
     if len(parts) != 1 + is_pair or any(shape != () for shape in shapes):
         raise ValueError(
-            "A metric is a sum over the shard, a scalar, or a pair of scalars (sum, weight). "
+            "A metric is a sum over the shard, a scalar, or a pair of scalars (sum, weight), or a "
+            "pair (sum, None) of any shape that is not divided. "
             f"Received {name!r} with shapes {shapes}; use tf.reduce_sum, not the mean."
         )

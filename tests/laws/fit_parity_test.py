@@ -1,0 +1,282 @@
+"""`towers.fit` against `model.fit` on one device: the same history and the same weights."""
+
+import keras
+import numpy as np
+import pytest
+
+import towers
+from tests.helpers import tower_devices
+
+ROWS = 23  # Batches of 8, 8 and 7 rows.
+QUICK = {"classes", "weighted", "masked", "two_outputs", "own_loss", "curves", "subclassed"}
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx("float32")
+
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(ROWS, 5))
+LABELS = RANDOM.integers(0, 3, ROWS)
+ONE_HOT = np.eye(3)[LABELS]
+VALUES = RANDOM.normal(size=(ROWS, 3))
+WEIGHTS = RANDOM.uniform(0, 2, ROWS)
+TOKENS = RANDOM.integers(1, 9, (ROWS, 4))
+TOKENS[np.arange(4) >= RANDOM.integers(0, 5, ROWS)[:, None]] = 0
+TAGS = RANDOM.integers(0, 3, (ROWS, 4))
+
+
+def network(units=3, activation=None, **options):
+    inputs = keras.Input((5,))
+    hidden = keras.layers.Dense(6, "tanh", **options)(inputs)
+    return keras.Model(inputs, keras.layers.Dense(units, activation)(hidden))
+
+
+def compiled(model, loss, **options):
+    options = {"optimizer": keras.optimizers.Adam(0.05), **options}
+    model.compile(loss=loss, **options)
+    return model
+
+
+def sgd():
+    """Keras's Adam squares the repeated rows of a sparse gradient before it sums them."""
+    return {"optimizer": keras.optimizers.SGD(0.5)}
+
+
+def tagger(loss, **options):
+    inputs = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
+    hidden = keras.layers.Dense(5, "tanh")(hidden)
+    outputs = keras.layers.Dense(3, "softmax")(hidden)
+    return compiled(keras.Model(inputs, outputs), loss, **{**sgd(), **options})
+
+
+def classes():
+    model = network(activation="softmax", kernel_regularizer="l2", activity_regularizer="l1")
+    return compiled(model, "sparse_categorical_crossentropy", metrics=["accuracy"]), (X, LABELS)
+
+
+def summed():
+    loss = keras.losses.MeanSquaredError(reduction="sum")
+    return compiled(network(bias_regularizer="l1"), loss, metrics=["mae", "mse"]), (X, VALUES)
+
+
+def weighted():
+    loss = keras.losses.MeanAbsoluteError(reduction="mean_with_sample_weight")
+    model = compiled(
+        network(kernel_regularizer="l2"), loss, weighted_metrics=["mse"], metrics=["mse"]
+    )
+    return model, (X, VALUES, WEIGHTS)
+
+
+def weighted_over_batch():
+    model = compiled(
+        network(), keras.losses.Huber(), weighted_metrics=["mae", keras.metrics.R2Score()]
+    )
+    return model, (X, VALUES, WEIGHTS)
+
+
+def unweighted_mean():
+    loss = keras.losses.LogCosh(reduction="mean_with_sample_weight")
+    return compiled(network(), loss), (X, VALUES)
+
+
+def class_weights():
+    model = compiled(
+        network(activation="softmax"), "sparse_categorical_crossentropy", weighted_metrics=["acc"]
+    )
+    return model, (X, LABELS), {"class_weight": {0: 0.5, 1: 2.0, 2: 1.5}}
+
+
+def masked():
+    loss = keras.losses.SparseCategoricalCrossentropy()
+    return tagger(loss, metrics=["accuracy"], weighted_metrics=["accuracy"]), (TOKENS, TAGS)
+
+
+def masked_sum():
+    return tagger(keras.losses.SparseCategoricalCrossentropy(reduction="sum")), (TOKENS, TAGS)
+
+
+def masked_mean():
+    loss = keras.losses.SparseCategoricalCrossentropy(reduction="mean_with_sample_weight")
+    return tagger(loss), (TOKENS, TAGS, RANDOM_WEIGHTS)
+
+
+def masked_weighted():
+    model = tagger("sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    return model, (TOKENS, TAGS, RANDOM_WEIGHTS)
+
+
+RANDOM_WEIGHTS = RANDOM.uniform(0, 2, (ROWS, 4))
+
+
+def two_heads():
+    one, other = keras.Input((5,), name="numbers"), keras.Input((4,), dtype="int32", name="tokens")
+    embedded = keras.layers.Embedding(9, 4, mask_zero=True)(other)
+    state = keras.layers.Dense(4, "tanh")(embedded)
+    hidden = keras.layers.Dense(6, "tanh", kernel_regularizer="l2")(one)
+    outputs = {
+        "tags": keras.layers.Dense(3, "softmax", name="tags")(state),
+        "values": keras.layers.Dense(3, name="values")(hidden),
+    }
+    return keras.Model({"numbers": one, "tokens": other}, outputs)
+
+
+def two_outputs():
+    """Dicts of inputs, losses and weights; one output is masked, the other is not."""
+    model = compiled(
+        two_heads(),
+        {
+            "tags": "sparse_categorical_crossentropy",
+            "values": keras.losses.MeanSquaredError(reduction="sum"),
+        },
+        loss_weights={"tags": 0.7, "values": 0.1},
+        metrics={"tags": ["accuracy"], "values": ["mae", "mse"]},
+        **sgd(),
+    )
+    return model, ({"numbers": X, "tokens": TOKENS}, {"tags": TAGS, "values": VALUES})
+
+
+def weights_for_each_output():
+    model = compiled(
+        two_heads(),
+        {"tags": "sparse_categorical_crossentropy", "values": "mse"},
+        weighted_metrics={"values": ["mae"]},
+        **sgd(),
+    )
+    weights = {"tags": RANDOM_WEIGHTS, "values": WEIGHTS}
+    return model, ({"numbers": X, "tokens": TOKENS}, {"tags": TAGS, "values": VALUES}, weights)
+
+
+def list_of_outputs():
+    inputs = keras.Input((5,))
+    outputs = [
+        keras.layers.Dense(3, name="a")(inputs),
+        keras.layers.Dense(3, "softmax", name="b")(inputs),
+    ]
+    model = compiled(
+        keras.Model(inputs, outputs),
+        ["mse", "categorical_crossentropy"],
+        loss_weights=[0.3, 2.0],
+        metrics=[["mae"], ["accuracy"]],
+    )
+    return model, (X, [VALUES, ONE_HOT])
+
+
+def own_loss():
+    def loss(y_true, y_pred):
+        return keras.ops.mean(keras.ops.square(y_true - y_pred) ** 1.5, axis=-1)
+
+    def error(y_true, y_pred):
+        return keras.ops.max(keras.ops.abs(y_true - y_pred), axis=-1)
+
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.2)
+    return compiled(network(), loss, metrics=[error], optimizer=optimizer), (X, VALUES)
+
+
+def curves():
+    metrics = [keras.metrics.AUC(), keras.metrics.Precision(), keras.metrics.FalseNegatives()]
+    model = compiled(network(1, "sigmoid"), "binary_crossentropy", metrics=metrics)
+    return model, (X, (LABELS > 0).astype("float64")[:, None])
+
+
+def scores():
+    metrics = [
+        keras.metrics.F1Score(average="macro"),
+        keras.metrics.OneHotMeanIoU(3),
+        "categorical_accuracy",
+    ]
+    loss = keras.losses.CategoricalCrossentropy(label_smoothing=0.1)
+    return compiled(network(activation="softmax"), loss, metrics=metrics), (X, ONE_HOT)
+
+
+def average_of_weights():
+    optimizer = keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=0.5, weight_decay=0.1)
+    return compiled(network(), "mse", optimizer=optimizer), (X, VALUES)
+
+
+def subclassed():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.hidden = keras.layers.Dense(4, "tanh", activity_regularizer="l2")
+            self.last = keras.layers.Dense(3)
+
+        def call(self, inputs, training=False):
+            return self.last(self.hidden(inputs))
+
+    return compiled(Own(), "mse", metrics=["cosine_similarity"]), (X, VALUES)
+
+
+def added_loss():
+    class Penalty(keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(0.1 * keras.ops.mean(keras.ops.square(inputs)))
+            return inputs
+
+    inputs = keras.Input((5,))
+    outputs = keras.layers.Dense(3)(Penalty()(keras.layers.Dense(4)(inputs)))
+    return compiled(keras.Model(inputs, outputs), "mse"), (X, VALUES), {"added_losses": "mean"}
+
+
+def split_off():
+    return compiled(network(), "mse", metrics=["mae"]), (X, VALUES), {"validation_split": 0.3}
+
+
+def weights_in_a_column():
+    return compiled(network(), "mse", weighted_metrics=["mae"]), (X, VALUES, WEIGHTS[:, None])
+
+
+def poisson():
+    return compiled(network(activation="softplus"), keras.losses.Poisson()), (X, VALUES**2)
+
+
+CASES = [
+    classes, summed, weighted, weighted_over_batch, unweighted_mean, class_weights, masked,
+    masked_sum, masked_mean, masked_weighted, two_outputs, weights_for_each_output,
+    list_of_outputs, own_loss, curves, scores, average_of_weights, subclassed, added_loss,
+    split_off, weights_in_a_column, poisson,
+]  # fmt: skip
+
+
+def train(case, fit, epochs=2, **options):
+    """Trains a case; returns (history, weights, model)."""
+    keras.utils.clear_session(free_memory=False)  # Else the second model's metrics have new names.
+    keras.utils.set_random_seed(1)
+    model, data, *more = case()
+    options = {**(more[0] if more else {}), **options}
+    if fit is keras.Model.fit:
+        options.pop("added_losses", None)
+    names = ("x", "y", "sample_weight")
+    held_out = keras.tree.map_structure(lambda part: part[:9], data)
+    arguments = dict(zip(names, data, strict=False))
+    options = {"validation_data": held_out, "batch_size": 8, "shuffle": False, **options}
+    if "validation_split" in options:
+        options["validation_data"] = None
+    history = fit(model, **arguments, epochs=epochs, verbose=0, **options)
+    return history.history, model.get_weights(), model
+
+
+@pytest.mark.parametrize(
+    ("case", "num_towers"),
+    [
+        pytest.param(
+            case, count, id=f"{case.__name__}-{count}",
+            marks=[] if case.__name__ in QUICK and count == 2 else pytest.mark.slow,
+        )
+        for case in CASES
+        for count in (1, 2, 3)
+    ],
+)  # fmt: skip
+def test_a_compiled_model_trains_as_on_one_device(case, num_towers):
+    expected, weights, _ = train(case, keras.Model.fit)
+    actual, others, _ = train(case, towers.fit, towers=tower_devices(num_towers))
+    assert set(actual) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(actual[name], values, rtol=1e-12, atol=1e-12, err_msg=name)
+    for one, other in zip(others, weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * max(1, np.abs(other).max()))

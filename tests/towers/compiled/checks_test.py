@@ -1,0 +1,155 @@
+"""What towers cannot add is refused by name, before anything is trained."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src.metrics import ALL_OBJECTS
+
+import towers
+from towers.compiled.checks import adds_up
+
+X, Y = np.ones((6, 3), "float32"), np.arange(12, dtype="float32").reshape(6, 2)
+
+
+def network(outputs=None, **options):
+    inputs = keras.Input((3,))
+    hidden = keras.layers.Dense(2)(inputs)
+    model = keras.Model(inputs, hidden if outputs is None else outputs(hidden))
+    model.compile(**{"loss": "mse", **options})
+    return model
+
+
+def refused(model, match, **options):
+    before = model.get_weights()
+    with pytest.raises(ValueError, match=match):
+        towers.fit(model, X, Y, verbose=0, **options)
+    for one, other in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["train_step", "compute_loss", "compute_metrics"])
+def test_own_steps_are_refused(name):
+    inputs = keras.Input((3,))
+    own = type("Own", (keras.Model,), {name: lambda self, *given, **named: None})
+    model = own(inputs, keras.layers.Dense(2)(inputs))
+    model.compile(loss="mse")
+    refused(model, rf"Own overrides {name}\(\)")
+
+
+def test_a_model_that_is_not_compiled_is_refused():
+    inputs = keras.Input((3,))
+    refused(keras.Model(inputs, keras.layers.Dense(2)(inputs)), r"Call model.compile\(\)")
+
+
+def test_an_eager_step_is_refused():
+    refused(network(run_eagerly=True), "run_eagerly=True")
+
+
+def test_a_loss_that_is_a_mean_over_the_batch_is_refused():
+    def distance(y_true, y_pred):
+        return keras.ops.mean(keras.ops.abs(y_true - y_pred))
+
+    refused(network(loss=distance), "'distance' must return a value for each example")
+
+
+def test_a_loss_with_its_own_division_is_refused():
+    class Own(keras.losses.Loss):
+        def __call__(self, y_true, y_pred, sample_weight=None):
+            return keras.ops.mean(y_true - y_pred)
+
+    refused(network(loss=Own(name="own")), r"'own' of type Own overrides __call__\(\)")
+
+
+def test_a_loss_without_a_reduction_is_refused():
+    loss = keras.losses.MeanSquaredError(reduction=None)
+    refused(network(loss=loss), "must have one of the reductions")
+
+
+def test_a_loss_of_a_layer_is_refused_unless_it_is_said_what_it_is():
+    class Penalty(keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(keras.ops.mean(inputs))
+            return inputs
+
+    refused(network(Penalty(name="penalty")), "'penalty' of type Penalty adds a loss")
+    towers.fit(network(Penalty()), X, Y, verbose=0, added_losses="mean")
+    refused(network(Penalty()), "added_losses must be one of", added_losses="median")
+
+
+def test_a_metric_that_is_a_mean_over_the_batch_is_refused():
+    def error(y_true, y_pred):
+        return keras.ops.mean(keras.ops.abs(y_true - y_pred))
+
+    refused(network(metrics=[error]), "'error' of type MeanMetricWrapper cannot be added")
+
+
+def test_a_metric_that_is_no_sum_is_refused():
+    class Largest(keras.metrics.Metric):
+        def __init__(self):
+            super().__init__(name="largest")
+            self.value = self.add_variable((), "zeros")
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            self.value.assign(keras.ops.maximum(self.value, keras.ops.max(y_true)))
+
+        def result(self):
+            return self.value
+
+    refused(network(metrics=[Largest()]), "'largest' of type Largest cannot be added")
+
+
+def test_a_metric_of_a_layer_is_refused():
+    class Counting(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.count = keras.metrics.Sum(name="count")
+
+        def call(self, inputs):
+            return inputs
+
+    refused(network(Counting()), "Received 'count', which the model or one of its layers owns")
+
+
+NEEDED = {
+    "MeanIoU": {"num_classes": 3}, "OneHotMeanIoU": {"num_classes": 3},
+    "IoU": {"num_classes": 3, "target_class_ids": [0, 2]},
+    "OneHotIoU": {"num_classes": 3, "target_class_ids": [1]},
+    "BinaryIoU": {}, "MeanRelativeError": {"normalizer": np.full(3, 0.5, "float32")},
+    "SensitivityAtSpecificity": {"specificity": 0.5},
+    "SpecificityAtSensitivity": {"sensitivity": 0.5},
+    "PrecisionAtRecall": {"recall": 0.5}, "RecallAtPrecision": {"precision": 0.5},
+    "MeanMetricWrapper": {"fn": keras.losses.mean_squared_error},
+}  # fmt: skip
+METRICS = sorted(set(ALL_OBJECTS) - {keras.metrics.Metric}, key=str)
+
+
+def test_every_metric_of_keras_adds_up_over_shards():
+    """Which is why none of them is tried on the data of a training."""
+    random, tried = np.random.default_rng(0), 0
+    labels = random.integers(0, 3, 9)
+    one_hot, scores = np.eye(3, dtype="float32")[labels], random.uniform(0.01, 1, (9, 3))
+    for kind in METRICS:
+        metric = kind(**NEEDED.get(kind.__name__, {}))
+        sparse = "Sparse" in kind.__name__
+        y_true = labels if sparse or kind.__name__ in ("MeanIoU", "IoU") else one_hot
+        y_pred = random.integers(0, 3, 9) if kind.__name__ in ("MeanIoU", "IoU") else scores
+        values = [np.asarray(part) for part in (y_true, y_pred.astype("float32"))]
+        if kind.__name__ in ("Mean", "Sum"):
+            values = values[1:]
+
+        def update(start, stop, states=None, values=values, metric=metric):
+            rows = [tf.constant(part[start:stop]) for part in values]
+            return metric.stateless_update_state(states or zeros(metric), *rows)
+
+        if not metric.variables:  # It builds itself.
+            metric.update_state(*map(tf.constant, values))
+        parts = update(0, 9), update(0, 4), update(4, 9), update(4, 9, update(0, 4))
+        for states in zip(*parts, strict=True):
+            assert adds_up(*map(np.asarray, states)), kind.__name__
+            tried += 1
+    assert tried > 60
+
+
+def zeros(metric):
+    return [tf.zeros(variable.shape, variable.dtype) for variable in metric.variables]

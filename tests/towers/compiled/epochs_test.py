@@ -1,0 +1,164 @@
+"""Callbacks, checkpoints and the order of what happens in a training by `towers.fit`."""
+
+import csv
+
+import keras
+import numpy as np
+import pytest
+
+import towers
+from tests.helpers import tower_devices
+from towers.run.summaries import read_scalars
+
+ROWS = 20
+RANDOM = np.random.default_rng(1)
+X, Y = RANDOM.normal(size=(ROWS, 4)).astype("float32"), RANDOM.normal(size=(ROWS, 2))
+HELD_OUT = (RANDOM.normal(size=(8, 4)), RANDOM.normal(size=(8, 2)))
+
+
+def make_model(learning_rate=0.1, **options):
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)])
+    model.compile(keras.optimizers.SGD(learning_rate, momentum=0.9), "mse", **options)
+    return model
+
+
+def fit_with(callbacks, fit, epochs=8, **options):
+    model = make_model(metrics=["mae"])
+    history = fit(
+        model, X, Y, batch_size=8, epochs=epochs, verbose=0, shuffle=False,
+        validation_data=HELD_OUT, callbacks=callbacks, **options,
+    )  # fmt: skip
+    return model, history
+
+
+class Recorder(keras.callbacks.Callback):
+    """Notes what it hears, and the names in the logs."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def __getattribute__(self, name):
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def note(*arguments, logs=None):
+            given = [*arguments, logs]
+            numbers = tuple(part for part in given if isinstance(part, int))
+            names = {name for part in given if isinstance(part, dict) for name in part}
+            self.heard.append((name, *numbers, sorted(names)))
+
+        return note
+
+
+def make_callbacks(folder):
+    folder.mkdir()
+    callbacks = keras.callbacks
+    return [
+        callbacks.EarlyStopping("val_loss", patience=2, min_delta=0.1, restore_best_weights=True),
+        callbacks.ReduceLROnPlateau("val_loss", patience=1, factor=0.3, min_delta=1e-2),
+        callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+        callbacks.CSVLogger(folder / "log.csv"),
+        callbacks.ModelCheckpoint(folder / "best.weights.h5", "val_loss", save_best_only=True,
+                                  save_weights_only=True),
+        callbacks.TensorBoard(folder / "board", histogram_freq=1),
+    ]  # fmt: skip
+
+
+# Keras reads the learning rate in a way that NumPy 2 deprecates.
+old_copy = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+@old_copy
+def test_six_callbacks_of_keras_work_as_written(tmp_path):
+    one, expected = fit_with(make_callbacks(tmp_path / "keras"), keras.Model.fit)
+    two, actual = fit_with(make_callbacks(tmp_path / "towers"), towers.fit, towers=tower_devices(2))
+    assert 1 < len(expected.epoch) < 8, "EarlyStopping has to have something to do"
+    assert expected.epoch == actual.epoch
+    assert set(actual.history) == set(expected.history) >= {"learning_rate", "val_mae"}
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(actual.history[name], values, rtol=1e-4, err_msg=name)
+    np.testing.assert_allclose(one.get_weights()[0], two.get_weights()[0], rtol=1e-4)
+    texts = [(tmp_path / name / "log.csv").read_text() for name in ("keras", "towers")]
+    rows = [list(csv.reader(text.splitlines())) for text in texts]
+    assert rows[0][0] == rows[1][0] and len(rows[0]) == len(rows[1]) == len(actual.epoch) + 1
+    saved = [tmp_path / name / "best.weights.h5" for name in ("keras", "towers")]
+    for model, path in zip((one, two), saved, strict=True):
+        model.load_weights(path)
+    np.testing.assert_allclose(one.get_weights()[0], two.get_weights()[0], rtol=1e-4)
+    assert list((tmp_path / "towers" / "board").rglob("*tfevents*"))
+
+
+def test_callbacks_hear_the_same_in_the_same_order():
+    recorders = [Recorder(), Recorder()]
+    fit_with([recorders[0]], keras.Model.fit, epochs=2, validation_freq=2)
+    fit_with([recorders[1]], towers.fit, epochs=2, validation_freq=2, towers=tower_devices(2))
+    assert recorders[0].heard == recorders[1].heard
+    assert len(recorders[0].heard) > 20
+
+
+class StopAt(keras.callbacks.Callback):
+    def __init__(self, batches):
+        super().__init__()
+        self._left = batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._left -= 1
+        self.model.stop_training = self._left <= 0
+
+
+@pytest.mark.parametrize("stop_after", [6, 4])
+def test_resumed_fit_matches_uninterrupted(tmp_path, stop_after):
+    """Stopped after an epoch, or within one: weights, logs and shuffled order are the same."""
+    options = {"batch_size": 8, "epochs": 4, "verbose": 0, "towers": tower_devices(2)}
+    whole = make_model(metrics=["mae"])
+    expected = towers.fit(whole, X, Y, **options).history
+    callbacks = [StopAt(stop_after)]
+    stopped = make_model(metrics=["mae"])
+    towers.fit(stopped, X, Y, **options, run_dir=tmp_path, callbacks=callbacks)
+    resumed = make_model(metrics=["mae"])
+    actual = towers.fit(resumed, X, Y, **options, run_dir=tmp_path).history
+    left = len(actual["loss"])
+    assert left == (2 if stop_after == 6 else 3)
+    for name, values in actual.items():
+        np.testing.assert_array_equal(values, expected[name][-left:], err_msg=name)
+    for one, other in zip(resumed.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_run_folder_holds_the_curves_of_each_tower(tmp_path):
+    towers.fit(
+        make_model(), X, Y, batch_size=2, epochs=2, verbose=0, towers=tower_devices(2),
+        run_dir=tmp_path,
+    )  # fmt: skip
+    curves = read_scalars(tmp_path / "summaries", "tower_1")
+    assert [step for step, _ in curves["loss"]] == [10, 20]
+
+
+@old_copy
+def test_what_callbacks_assign_reaches_every_copy_of_the_parameters():
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.01 * (epoch + 1))
+    with towers.Placement(tower_devices(2), "replicated").scope():
+        model = make_model()
+    towers.fit(
+        model, X, Y, batch_size=8, epochs=3, verbose=0, shuffle=False,
+        towers=tower_devices(2), parameters="replicated", callbacks=[scheduler],
+    )  # fmt: skip
+    plain = make_model()
+    plain.fit(X, Y, batch_size=8, epochs=3, verbose=0, shuffle=False, callbacks=[scheduler])
+    np.testing.assert_allclose(model.get_weights()[0], plain.get_weights()[0], rtol=1e-5)
+
+
+def test_a_loss_that_is_not_finite_ends_as_asked():
+    model = make_model(learning_rate=1.0)
+    inputs = np.full_like(X, np.inf)
+    with pytest.raises(towers.NonFiniteGradientError):
+        towers.fit(model, inputs, Y, batch_size=8, verbose=0, towers=tower_devices(2))
+    callbacks = [keras.callbacks.TerminateOnNaN()]
+    history = towers.fit(
+        make_model(), inputs, Y, batch_size=8, epochs=3, verbose=0, callbacks=callbacks,
+        towers=tower_devices(2),
+    )  # fmt: skip
+    assert history.epoch == [0]

@@ -1,0 +1,1 @@
+"""A compiled Keras model as it is: fit, evaluate and predict on towers."""

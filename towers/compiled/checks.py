@@ -1,0 +1,154 @@
+"""What a compiled model may not hold: refused by name before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.metrics import ALL_OBJECTS as KERAS_METRICS
+
+from towers.compiled.losses import ADDED_LOSSES, flat
+from towers.compiled.tower_function import call
+
+OWN_STEPS = {
+    "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
+    "evaluate": ("test_step", "make_test_function", "compute_loss", "compute_metrics"),
+    "predict": ("predict_step", "make_predict_function"),
+}
+REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
+TOLERANCE = 1e-3  # Far above the rounding of a sum, far below a wrong one.
+
+
+def check_model(model: keras.Model, purpose: str, added_losses: str | None = None) -> None:
+    """Raises ValueError for a model that towers cannot run as Keras would.
+
+    Args:
+        model: the model.
+        purpose: `fit`, `evaluate` or `predict`.
+        added_losses: as in `towers.fit`.
+    """
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"towers.{purpose} takes a Keras model. Received {model!r}.")
+    for name in OWN_STEPS[purpose]:
+        if is_overridden(model, name):
+            raise ValueError(
+                f"{type(model).__name__} overrides {name}(), so towers cannot know what it sums "
+                f"and what it divides by. towers.{purpose} takes a model that keeps Keras's own "
+                f"{name}(); write a tower function for this one (`towers.build_train_step`)."
+            )
+    if purpose == "predict":
+        return
+    if not model.compiled:
+        raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
+    if model.run_eagerly:
+        raise ValueError(
+            "The towers' step is a graph. Received a model that was compiled with "
+            "run_eagerly=True; compile it without."
+        )
+    if added_losses not in (None, *ADDED_LOSSES):
+        raise ValueError(
+            f"added_losses must be one of {', '.join(ADDED_LOSSES)}, or None. "
+            f"Received {added_losses!r}."
+        )
+
+
+def is_overridden(model: keras.Model, name: str) -> bool:
+    """Returns whether a model has its own method instead of Keras's."""
+    return getattr(type(model), name) is not getattr(keras.Model, name) or name in vars(model)
+
+
+def check_built(model: keras.Model) -> None:
+    """Raises ValueError for losses and metrics of a built model that towers cannot add."""
+    losses = [] if model._compile_loss is None else flat(model._compile_loss)
+    for loss in losses:
+        check_loss(loss.loss)
+    known = [model._loss_tracker, model._compile_metrics]
+    known += [] if model._compile_loss is None else model._compile_loss.metrics
+    others = [metric for metric in model.metrics if not any(metric is one for one in known)]
+    if others:
+        raise ValueError(
+            "Towers add the metrics that were passed to model.compile() only. Received "
+            f"{', '.join(repr(metric.name) for metric in others)}, which the model or one of its "
+            "layers owns; pass them to compile(), or leave them out."
+        )
+
+
+def check_loss(loss: keras.losses.Loss) -> None:
+    """Raises ValueError for a loss whose denominator is unknown."""
+    if type(loss).__call__ is not keras.losses.Loss.__call__:
+        raise ValueError(
+            f"The loss '{loss.name}' of type {type(loss).__name__} overrides __call__(), so towers "
+            "cannot know what it divides by. Override call() and return a value for each example."
+        )
+    if loss.reduction not in REDUCTIONS:
+        raise ValueError(
+            f"The loss '{loss.name}' must have one of the reductions {', '.join(REDUCTIONS)}. "
+            f"Received {loss.reduction!r}."
+        )
+
+
+def check_metrics(model: keras.Model, first_batch: Callable[[], Any]) -> None:
+    """Raises ValueError for a metric that cannot be added over the shards of a batch.
+
+    Keras's own metrics can. Any other is tried: on the rows of a first batch, the states of the
+    two halves must add up to the state of the whole, and to that of one half after the other.
+
+    Args:
+        model: the built model.
+        first_batch: returns the first batch as tensors.
+    """
+    metrics = model._compile_metrics
+    owners = [] if metrics is None else [one for one in metrics.metrics for _ in one.variables]
+    if all(map(is_of_keras, owners)):
+        return
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(several(first_batch()))
+    outputs = call(model, x, training=False)
+    zeros = [tf.zeros(variable.shape, variable.dtype) for variable in metrics.variables]
+
+    def update(states: Sequence[tf.Tensor], start: int, stop: int) -> Sequence[tf.Tensor]:
+        rows = (take(part, start, stop) for part in (y, outputs, sample_weight))
+        return metrics.stateless_update_state(states, *rows)
+
+    size = tf.nest.flatten(x)[0].shape[0]
+    middle = size // 2 + 1 if size > 2 else 1  # Halves of different sizes tell more.
+    whole, first = update(zeros, 0, size), update(zeros, 0, middle)
+    second, after = update(zeros, middle, size), update(first, middle, size)
+    for owner, *states in zip(owners, whole, first, second, after, strict=True):
+        if not is_of_keras(owner) and not adds_up(*map(np.asarray, states)):
+            raise ValueError(
+                f"The metric '{owner.name}' of type {type(owner).__name__} cannot be added over "
+                "the shards of a batch: the states of two halves do not add up to the state of "
+                "the whole. Let a function return a value for each example instead of a mean over "
+                "them (keras.ops.mean(..., axis=-1)), and let a metric's variables be sums."
+            )
+
+
+def is_of_keras(metric: keras.metrics.Metric) -> bool:
+    """Returns whether Keras wrote the metric, and the function that it wraps."""
+    if type(metric) is keras.metrics.MeanMetricWrapper:
+        return getattr(metric._fn, "__module__", "").startswith("keras.src.")
+    return type(metric) in KERAS_METRICS
+
+
+def adds_up(whole: np.ndarray, first: np.ndarray, second: np.ndarray, after: np.ndarray) -> bool:
+    """Returns whether the states of two halves add up, in either way."""
+    size = max(np.abs(whole).max(initial=0), np.abs(first).max(initial=0), 1e-30)
+    errors = [np.abs(first + second - other).max(initial=0) for other in (whole, after)]
+    return bool(max(errors) <= TOLERANCE * size)
+
+
+def several(batch: Any) -> Any:
+    """Returns a batch of several rows: a single one is repeated."""
+
+    def repeat(part: tf.Tensor) -> tf.Tensor:
+        return tf.concat([part, part, part], axis=0) if part.shape[0] == 1 else part
+
+    return tf.nest.map_structure(repeat, batch)
+
+
+def take(nest: Any, start: int, stop: int) -> Any:
+    """Returns rows of all tensors; None stays None."""
+    return keras.tree.map_structure(lambda part: None if part is None else part[start:stop], nest)

@@ -1,0 +1,310 @@
+"""The data of a compiled model as Keras takes it; its order follows from seed and epoch."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers.data_adapters import array_slicing, get_data_adapter
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+from towers.step.shards import Batches
+
+
+class Data(Protocol):
+    """Data that can be read from the beginning, pass after pass.
+
+    Attributes:
+        num_batches: the number of batches in a pass; None if it is unknown or there is no end.
+    """
+
+    num_batches: int | None
+
+    def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
+        """Returns the batches of a pass over the data, from `first_batch` on."""
+
+    def first_batch(self) -> Any:
+        """Returns the first batch as tensors, without taking it from a generator."""
+
+
+def read_data(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    class_weight: dict[int, float] | None = None,
+    shuffle: bool | str = False,
+    seed: int = 0,
+) -> Data:
+    """Returns data from anything that `keras.Model.fit` takes.
+
+    Args:
+        x, y, sample_weight, batch_size, class_weight: as in `keras.Model.fit`.
+        steps: the number of steps of an epoch, or None.
+        shuffle: whether arrays and the batches of a `PyDataset` are shuffled; `batch`: the rows of
+            arrays within each batch. Other data is in its own order.
+        seed: the order follows from it and from the number of the epoch.
+
+    Raises:
+        ValueError: Keras would refuse the data too, or it holds sparse tensors.
+    """
+    adapter = get_data_adapter(
+        x, y, sample_weight, batch_size, steps_per_epoch=steps, class_weight=class_weight
+    )
+    if isinstance(adapter, ArrayDataAdapter):
+        return ArrayData(adapter, shuffle, seed)
+    if isinstance(adapter, PyDatasetAdapter):
+        return PyData(x, class_weight, bool(shuffle), seed)
+    return IterableData(adapter)
+
+
+class ArrayData:
+    """Arrays in memory: any batch is found at once.
+
+    Args:
+        adapter: Keras's adapter of the arrays.
+        shuffle, seed: as in `read_data`.
+    """
+
+    def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
+        self.num_batches: int | None = adapter.num_batches
+        self._size, self._batch_size = adapter._num_samples, adapter.batch_size
+        self._shuffle, self._seed = shuffle, seed
+        arrays = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+        if any(not hasattr(array, "shape") for array in keras.tree.flatten(arrays)):
+            raise ValueError("Towers cut dense arrays by rows. Received sparse ones.")
+        with tf.device("/CPU:0"):
+            self._arrays = keras.tree.map_structure(
+                tf.convert_to_tensor, keras.tree.lists_to_tuples(arrays)
+            )
+
+    def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
+        """Returns the batches of a pass over the arrays, from `first_batch` on."""
+        size, rows = self._batch_size, self._order(number)
+        starts = tf.data.Dataset.range(first_batch * size, self._size, size)
+
+        def take(start: tf.Tensor, order: tf.Tensor, arrays: Any) -> Any:
+            chosen = order[start : start + size]
+            return tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
+
+        # As Keras does: the arrays are no constants of a graph, which would be copied.
+        whole = tf.data.Dataset.from_tensors((rows, self._arrays)).repeat()
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
+        batches = tf.data.Dataset.zip(starts, whole).map(
+            lambda start, both: take(start, *both), num_parallel_calls=tf.data.AUTOTUNE
+        )
+        return batches.with_options(options)
+
+    def first_batch(self) -> Any:
+        """Returns the first batch as tensors."""
+        return next(iter(self.one_pass(0)))
+
+    def _order(self, number: int) -> np.ndarray:
+        """Returns the order of the rows in a pass, int64."""
+        if not self._shuffle:
+            return np.arange(self._size)
+        random = np.random.default_rng([self._seed, number])
+        if self._shuffle != "batch":
+            return random.permutation(self._size)
+        starts = range(0, self._size, self._batch_size)
+        stops = (min(start + self._batch_size, self._size) for start in starts)
+        return np.concatenate(
+            [
+                start + random.permutation(stop - start)
+                for start, stop in zip(starts, stops, strict=True)
+            ]
+        )
+
+
+class PyData:
+    """A `keras.utils.PyDataset`, whose batches are taken by their index.
+
+    Args:
+        dataset: the data set.
+        class_weight, shuffle, seed: as in `read_data`.
+    """
+
+    def __init__(
+        self,
+        dataset: keras.utils.PyDataset,
+        class_weight: dict[int, float] | None,
+        shuffle: bool,
+        seed: int,
+    ):
+        self.num_batches: int | None = dataset.num_batches
+        self._dataset, self._class_weight = dataset, class_weight
+        self._shuffle, self._seed = shuffle, seed
+
+    def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
+        """Returns the batches of a pass over the data set, from `first_batch` on."""
+        count = self.num_batches
+        order: Any = itertools.count() if count is None else np.arange(count)
+        if self._shuffle and count is not None:
+            order = np.random.default_rng([self._seed, number]).permutation(count)
+        chosen = ChosenBatches(self._dataset, order, first_batch)
+        return PassAdapter(chosen, self._dataset, self._class_weight).get_tf_dataset()
+
+    def first_batch(self) -> Any:
+        """Returns the first batch as tensors."""
+        return keras.tree.map_structure(tf.convert_to_tensor, self._dataset[0])
+
+
+class ChosenBatches(keras.utils.PyDataset):
+    """Batches of a `PyDataset` in another order.
+
+    Args:
+        dataset: the data set.
+        order: the indices of its batches; anything but an array: as they are.
+        first: the place in the order of the first batch.
+    """
+
+    def __init__(self, dataset: keras.utils.PyDataset, order: Any, first: int):
+        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
+        self._dataset = dataset
+        self._order = order[first:] if isinstance(order, np.ndarray) else None
+        self._first = first
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of batches that are left."""
+        return None if self._order is None else len(self._order)
+
+    def __getitem__(self, index: int) -> Any:
+        place = self._first + index if self._order is None else int(self._order[index])
+        return self._dataset[place]
+
+
+class PassAdapter(PyDatasetAdapter):
+    """Keras's adapter, which tells the data set when a pass begins and when it is over.
+
+    Args:
+        chosen: the batches of the pass.
+        dataset: the data set that is told.
+        class_weight: as in `read_data`.
+    """
+
+    def __init__(
+        self,
+        chosen: ChosenBatches,
+        dataset: keras.utils.PyDataset,
+        class_weight: dict[int, float] | None,
+    ):
+        super().__init__(chosen, class_weight=class_weight)
+        self._told = dataset
+
+    def _get_iterator(self) -> Iterator[Any]:
+        self._told.on_epoch_begin()
+        try:
+            yield from super()._get_iterator()
+        finally:
+            self._told.on_epoch_end()
+
+
+class IterableData:
+    """Data in an order of its own: a `tf.data.Dataset`, a PyTorch data loader, a generator.
+
+    Args:
+        adapter: Keras's adapter of the data.
+    """
+
+    def __init__(self, adapter: DataAdapter):
+        self.num_batches: int | None = adapter.num_batches
+        self.is_generator = isinstance(adapter, GeneratorDataAdapter)
+        self._dataset = adapter.get_tf_dataset()
+        self._seen = getattr(adapter, "_first_batches", [])
+
+    def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
+        """Returns the batches of a pass over the data; what comes before is read and dropped."""
+        return self._dataset.skip(first_batch)
+
+    def first_batch(self) -> Any:
+        """Returns the first batch as tensors, without taking it from a generator."""
+        batch = self._seen[0] if self.is_generator else next(iter(self._dataset))
+        return keras.tree.map_structure(tf.convert_to_tensor, batch)
+
+
+def epochs_of(data: Data, steps: int | None) -> Batches:
+    """Returns `batches(epoch, first_step)`: an epoch is a pass, or so many steps.
+
+    With steps, an epoch continues where the last one stopped, and a new pass begins where one ends.
+    """
+    if steps is None:
+        if getattr(data, "is_generator", False):
+            raise ValueError(
+                "A generator can be read only once, so towers.fit needs to know where an epoch "
+                "ends. Pass steps_per_epoch."
+            )
+        return data.one_pass
+    count = data.num_batches
+    if isinstance(data, IterableData) or count is None:
+        return Stream(data, steps).batches
+    return windows(data.one_pass, steps, count)
+
+
+def windows(one_pass: Callable[[int, int], tf.data.Dataset], steps: int, count: int) -> Batches:
+    """Returns epochs of `steps` batches out of passes of `count`; the last of a pass is shorter."""
+    in_pass = -(-count // steps)
+
+    def batches(epoch: int, first_step: int) -> tf.data.Dataset:
+        number, start = epoch // in_pass, epoch % in_pass * steps
+        if count - start < steps:
+            warn_of_end()
+        return one_pass(number, start + first_step).take(steps - first_step)
+
+    return batches
+
+
+class Stream:
+    """Epochs of so many batches out of data that is read one batch after the other.
+
+    Args:
+        data: the data.
+        steps: the number of batches in an epoch.
+    """
+
+    def __init__(self, data: Data, steps: int):
+        self._data, self._steps = data, steps
+        self._dataset = data.one_pass(0)
+        self._iterator: Iterator[Any] | None = None
+        self._next: tuple[int, int] = (0, 0)
+
+    def batches(self, epoch: int, first_step: int) -> tf.data.Dataset:
+        """Returns the batches of an epoch from `first_step` on."""
+        return tf.data.Dataset.from_generator(
+            lambda: self._take(epoch, first_step), output_signature=self._dataset.element_spec
+        )
+
+    def _take(self, epoch: int, first_step: int) -> Iterator[Any]:
+        if self._next != (epoch, first_step):
+            self._iterator = iter(self._dataset.skip(epoch * self._steps + first_step))
+        for step in range(first_step, self._steps):
+            batch = None if self._iterator is None else next(self._iterator, None)
+            if batch is None and step == first_step:  # The pass before ended with its epoch.
+                self._iterator = iter(self._dataset)
+                batch = next(self._iterator, None)
+            if batch is None:
+                warn_of_end()
+                break
+            self._next = (epoch, step + 1)
+            yield batch
+        self._next = (epoch + 1, 0)
+
+
+def warn_of_end() -> None:
+    """Warns, as Keras does, of data that ends before the steps of an epoch."""
+    warnings.warn(
+        "The data ended before the steps of the epoch: give steps_per_epoch and the number of "
+        "batches so that one is a multiple of the other, or use `.repeat()`.",
+        stacklevel=2,
+    )

@@ -1,0 +1,163 @@
+"""The epochs of a compiled model: what callbacks, logs and validation do around the updates."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+from keras.src.utils.python_utils import pythonify_logs
+
+from towers.compiled.evaluation import Evaluation
+from towers.compiled.logs import Logs
+from towers.compiled.tower_function import LOSS
+from towers.loop.actions import with_rates, write_summaries
+from towers.loop.finite import NonFiniteGradientError
+from towers.loop.rates import Rates
+from towers.loop.synchronous import SynchronousUpdates
+from towers.loop.trainer import Trainer
+from towers.loop.updates import Action, Position, StepReport, StopTraining
+from towers.run.checkpoint_files import Groups
+from towers.run.summaries import SummaryWriters, remove_events_after
+from towers.step.builder import TrainStep
+from towers.step.results import StepResults
+from towers.step.shards import Batches
+
+SUMMARIES, SUMMARY_STEPS = "summaries", 10
+
+
+class FitUpdates(SynchronousUpdates):
+    """The updates of a compiled model, whose checkpoints hold its metrics too.
+
+    Args:
+        step, batches: as in `SynchronousUpdates`.
+        model: the model.
+    """
+
+    def __init__(self, step: TrainStep, batches: Batches, model: keras.Model):
+        super().__init__(step, batches)
+        self.step = step
+        self._model = model
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        states = [variable for metric in self._model.metrics for variable in metric.variables]
+        return {**super().groups(), **({"metrics": states} if states else {})}
+
+
+class Epochs:
+    """The epochs of a compiled model.
+
+    Args:
+        model: the model.
+        updates: the updates to make.
+        callbacks: the callbacks that hear of them.
+        validation: the evaluation after an epoch, or None.
+        validation_freq: as in `keras.Model.fit`.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        updates: FitUpdates,
+        callbacks: keras.callbacks.CallbackList,
+        validation: Evaluation | None,
+        validation_freq: int | list[int],
+    ):
+        self._model, self._updates, self._callbacks = model, updates, callbacks
+        self._validation, self._frequency = validation, validation_freq
+        self._batch_logs = Logs(model)
+        self._epoch_logs: dict[str, float] = {}
+        self._number = 0  # Of the next step in its epoch.
+
+    def train(
+        self, initial_epoch: int, epochs: int, run_dir: str | os.PathLike[str] | None
+    ) -> keras.callbacks.History:
+        """Trains until this epoch; returns the history of what was trained."""
+        model, callbacks, updates = self._model, self._callbacks, self._updates
+        with curves(model, run_dir) as actions:
+            trainer = Trainer(updates, [*actions, self._after_step], run_dir=run_dir)
+            trainer.train(steps=0)  # Restores the newest checkpoint.
+            if run_dir is not None:
+                remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
+            model.stop_training = False
+            callbacks.on_train_begin()
+            if updates.position == Position():
+                updates.position = Position(epoch=model._initial_epoch or initial_epoch)
+            while updates.position.epoch < epochs and not model.stop_training:
+                self._run_epoch(trainer)
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+        callbacks.on_train_end(logs=self._epoch_logs or None)
+        return model.history
+
+    def _run_epoch(self, trainer: Trainer) -> None:
+        """Trains one epoch, or what is left of it."""
+        model, position = self._model, self._updates.position
+        self._number = position.epoch_step
+        if self._number == 0:
+            model.reset_metrics()
+        self._callbacks.on_epoch_begin(position.epoch)
+        self._copy_parameters()
+        self._callbacks.on_train_batch_begin(self._number)
+        try:
+            trainer.train(epochs=position.epoch + 1)
+        except NonFiniteGradientError:
+            if not model.stop_training:  # Else a callback such as `TerminateOnNaN` has seen it.
+                raise
+
+    def _after_step(self, report: StepReport) -> None:
+        """Tells the callbacks of a step, and ends its epoch: the action of the trainer."""
+        model, callbacks = self._model, self._callbacks
+        logs = self._batch_logs.add(report.results)
+        callbacks.on_train_batch_end(self._number, logs)
+        self._number += 1
+        if not report.epoch_end and not model.stop_training:
+            callbacks.on_train_batch_begin(self._number)
+            return
+        self._end_epoch(report.epoch, pythonify_logs(logs))
+        if model.stop_training:
+            raise StopTraining("a callback stopped the training")
+
+    def _end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
+        """Validates and tells the callbacks, before the trainer saves what they changed."""
+        if self._validation and self._model._should_eval(epoch, self._frequency):
+            validated = self._validation.run(self._callbacks)
+            logs |= {f"val_{name}": value for name, value in validated.items()}
+        self._callbacks.on_epoch_end(epoch, logs)
+        self._copy_parameters()
+        self._epoch_logs = logs
+
+    def _copy_parameters(self) -> None:
+        """Hands on what callbacks assigned, such as a learning rate, to the towers' copies."""
+        step = self._updates.step
+        if len(step.update.copies) > 1:
+            step.copy_parameters()
+
+
+@contextlib.contextmanager
+def curves(model: keras.Model, run_dir: str | os.PathLike[str] | None) -> Iterator[list[Action]]:
+    """The scope in which an action writes TensorBoard's curves of each tower."""
+    if run_dir is None:
+        yield []
+        return
+    with SummaryWriters(Path(run_dir) / SUMMARIES) as writers:
+        write = write_summaries(writers)
+
+        def write_losses(report: StepReport, rates: Rates) -> None:
+            write(dataclasses.replace(report, results=only_losses(report.results, model)), rates)
+
+        yield [with_rates(write_losses, steps=SUMMARY_STEPS)]
+
+
+def only_losses(results: StepResults, model: keras.Model) -> StepResults:
+    """Returns results whose metrics are the single losses, by Keras's names for them."""
+    trackers = [] if model._compile_loss is None else model._compile_loss.metrics
+    names = {tracker.name: LOSS.format(index) for index, tracker in enumerate(trackers)}
+    metrics, towers = results.metrics, results.towers
+    return results._replace(
+        metrics={name: metrics[key] for name, key in names.items()},
+        towers=towers._replace(metrics={name: towers.metrics[key] for name, key in names.items()}),
+    )

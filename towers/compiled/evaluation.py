@@ -1,0 +1,207 @@
+"""Evaluation and prediction of a compiled model on towers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import (
+    convert_to_np_if_not_ragged,
+    potentially_ragged_concat,
+)
+from keras.src.utils.python_utils import pythonify_logs
+
+from towers.compiled.checks import check_model
+from towers.compiled.data import Data, read_data
+from towers.compiled.logs import Logs
+from towers.compiled.setting import place, prepare
+from towers.compiled.tower_function import call, compiled_tower_fn
+from towers.loop.inputs import open_feed
+from towers.step.evaluation import EvaluationStep, build_evaluation_step
+from towers.step.evaluation import evaluate as evaluate_step
+from towers.step.parallel import parallel
+from towers.step.placement import Placement
+from towers.step.shards import any_number_of_rows, split
+
+
+@overload
+def evaluate(model: EvaluationStep, x: tf.data.Dataset) -> dict[str, float]: ...
+
+
+@overload
+def evaluate(
+    model: keras.Model,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    verbose: Any = "auto",
+    sample_weight: Any = None,
+    steps: int | None = None,
+    callbacks: Any = None,
+    return_dict: bool = False,
+    *,
+    towers: int | Sequence[str] | None = None,
+    added_losses: str | None = None,
+) -> Any: ...
+
+
+def evaluate(
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    verbose: Any = "auto",
+    sample_weight: Any = None,
+    steps: int | None = None,
+    callbacks: Any = None,
+    return_dict: bool = False,
+    *,
+    towers: int | Sequence[str] | None = None,
+    added_losses: str | None = None,
+) -> Any:
+    """Returns the loss and the metrics of a compiled model over a data set.
+
+    With a step from `build_evaluation_step` and a data set, it returns the means of that step's
+    tower function: `loss`, each metric, and `examples`.
+
+    Args:
+        model: a compiled Keras model, or a step from `build_evaluation_step`.
+        x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict: as in
+            `keras.Model.evaluate`. For a step, `x` is a `tf.data.Dataset` of global batches.
+        towers, added_losses: as in `towers.fit`.
+
+    Raises:
+        ValueError: the model holds something that towers cannot add, or the data is empty.
+    """
+    if isinstance(model, EvaluationStep):
+        return evaluate_step(model, x)
+    check_model(model, "evaluate", added_losses)
+    data = read_data(x, y, sample_weight, batch_size=batch_size, steps=steps)
+    evaluation = Evaluation(model, place(model, towers), data, steps, added_losses)
+    logs = evaluation.run(callback_list(model, callbacks, verbose, steps or data.num_batches))
+    return logs if return_dict else model._flatten_metrics_in_order(logs)
+
+
+def callback_list(
+    model: keras.Model, callbacks: Any, verbose: Any, steps: int | None
+) -> keras.callbacks.CallbackList:
+    """Returns the callbacks of one pass, as Keras makes them."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    return keras.callbacks.CallbackList(
+        callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=steps, model=model
+    )
+
+
+class Evaluation:
+    """A repeated evaluation of a compiled model, such as that on validation data.
+
+    Args:
+        model: the model; it is built here.
+        placement: the devices of the towers.
+        data: the data.
+        steps: the number of batches to take, or None.
+        added_losses: as in `towers.fit`.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        placement: Placement,
+        data: Data,
+        steps: int | None,
+        added_losses: str | None,
+    ):
+        self._model = model
+        self._batches = data.one_pass(0) if steps is None else data.one_pass(0).take(steps)
+        prepare(model, placement, data)
+        tower_fn = compiled_tower_fn(model, training=False, kind_of_added_losses=added_losses)
+        self._step = build_evaluation_step(tower_fn, model, placement, self._batches)
+        self._logs = Logs(model)
+
+    def run(self, callbacks: keras.callbacks.CallbackList) -> dict[str, float]:
+        """Returns the loss and the metrics by name; the callbacks hear of every batch."""
+        model, step, logs = self._model, self._step, {}
+        callbacks.on_test_begin()
+        model.reset_metrics()
+        model.stop_evaluating = False
+        with open_feed(split(self._batches, len(step.devices)), step.devices) as feed:
+            for number, shards in enumerate(feed):
+                callbacks.on_test_batch_begin(number)
+                logs = self._logs.add(step(shards, number))
+                callbacks.on_test_batch_end(number, logs)
+                if model.stop_evaluating:
+                    break
+        if not logs:
+            raise ValueError("There is nothing to evaluate: the data has no examples.")
+        floats = pythonify_logs(logs)
+        callbacks.on_test_end(floats)
+        return floats
+
+
+def predict(
+    model: keras.Model,
+    x: Any,
+    batch_size: int | None = None,
+    verbose: Any = "auto",
+    steps: int | None = None,
+    callbacks: Any = None,
+    *,
+    towers: int | Sequence[str] | None = None,
+) -> Any:
+    """Returns a model's outputs as NumPy arrays, computed by a tower on each device.
+
+    Args:
+        model: a Keras model; it need not be compiled.
+        x, batch_size, verbose, steps, callbacks: as in `keras.Model.predict`.
+        towers: as in `towers.fit`.
+
+    Raises:
+        ValueError: the model overrides `predict_step`, or the data has no examples.
+    """
+    check_model(model, "predict")
+    placement = place(model, towers)
+    data = read_data(x, batch_size=batch_size, steps=steps)
+    batches = data.one_pass(0) if steps is None else data.one_pass(0).take(steps)
+    callbacks = callback_list(model, callbacks, verbose, steps or data.num_batches)
+    outputs = list(predict_batches(model, placement, batches, callbacks))
+    if not outputs:
+        raise ValueError("There is nothing to predict: the data has no examples.")
+    joined = keras.tree.map_structure_up_to(
+        outputs[0], lambda *parts: potentially_ragged_concat(list(parts)), *outputs
+    )
+    return keras.tree.map_structure(convert_to_np_if_not_ragged, joined)
+
+
+def predict_batches(
+    model: keras.Model,
+    placement: Placement,
+    batches: tf.data.Dataset,
+    callbacks: keras.callbacks.CallbackList,
+) -> Any:
+    """Yields the outputs of each batch; the callbacks hear of it."""
+    spec = tf.nest.map_structure(any_number_of_rows, batches.element_spec)
+
+    def run(batch: Any) -> Any:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        return call(model, x, training=False)
+
+    @tf.function(input_signature=[spec], autograph=False)
+    def outputs_of(batch: Any) -> Any:
+        return parallel(run, placement.devices, variables=model, batch=batch)
+
+    with placement.scope():
+        for batch in batches.take(0 if model.built else 1):
+            run(batch)
+    callbacks.on_predict_begin()
+    model.stop_predicting = False
+    for number, batch in enumerate(batches):
+        callbacks.on_predict_batch_begin(number)
+        outputs = outputs_of(batch)
+        yield outputs
+        callbacks.on_predict_batch_end(number, {"outputs": outputs})
+        if model.stop_predicting:
+            break
+    callbacks.on_predict_end()

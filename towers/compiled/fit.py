@@ -1,0 +1,113 @@
+"""`towers.fit`: trains a compiled Keras model as it is, on towers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+from towers.compiled.checks import check_model
+from towers.compiled.data import epochs_of, read_data
+from towers.compiled.epochs import Epochs, FitUpdates
+from towers.compiled.evaluation import Evaluation
+from towers.compiled.setting import place, prepare, split_optimizer
+from towers.compiled.tower_function import compiled_tower_fn
+from towers.step.builder import build_train_step
+from towers.step.options import StepOptions
+
+
+def fit(
+    model: keras.Model,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    epochs: int = 1,
+    verbose: Any = "auto",
+    callbacks: Any = None,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    shuffle: bool | str = True,
+    class_weight: dict[int, float] | None = None,
+    sample_weight: Any = None,
+    initial_epoch: int = 0,
+    steps_per_epoch: int | None = None,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
+    validation_freq: int | list[int] = 1,
+    *,
+    towers: int | Sequence[str] | None = None,
+    parameters: str = "auto",
+    clip_norm: float | None = None,
+    accumulate: int = 1,
+    seed: int = 0,
+    run_dir: str | os.PathLike[str] | None = None,
+    added_losses: str | None = None,
+) -> keras.callbacks.History:
+    """Trains a compiled Keras model on towers; returns what `keras.Model.fit` returns.
+
+    A batch is the global one: it is cut into a shard for each tower, and what comes out is what
+    one device would compute from the whole batch.
+
+    Args:
+        model: a compiled model.
+        x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle,
+            class_weight, sample_weight, initial_epoch, steps_per_epoch, validation_steps,
+            validation_batch_size, validation_freq: as in `keras.Model.fit`. The order of shuffled
+            arrays follows from `seed` and the epoch; it is not Keras's.
+        towers: the number of towers, or a device name for each. None: one on every GPU, or one on
+            the CPU without any. A number without GPUs makes towers on the CPU, to try things out.
+        parameters: where the shared variables live, as in `Placement`.
+        clip_norm, accumulate: as in `StepOptions`.
+        seed: the order of the data and all random numbers of the towers follow from it.
+        run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
+            each tower. The same call goes on from the newest checkpoint in it.
+        added_losses: what layers add with `add_loss`: `mean` or `sum` over the examples of a
+            batch. None refuses layers that do; Keras's regularisers are known.
+
+    Raises:
+        ValueError: the model holds something that towers cannot add, or an argument is wrong.
+            Nothing is trained then.
+        NonFiniteGradientError: a gradient was NaN or infinite.
+    """
+    check_model(model, "fit", added_losses)
+    placement = place(model, towers, parameters)
+    if validation_split and validation_data is None:
+        (x, y, sample_weight), validation_data = train_validation_split(
+            (x, y, sample_weight), validation_split
+        )
+    data = read_data(
+        x, y, sample_weight, batch_size=batch_size, steps=steps_per_epoch,
+        class_weight=class_weight, shuffle=shuffle, seed=seed,
+    )  # fmt: skip
+    batches = epochs_of(data, steps_per_epoch)
+    optimizer, loss_scale = split_optimizer(model)
+    options = StepOptions(
+        clip_norm=clip_norm, accumulate=accumulate, seed=seed, loss_scale=loss_scale
+    )
+    prepare(model, placement, data)
+    tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=added_losses)
+    step = build_train_step(tower_fn, model, optimizer, placement, batches, options)
+    validation = None
+    if validation_data is not None:
+        parts = keras.utils.unpack_x_y_sample_weight(validation_data)
+        size = validation_batch_size or batch_size
+        held_out = read_data(*parts, batch_size=size, steps=validation_steps)
+        validation = Evaluation(model, placement, held_out, validation_steps, added_losses)
+    heard = listeners(model, callbacks, verbose, epochs, steps_per_epoch or data.num_batches)
+    run = Epochs(model, FitUpdates(step, batches, model), heard, validation, validation_freq)
+    return run.train(initial_epoch, epochs, run_dir)
+
+
+def listeners(
+    model: keras.Model, callbacks: Any, verbose: Any, epochs: int, steps: int | None
+) -> keras.callbacks.CallbackList:
+    """Returns the callbacks of a training, as Keras makes them."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    return keras.callbacks.CallbackList(
+        callbacks, add_history=True, add_progbar=verbose != 0, verbose=verbose,
+        epochs=epochs, steps=steps, model=model,
+    )  # fmt: skip

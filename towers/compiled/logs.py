@@ -1,0 +1,53 @@
+"""The logs of a compiled model: its own metrics, given the sums over all towers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.compiled.tower_function import LOSS, STATE
+from towers.step.results import EvaluationResults, StepResults, mean_metric
+from towers.step.sums import Denominators
+
+
+class Logs:
+    """Adds the results of batches to the metrics of a model, as Keras's own steps do.
+
+    The loss of a batch counts with its number of examples. With several losses, each has a mean
+    over the batches besides, in which a smaller last batch counts like any other.
+
+    Args:
+        model: a compiled model that is built.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._model = model
+        self._add_means = tf.function(self._add, autograph=False)
+        self._add_sums = tf.function(lambda *sums: self._add(*batch_means(*sums)), autograph=False)
+
+    def add(self, results: StepResults | EvaluationResults) -> dict[str, tf.Tensor]:
+        """Returns the logs after one more batch, scalars by name."""
+        function = self._add_sums if isinstance(results, EvaluationResults) else self._add_means
+        return function(results.loss, results.weight, results.metrics)
+
+    def _add(self, loss: tf.Tensor, rows: tf.Tensor, metrics: dict[str, Any]) -> dict[str, Any]:
+        model = self._model
+        model._loss_tracker.update_state(loss, sample_weight=rows)
+        trackers = [] if model._compile_loss is None else model._compile_loss.metrics
+        for index, tracker in enumerate(trackers):
+            tracker.update_state(metrics[LOSS.format(index)])
+        states = [] if model._compile_metrics is None else model._compile_metrics.variables
+        for index, state in enumerate(states):
+            state.assign_add(metrics[STATE.format(index)])
+        return model.get_metrics_result()
+
+
+def batch_means(loss: Any, weight: Any, metrics: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """Returns a batch's loss, number of rows and metrics, from its sums over all towers."""
+    means = {name: mean_metric(*pair) for name, pair in metrics.items()}
+    if not isinstance(weight, Denominators):
+        return mean_metric(loss, weight), weight, means
+    pairs = zip(loss, weight.weights, strict=True)
+    return tf.add_n([mean_metric(*pair) for pair in pairs]), weight.rows, means

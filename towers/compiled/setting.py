@@ -1,0 +1,104 @@
+"""The setting of a compiled model: its devices, its optimizer, and its building."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.compiled.checks import check_built, check_metrics
+from towers.compiled.data import Data
+from towers.step.placement import CPU, Placement
+from towers.step.precision import LossScale
+from towers.step.shards import any_number_of_rows
+
+
+def place(
+    model: keras.Model, towers: int | Sequence[str] | None, parameters: str = "auto"
+) -> Placement:
+    """Returns the placement of a model that exists already.
+
+    Args:
+        model: the model; its variables stay where they are.
+        towers: as in `towers.fit`.
+        parameters: as in `Placement`; `auto` is where the variables are.
+
+    Raises:
+        ValueError: there are no such devices, or the variables are somewhere else.
+    """
+    devices = tower_devices(towers)
+    homes = {tf.DeviceSpec.from_string(v.value.device) for v in model.variables}
+    kinds = {(home.device_type or "CPU", home.device_index or 0) for home in homes}
+    if parameters == "auto" and len(devices) > 1:
+        parameters = "cpu" if not kinds or kinds == {("CPU", 0)} else "tower0"
+    placement = Placement(devices, parameters)
+    home = tf.DeviceSpec.from_string(placement.device)
+    if kinds - {(home.device_type, home.device_index)} and "GPU" in placement.device:
+        raise ValueError(
+            f"With parameters={parameters!r} the model's variables belong on {placement.device}. "
+            f"Received variables on {', '.join(f'{kind}:{index}' for kind, index in kinds)}; make "
+            f"and compile the model under `with tf.device({placement.device!r}):`."
+        )
+    return placement
+
+
+def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
+    """Returns the towers' devices, of those that TensorFlow has already.
+
+    Args:
+        towers: device names; a number of GPUs, or, without GPUs, of towers on the CPU; None: all
+            GPUs, or one tower on the CPU.
+    """
+    if not isinstance(towers, int) and towers is not None:
+        return towers
+    gpus = tf.config.list_logical_devices("GPU")
+    count = towers if towers is not None else max(len(gpus), 1)
+    if count < 1 or (gpus and count > len(gpus)):
+        raise ValueError(
+            f"towers must be from 1 to the number of GPUs, here {len(gpus)}. Received {towers}. "
+            "Name the devices to have several towers on one, such as ['/GPU:0', '/GPU:0']."
+        )
+    if gpus:
+        return [f"/GPU:{index}" for index in range(count)]
+    cpus = len(tf.config.list_logical_devices("CPU"))  # One, unless `select_devices` made more.
+    return [f"/CPU:{index + 1}" if 1 < count < cpus else CPU for index in range(count)]
+
+
+def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
+    """Builds a model for its data, and checks it.
+
+    Raises:
+        ValueError: it holds a loss or a metric that towers cannot add.
+    """
+    with placement.scope():
+        build(model, data.one_pass(0))
+        check_built(model)
+        check_metrics(model, data.first_batch)
+
+
+def build(model: keras.Model, batches: tf.data.Dataset) -> None:
+    """Builds the model, its losses and its metrics for batches like these, as Keras does."""
+
+    def symbolic(spec: Any) -> Any:
+        if not isinstance(spec, tf.TensorSpec):
+            raise ValueError(
+                f"Towers cut dense tensors by rows. Received {spec}; convert such tensors first."
+            )
+        spec = any_number_of_rows(spec)
+        return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
+
+    spec = tf.nest.map_structure(symbolic, batches.element_spec)
+    model._symbolic_build(data_batch=spec)
+
+
+def split_optimizer(
+    model: keras.Model,
+) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
+    """Returns the optimizer that applies gradients, and the loss scale that `compile` added."""
+    optimizer = model.optimizer
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return optimizer, None
+    scale = LossScale(initial=optimizer.initial_scale, growth_steps=optimizer.dynamic_growth_steps)
+    return optimizer.inner_optimizer, scale

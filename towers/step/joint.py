@@ -1,0 +1,204 @@
+"""A step with several updates over parts of the variables, one after the other on each batch."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.run.checkpoint_files import Groups
+from towers.run.processes import Processes
+from towers.step.builder import TrainStep, build_train_step
+from towers.step.options import StepOptions
+from towers.step.parameters import trace_once
+from towers.step.placement import Placement
+from towers.step.results import StepResults, TowerResults
+from towers.step.shards import Batches, Shard, shard_specs
+from towers.step.tower_function import TowerFn
+
+SEEDS_PER_PART = 2**32
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One update of a joint step.
+
+    Args:
+        tower_fn: the tower function of this update; it may use the models of all parts.
+        trains: the model, or the variables, that this update trains.
+        optimizer: their optimizer.
+    """
+
+    tower_fn: TowerFn
+    trains: keras.Model | Sequence[keras.Variable]
+    optimizer: keras.optimizers.Optimizer
+
+
+def build_joint_step(
+    parts: Mapping[str, Part],
+    placement: Placement,
+    batches: Batches | tf.data.Dataset,
+    options: StepOptions = StepOptions(),
+    processes: Processes | None = None,
+    *,
+    others: Sequence[keras.Variable] = (),
+) -> JointStep:
+    """Returns `step(shards, step_number) -> StepResults`, several updates from one global batch.
+
+    The updates run in the given order; each one sees what those before it have changed. This is
+    what a discriminator and a generator need, or an actor and a critic. `SynchronousUpdates` takes
+    it like any other step.
+
+    Args:
+        parts: the updates by name, such as `{"discriminator": Part(...), "generator": Part(...)}`.
+        placement, batches, options, processes: as in `build_train_step`; without a carried state
+            and a loss scale.
+        others: variables that the tower functions use besides those that are trained, such as the
+            state of a `keras.random.SeedGenerator`.
+
+    Raises:
+        ValueError: an argument is wrong, or two parts train one variable.
+    """
+    check_parts(parts, options)
+    specs = shard_specs(batches, len(placement.devices))
+    with placement.scope():
+        for part in parts.values():  # Builds models that are not built yet.
+            trace_once(part.tower_fn, specs[0].batch)
+    trained = {name: variables_of(part.trains) for name, part in parts.items()}
+    check_trained(trained)
+    listed = itertools.chain(*trained.values(), others)
+    everything = list({id(variable): variable for variable in listed}.values())
+    steps = {}
+    for index, (name, part) in enumerate(parts.items()):
+        seeded = dataclasses.replace(options, seed=options.seed + index * SEEDS_PER_PART)
+        with only(trained[name], everything):
+            steps[name] = build_train_step(
+                part.tower_fn, everything, part.optimizer, placement, batches, seeded, processes
+            )
+            _ = steps[name].graph  # Traced here: what is trained is decided now.
+    return JointStep(steps)
+
+
+def check_parts(parts: Mapping[str, Part], options: StepOptions) -> None:
+    """Raises ValueError without parts, or for options that several updates cannot share."""
+    if not parts:
+        raise ValueError("A joint step needs at least one part. Received none.")
+    if options.carried is not None or options.loss_scale is not None:
+        raise ValueError(
+            "A joint step has no carried state and no loss scale. Received "
+            f"carried={options.carried}, loss_scale={options.loss_scale}."
+        )
+
+
+def check_trained(trained: Mapping[str, Sequence[keras.Variable]]) -> None:
+    """Raises ValueError for a variable that two parts train."""
+    owners: dict[int, str] = {}
+    for name, variables in trained.items():
+        for variable in variables:
+            owner = owners.setdefault(id(variable), name)
+            if owner != name and variable.trainable:
+                raise ValueError(
+                    f"Each variable is trained by one part. Received '{variable.path}' in "
+                    f"{owner!r} and in {name!r}."
+                )
+
+
+def variables_of(trains: keras.Model | Sequence[keras.Variable]) -> list[keras.Variable]:
+    """Returns the variables of a model, or those given."""
+    return list(getattr(trains, "variables", trains))
+
+
+@contextlib.contextmanager
+def only(trained: Sequence[keras.Variable], everything: Sequence[keras.Variable]) -> Iterator[None]:
+    """The scope in which no other variables are trainable.
+
+    Layers stay as they are, so that a BatchNorm of another part runs in training mode.
+    """
+    chosen = {id(variable) for variable in trained}
+    frozen = [one for one in everything if one.trainable and id(one) not in chosen]
+    for variable in frozen:
+        variable.trainable = False
+    try:
+        yield
+    finally:
+        for variable in frozen:
+            variable.trainable = True
+
+
+class JointStep:
+    """Several updates from one batch as a callable, made by `build_joint_step`.
+
+    Args:
+        steps: the step of each part, by name, in their order.
+
+    Attributes:
+        steps: as given.
+        devices: the towers' devices.
+        processes: the processes that train.
+    """
+
+    def __init__(self, steps: Mapping[str, TrainStep]):
+        self.steps = dict(steps)
+        first = next(iter(self.steps.values()))
+        self.devices = first.devices
+        self.processes = first.processes
+
+    def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
+        """Runs all updates of the step with this number (the first is 1).
+
+        The loss is the sum of the parts' losses, `gradient_norm` is that of all gradients together.
+        The metrics are those of the parts, as `part/metric`, and each part's `part/loss`.
+        """
+        return join({name: part(shards, step) for name, part in self.steps.items()})
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        parts = {name: step.groups() for name, step in self.steps.items()}
+        variables = next(iter(parts.values()))["variables"]
+        optimizers = {f"{name}_optimizer": groups["optimizer"] for name, groups in parts.items()}
+        return {"variables": variables, **optimizers}
+
+    def check_copies(self) -> None:
+        """Raises RuntimeError unless all copies of the variables are bit-identical."""
+        for step in self.steps.values():
+            step.check_copies()
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph of the first part."""
+        return next(iter(self.steps.values())).graph
+
+
+def join(results: Mapping[str, StepResults]) -> StepResults:
+    """Returns the results of several updates from one batch as those of one step."""
+    each = list(results.values())
+    towers = {name: one.towers for name, one in results.items()}
+    return StepResults(
+        loss=tf.add_n([one.loss for one in each]),
+        weight=each[0].weight,
+        metrics=join_metrics(results),
+        gradient_norm=tf.norm(tf.stack([one.gradient_norm for one in each])),
+        learning_rate=each[0].learning_rate,
+        finite=tf.reduce_all([one.finite for one in each]),
+        loss_scale=each[0].loss_scale,
+        towers=TowerResults(
+            loss=tf.add_n([one.loss for one in towers.values()]),
+            weight=each[0].towers.weight,
+            metrics=join_metrics(towers),
+            gradient_norm=tf.norm(tf.stack([o.gradient_norm for o in towers.values()]), axis=0),
+        ),
+    )
+
+
+def join_metrics(results: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """Returns the losses and metrics of the parts, by `part/name`."""
+    return {
+        f"{part}/{name}": value
+        for part, one in results.items()
+        for name, value in {"loss": one.loss, **one.metrics}.items()
+    }
