@@ -22,6 +22,7 @@ WIDTH = 96  # Characters of a line of help.
 FIELD = re.compile(r"^  (\w+)=(.*?)  (\S.*)$", re.MULTILINE)
 # The page of the API has a section for each of these packages of the engine.
 SECTIONS = {
+    "compiled": "Compiled models",
     "step": "Steps",
     "loop": "Training loop",
     "run": "Devices, processes and checkpoints",
@@ -29,6 +30,7 @@ SECTIONS = {
 }
 # They come first in their sections: what most programs use.
 FIRST = (
+    "fit",
     "build_train_step",
     "StepOptions",
     "Placement",

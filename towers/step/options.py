@@ -46,7 +46,7 @@ class StepOptions:
             raise ValueError(f"clip_norm must be above 0, or None. Received {self.clip_norm}.")
         if type(self.accumulate) is not int or self.accumulate < 1:
             raise ValueError(
-                "accumulate must be a whole number of at least 1, the micro-batches of each shard. "
+                "accumulate must be at least 1, a whole number: the micro-batches of each shard. "
                 f"Received {self.accumulate!r}."
             )
         if self.batch_norm not in BATCH_NORM_POLICIES:
