@@ -3,6 +3,7 @@
 Each row of its table is run both ways on the same batches, and on a plain loop as the reference.
 """
 
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import towers
 from tests import conftest, helpers
 from tests.laws.batch_norm_test import MOMENTUM, expected_statistics
 from tests.paths import ROOT
@@ -30,7 +32,8 @@ pytestmark = [
     ),
 ]
 HEADER = "| Case | towers | `fit` under `MirroredStrategy` |"
-OUTCOME = re.compile(r"(same weights|other weights|raises)(?:, by ([\w.-]+))?(?: `(\w+)`)?")
+HISTORY_HEADER = "| History | towers.fit | `fit` under `MirroredStrategy` |"
+OUTCOME = re.compile(r"(same \w+|other \w+|raises)(?:, by ([\w.-]+))?(?: `(\w+)`)?")
 CLIP = 0.05
 
 
@@ -156,6 +159,78 @@ CASES = [
     Case("4 replicas, batches of 8, the last of 1", (8, 1), replicas=4),
     Case("4 replicas, BatchNorm, the last batch of 3", (8, 3), replicas=4, **norm),
 ]
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """One row about the history of a compiled model: losses and metrics of two epochs."""
+
+    row: str
+    make_model: Callable
+    make_data: Callable
+    options: dict
+
+    def dataset(self):
+        """Batches of 8, the last of 7."""
+        return tf.data.Dataset.from_tensor_slices(self.make_data((8, 8, 7))).batch(8)
+
+    def train(self, fit, scope=contextlib.nullcontext, **options):
+        """The history of a model that is made and compiled in a scope."""
+        keras.utils.clear_session(free_memory=False)
+        keras.utils.set_random_seed(3)
+        with scope():
+            model = self.make_model()
+            model.compile(sgd(), **self.options)
+        options = {"epochs": 2, "shuffle": False, "verbose": 0, **options}
+        return fit(model, self.dataset(), **options).history
+
+
+def binary(sizes):
+    inputs, labels = examples(sizes)
+    return inputs, (labels > 0).astype("float32")[:, None]
+
+
+def two_outputs():
+    token_ids = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Embedding(helpers.VOCABULARY_SIZE, 4, mask_zero=True)(token_ids)
+    tags = keras.layers.Dense(3, name="tags")(hidden)
+    pooled = keras.layers.GlobalAveragePooling1D()(hidden)
+    return keras.Model(token_ids, [tags, keras.layers.Dense(1, name="length")(pooled)])
+
+
+def tags_and_lengths(sizes):
+    token_ids, labels = padded_sequences(sizes)
+    return token_ids, (labels, (token_ids > 0).mean(1).astype("float32")[:, None])
+
+
+cross_entropy = keras.losses.SparseCategoricalCrossentropy
+HISTORIES = [
+    History(
+        "loss and accuracy",
+        helpers.dense_model,
+        examples,
+        {"loss": cross_entropy(from_logits=True), "metrics": ["accuracy"]},
+    ),
+    History(
+        "loss and accuracy of masked tokens",
+        functools.partial(tagger, mask_zero=True),
+        padded_sequences,
+        {"loss": cross_entropy(from_logits=True), "metrics": ["accuracy"]},
+    ),
+    History(
+        "AUC and a regulariser",
+        lambda: keras.Sequential([keras.layers.Dense(1, "sigmoid", kernel_regularizer="l2")]),
+        binary,
+        {"loss": "binary_crossentropy", "metrics": ["auc"]},
+    ),
+    History(
+        "two outputs, one masked, with loss weights",
+        two_outputs,
+        tags_and_lengths,
+        {"loss": [cross_entropy(from_logits=True), "mse"], "loss_weights": [1.0, 0.5]},
+    ),
+]
+each_history = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.row)
 each_case = pytest.mark.parametrize(
     "case",
     [
@@ -194,6 +269,11 @@ def print_fits(replicas: int) -> None:
     conftest.make_logical_cpus()
     strategy = tf.distribute.MirroredStrategy(helpers.tower_devices(replicas))
     results = {}
+    for history in HISTORIES if replicas == 2 else []:
+        try:
+            results[history.row] = history.train(keras.Model.fit, strategy.scope)
+        except Exception as error:
+            results[history.row] = type(error).__name__
     for case in CASES:
         if case.replicas == replicas:
             keras.utils.clear_session(free_memory=False)
@@ -262,7 +342,7 @@ def assert_outcome(stated: str, found: float | str) -> None:
     print(f"stated: {stated} | found: {found}")
     if words == "raises" or isinstance(found, str):
         assert found == error
-    elif words == "same weights":
+    elif words.startswith("same"):
         assert found <= 1e-6
     elif size == "NaN":
         assert math.isnan(found)
@@ -271,10 +351,10 @@ def assert_outcome(stated: str, found: float | str) -> None:
 
 
 @functools.cache
-def table() -> dict[str, tuple[str, str]]:
-    """The rows of docs/comparison.md: case to (outcome on towers, outcome of `fit`)."""
+def table(header: str = HEADER) -> dict[str, tuple[str, str]]:
+    """The rows of a table of docs/comparison.md: case to (outcome on towers, outcome of `fit`)."""
     lines = iter((ROOT / "docs" / "comparison.md").read_text(encoding="utf-8").splitlines())
-    assert HEADER in lines
+    assert header in lines
     next(lines)
     rows = {}
     for line in lines:
@@ -287,6 +367,7 @@ def table() -> dict[str, tuple[str, str]]:
 
 def test_table_has_a_row_for_each_case_and_no_other():
     assert set(table()) == {case.row for case in CASES}
+    assert list(table(HISTORY_HEADER)) == [history.row for history in HISTORIES]
 
 
 @each_case
@@ -314,6 +395,25 @@ def test_fit_under_the_strategy_does_what_the_table_says(case, fits):
     if not isinstance(found, str):
         found = np.max([difference(case, list(map(np.array, replica))) for replica in found])
     assert_outcome(table()[case.row][1], found)
+
+
+def distance(found: dict, expected: dict) -> float:
+    """The largest difference between two histories, as a part of the larger value."""
+    assert set(found) == set(expected)
+    return max(
+        float(np.max(np.abs(np.subtract(found[name], expected[name])) / np.abs(expected[name])))
+        for name in expected
+    )
+
+
+@each_history
+def test_histories_are_what_the_table_says(history, fits):
+    of_towers, of_fit = table(HISTORY_HEADER)[history.row]
+    expected = history.train(keras.Model.fit)
+    actual = history.train(towers.fit, towers=helpers.tower_devices(2))
+    assert_outcome(of_towers, distance(actual, expected))
+    found = fits(2)[history.row]
+    assert_outcome(of_fit, found if isinstance(found, str) else distance(found, expected))
 
 
 if __name__ == "__main__":

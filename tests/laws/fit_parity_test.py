@@ -199,6 +199,18 @@ def average_of_weights():
     return compiled(network(), "mse", optimizer=optimizer), (X, VALUES)
 
 
+def accumulated_by_the_optimizer():
+    optimizer = keras.optimizers.Adam(0.1, gradient_accumulation_steps=2)
+    return compiled(network(), "mse", optimizer=optimizer), (X, VALUES)
+
+
+def one_of_two_losses():
+    inputs = keras.Input((5,))
+    one = keras.layers.Dense(3, name="one")(inputs)
+    model = keras.Model(inputs, [one, keras.layers.Rescaling(2.0, name="other")(one)])
+    return compiled(model, ["mse", None], metrics=[None, ["mae"]]), (X, [VALUES, VALUES])
+
+
 def subclassed():
     class Own(keras.Model):
         def __init__(self):
@@ -238,7 +250,8 @@ def poisson():
 CASES = [
     classes, summed, weighted, weighted_over_batch, unweighted_mean, class_weights, masked,
     masked_sum, masked_mean, masked_weighted, two_outputs, weights_for_each_output,
-    list_of_outputs, own_loss, curves, scores, average_of_weights, subclassed, added_loss,
+    list_of_outputs, own_loss, curves, scores, average_of_weights, subclassed,
+    accumulated_by_the_optimizer, one_of_two_losses, added_loss,
     split_off, weights_in_a_column, poisson,
 ]  # fmt: skip
 
@@ -280,3 +293,34 @@ def test_a_compiled_model_trains_as_on_one_device(case, num_towers):
         np.testing.assert_allclose(actual[name], values, rtol=1e-12, atol=1e-12, err_msg=name)
     for one, other in zip(others, weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * max(1, np.abs(other).max()))
+
+
+def test_clipped_micro_batches_are_those_of_a_clipped_batch():
+    def clipped():
+        optimizer = keras.optimizers.SGD(0.5, global_clipnorm=0.1)
+        return compiled(network(), "mse", optimizer=optimizer), (X, VALUES)
+
+    def plain():
+        return compiled(network(), "mse", optimizer=keras.optimizers.SGD(0.5)), (X, VALUES)
+
+    expected, weights, _ = train(clipped, keras.Model.fit)
+    options = {"towers": tower_devices(2), "accumulate": 2, "clip_norm": 0.1}
+    actual, others, _ = train(plain, towers.fit, **options)
+    np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=1e-12)
+    for one, other in zip(others, weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_float16_is_trained_with_the_loss_scale_of_compile():
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("mixed_float16")
+    histories = []
+    for fit, options in ((keras.Model.fit, {}), (towers.fit, {"towers": tower_devices(2)})):
+        keras.utils.set_random_seed(1)
+        model = compiled(network(), "mse", optimizer=keras.optimizers.SGD(0.1))
+        assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+        options = {"batch_size": 8, "epochs": 3, "shuffle": False, "verbose": 0, **options}
+        histories.append(fit(model, X, VALUES, **options).history["loss"])
+        assert int(model.optimizer.iterations) == 9
+    np.testing.assert_allclose(*histories, rtol=2e-3)
+    assert histories[0][-1] < 0.98 * histories[0][0]
