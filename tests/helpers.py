@@ -174,8 +174,11 @@ def train_plainly(tower_fn, model, optimizer, batches, *, clip_norm=None):
         with tf.GradientTape() as tape:
             loss_sum, weight, _ = tower_fn(tf.nest.map_structure(tf.constant, batch))
             loss = loss_sum / weight
-        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        found = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        gradients = [
+            tf.zeros_like(variable.value) if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient, variable in zip(found, model.trainable_variables, strict=True)
+        ]
         if clip_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, clip_norm)
         optimizer.apply(gradients, model.trainable_variables)
