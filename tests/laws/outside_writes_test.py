@@ -131,6 +131,17 @@ def test_what_a_graph_of_someone_else_writes():
     assert_reaches_every_copy(run)
 
 
+@pytest.mark.parametrize("parameters", ["cpu", "replicated"])
+def test_a_schedule_that_comes_after_the_step_is_refused(parameters):
+    training = Training(parameters)
+
+    def schedule(report):
+        training.optimizer.learning_rate = keras.optimizers.schedules.CosineDecay(0.2, 10)
+
+    with pytest.raises(RuntimeError, match=r"learning rate of sgd.* was replaced after .*CosineDe"):
+        training.train(schedule)
+
+
 def test_what_no_step_can_see_ends_the_training_with_the_variables_name():
     training = Training("replicated")
     bias = training.model.get_layer("logits").bias.value.handle

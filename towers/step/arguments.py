@@ -35,6 +35,37 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
         )
 
 
+def optimizers_in(
+    optimizer: keras.optimizers.Optimizer,
+) -> Sequence[keras.optimizers.Optimizer]:
+    """Returns the optimizers of a `keras.optimizers.MultiOptimizer`, or the optimizer itself."""
+    if isinstance(optimizer, keras.optimizers.MultiOptimizer):
+        return list(optimizer.optimizers)
+    return [optimizer]
+
+
+class LearningRates:
+    """The objects that hold the learning rates of a traced step: variables, schedules, functions.
+
+    Args:
+        optimizer: the step's optimizer.
+    """
+
+    def __init__(self, optimizer: keras.optimizers.Optimizer):
+        self._found = [(one, one._learning_rate) for one in optimizers_in(optimizer)]
+
+    def check(self) -> None:
+        """Raises RuntimeError for a learning rate that was replaced by another object since."""
+        for optimizer, rate in self._found:
+            if optimizer._learning_rate is not rate:
+                raise RuntimeError(
+                    f"The learning rate of {optimizer.name} was replaced after the step was built, "
+                    "which goes on with the old one. Received "
+                    f"{optimizer._learning_rate!r}; make the optimizer with a number and assign "
+                    "numbers, or build the step with the new one."
+                )
+
+
 def check_slots(optimizer: keras.optimizers.Optimizer, shared: SharedVariables) -> None:
     """Raises ValueError for a variable of a built optimizer that Keras does not know as its own."""
     model = {id(tensorflow_variable(variable)) for variable in shared.trainable}

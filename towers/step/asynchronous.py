@@ -108,6 +108,7 @@ class AsyncStep:
             batch_number: the number of the batch in the run, from 1; random numbers derive from
                 it.
         """
+        self.update.copies.refresh()
         computes, apply = self._traced
         count_at_read = self._count
         change, results = computes[tower](shards, tf.constant(batch_number, tf.int64))

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from towers.run.checkpoint_files import value_of
+from towers.step.arguments import optimizers_in
 
 
 class Averaged:
@@ -47,5 +48,4 @@ def keeps_averages(optimizer: keras.optimizers.Optimizer) -> bool:
 
     Before its first update the averages are zeros.
     """
-    optimizers = getattr(optimizer, "optimizers", [optimizer])  # Those of a MultiOptimizer.
-    return any(one.use_ema for one in optimizers) and int(optimizer.iterations) > 0
+    return any(one.use_ema for one in optimizers_in(optimizer)) and int(optimizer.iterations) > 0

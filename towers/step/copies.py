@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.run.checkpoint_files import tensorflow_variable, value_of
-from towers.step.arguments import check_slots, warn_of_unconnected
+from towers.step.arguments import LearningRates, check_slots, warn_of_unconnected
 from towers.step.gradients import Gradient, scale_gradients
 from towers.step.parameters import SharedVariables
 from towers.step.writes import StepWrites, unobserved
@@ -69,6 +69,7 @@ class Copies:
         self.devices = tuple(devices)
         first = Copy(devices[0], shared.all, optimizer.variables)
         self._copies = [first, *(make_copy(first, device) for device in devices[1:])]
+        self._rates = LearningRates(optimizer)
         self._writes = StepWrites(first.all, watched=len(devices) > 1)
 
     def __len__(self) -> int:
@@ -121,8 +122,10 @@ class Copies:
         """Copies what was written outside of the step to the other copies; call it before a step.
 
         Raises:
-            RuntimeError: a copy is not bit-identical afterwards.
+            RuntimeError: a copy is not bit-identical afterwards, or the optimizer was given another
+                learning rate than a number.
         """
+        self._rates.check()
         if self._writes.pending:
             self._copy(self._writes.take())
 
