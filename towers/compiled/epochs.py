@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
@@ -19,7 +19,7 @@ from towers.loop.finite import NonFiniteGradientError
 from towers.loop.rates import Rates
 from towers.loop.synchronous import SynchronousUpdates
 from towers.loop.trainer import Trainer
-from towers.loop.updates import Action, Position, StepReport, StopTraining
+from towers.loop.updates import Action, Position, Report, StepReport, StopTraining
 from towers.run.checkpoint_files import Groups
 from towers.run.summaries import SummaryWriters, remove_events_after
 from towers.step.builder import TrainStep
@@ -35,12 +35,20 @@ class FitUpdates(SynchronousUpdates):
     Args:
         step, batches: as in `SynchronousUpdates`.
         model: the model.
+
+    Attributes:
+        begin_epoch: called before each epoch, and before what is left of one.
     """
 
     def __init__(self, step: TrainStep, batches: Batches, model: keras.Model):
         super().__init__(step, batches)
-        self.step = step
+        self.begin_epoch: Callable[[], None] = lambda: None
         self._model = model
+
+    def run_epoch(self, steps: int | None, report: Report) -> None:
+        """Makes the updates from `position` to the end of its epoch and reports each."""
+        self.begin_epoch()
+        super().run_epoch(steps, report)
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
@@ -78,6 +86,7 @@ class Epochs:
     ) -> keras.callbacks.History:
         """Trains until this epoch; returns the history of what was trained."""
         model, callbacks, updates = self._model, self._callbacks, self._updates
+        updates.begin_epoch = self._begin_epoch
         with curves(model, run_dir) as actions:
             trainer = Trainer(updates, [*actions, self._after_step], run_dir=run_dir)
             trainer.train(steps=0)  # Restores the newest checkpoint.
@@ -87,26 +96,22 @@ class Epochs:
             callbacks.on_train_begin()
             if updates.position == Position():
                 updates.position = Position(epoch=model._initial_epoch or initial_epoch)
-            while updates.position.epoch < epochs and not model.stop_training:
-                self._run_epoch(trainer)
-        model.optimizer.finalize_variable_values(model.trainable_weights)
+            try:
+                trainer.train(epochs=epochs)
+            except NonFiniteGradientError:
+                if not model.stop_training:  # Else a callback such as `TerminateOnNaN` saw it.
+                    raise
         callbacks.on_train_end(logs=self._epoch_logs or None)
         return model.history
 
-    def _run_epoch(self, trainer: Trainer) -> None:
-        """Trains one epoch, or what is left of it."""
-        model, position = self._model, self._updates.position
+    def _begin_epoch(self) -> None:
+        """Tells the callbacks of an epoch, or of what is left of it, and of its first step."""
+        position = self._updates.position
         self._number = position.epoch_step
         if self._number == 0:
-            model.reset_metrics()
+            self._model.reset_metrics()
         self._callbacks.on_epoch_begin(position.epoch)
-        self._copy_parameters()
         self._callbacks.on_train_batch_begin(self._number)
-        try:
-            trainer.train(epochs=position.epoch + 1)
-        except NonFiniteGradientError:
-            if not model.stop_training:  # Else a callback such as `TerminateOnNaN` has seen it.
-                raise
 
     def _after_step(self, report: StepReport) -> None:
         """Tells the callbacks of a step, and ends its epoch: the action of the trainer."""
@@ -127,14 +132,7 @@ class Epochs:
             validated = self._validation.run(self._callbacks)
             logs |= {f"val_{name}": value for name, value in validated.items()}
         self._callbacks.on_epoch_end(epoch, logs)
-        self._copy_parameters()
         self._epoch_logs = logs
-
-    def _copy_parameters(self) -> None:
-        """Hands on what callbacks assigned, such as a learning rate, to the towers' copies."""
-        step = self._updates.step
-        if len(step.update.copies) > 1:
-            step.copy_parameters()
 
 
 @contextlib.contextmanager

@@ -163,6 +163,14 @@ class JointStep:
         optimizers = {f"{name}_optimizer": groups["optimizer"] for name, groups in parts.items()}
         return {"variables": variables, **optimizers}
 
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The scope in which the variables hold their optimizers' averages (`use_ema=True`)."""
+        with contextlib.ExitStack() as scopes:
+            for step in self.steps.values():
+                scopes.enter_context(step.averaged())
+            yield
+
     def check_copies(self) -> None:
         """Raises RuntimeError unless all copies of the variables are bit-identical."""
         for step in self.steps.values():
