@@ -176,14 +176,6 @@ class JointStep:
         for step in self.steps.values():
             step.check_copies()
 
-    @contextlib.contextmanager
-    def averaged(self) -> Iterator[None]:
-        """The scope in which the variables hold the averages of the parts' optimizers."""
-        with contextlib.ExitStack() as scopes:
-            for step in self.steps.values():
-                scopes.enter_context(step.averaged())
-            yield
-
     @property
     def graph(self) -> tf.Graph:
         """The graph of the first part."""
