@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -35,7 +38,16 @@ def backbone(name: str, **sizes: Any) -> keras.Model:
     """Returns a network of KerasHub."""
     import keras_hub
 
-    return getattr(keras_hub.models, name)(**sizes)
+    with quietly():
+        return getattr(keras_hub.models, name)(**sizes)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """The scope in which KerasHub's T5 may build its layers late and drop a mask."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 class Tokens(keras.Model):
@@ -52,7 +64,8 @@ class Tokens(keras.Model):
             kind: tf.ones_like(ids) if "mask" in kind else tf.zeros_like(ids) for kind in self.kinds
         }
         inputs |= {kind: ids for kind in self.kinds if kind.endswith("token_ids")}
-        outputs = self.backbone(inputs, training=False)
+        with quietly():
+            outputs = self.backbone(inputs, training=False)
         if isinstance(outputs, dict):
             outputs = outputs.get("sequence_output", outputs.get("decoder_sequence_output"))
         return self.logits(outputs)
