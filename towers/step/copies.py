@@ -11,7 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from towers.run.checkpoint_files import tensorflow_variable, value_of
-from towers.step.arguments import LearningRates, check_slots, warn_of_unconnected
+from towers.step.arguments import (
+    LearningRates,
+    check_slots,
+    optimizers_in,
+    warn_of_unconnected,
+)
 from towers.step.gradients import Gradient, scale_gradients
 from towers.step.parameters import SharedVariables
 from towers.step.writes import StepWrites, unobserved
@@ -84,7 +89,7 @@ class Copies:
 
         It is NaN for a `keras.optimizers.MultiOptimizer`, whose optimizers have one each.
         """
-        if isinstance(self.optimizer, keras.optimizers.MultiOptimizer):
+        if optimizers_in(self.optimizer) != [self.optimizer]:
             return tf.constant(float("nan"))
         return tf.identity(self.optimizer.learning_rate)
 
