@@ -33,7 +33,7 @@ from .run.checkpoint_files import Checkpoint as Checkpoint
 from .run.checkpoint_files import DamagedCheckpointError as DamagedCheckpointError
 from .run.checkpoint_files import Groups as Groups
 from .run.checkpoint_files import write_checkpoint as write_checkpoint
-from .run.checkpoints import CheckpointFolder as CheckpointFolder
+from .run.checkpoint_folder import CheckpointFolder as CheckpointFolder
 from .run.checkpoints import restore as restore
 from .run.determinism import enable_determinism as enable_determinism
 from .run.devices import Devices as Devices

@@ -132,6 +132,24 @@ def test_a_model_keeps_its_averages_when_the_trainer_is_thrown_away():
     helpers.assert_same_weights(helpers.weights_of(model), plain_averages(1)[0])
 
 
+def test_a_joint_step_keeps_its_averages_too():
+    model, whole = fresh_model(), fresh_model()
+    parts = {
+        name: towers.Part(helpers.classify(model), [variable], adam())
+        for name, variable in zip(("kernel", "bias"), model.variables, strict=True)
+    }
+    dataset = helpers.dataset_of(BATCHES)
+    step = towers.build_joint_step(parts, helpers.tower_placement(2), dataset)
+    trainer = towers.Trainer(towers.SynchronousUpdates(step, dataset))
+    trainer.train(epochs=1)
+    with trainer.averaged():
+        averages = helpers.weights_of(model)
+    del trainer, step
+    gc.collect()
+    helpers.assert_same_weights(helpers.weights_of(model), averages)
+    assert np.abs(averages[0] - whole.weights[0].numpy()).max() > 0.01
+
+
 def test_there_are_no_averages_before_the_first_update():
     model, trainer, _ = make_trainer()
     before = helpers.weights_of(model)

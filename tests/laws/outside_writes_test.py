@@ -116,6 +116,27 @@ def test_steps_that_take_turns_on_one_model(other_parameters):
     assert_reaches_every_copy(run)
 
 
+def test_the_parts_of_a_joint_step():
+    """Each part's copies get what the other part has trained, and no more."""
+
+    def run(training):
+        chosen = [training.model.variables[:2], training.model.variables[2:]]
+        tower_fn = helpers.classify(training.model, training=True)
+        parts = {
+            str(index): towers.Part(tower_fn, variables, keras.optimizers.SGD(0.1, momentum=0.5))
+            for index, variables in enumerate(chosen)
+        }
+        training.step = towers.build_joint_step(parts, training.placement, training.dataset)
+        training.train(epochs=1)
+        for shards in towers.split(training.dataset, 2):
+            training.step(shards, 4)
+        pending = training.step.steps["0"].update.copies._writes.pending
+        is_replicated = training.placement.parameters == "replicated"
+        assert len(pending) == (len(chosen[1]) if is_replicated else 0)
+
+    assert_reaches_every_copy(run)
+
+
 def test_what_a_graph_of_someone_else_writes():
     def run(training):
         @tf.function

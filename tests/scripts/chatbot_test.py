@@ -15,7 +15,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.programs import finish, started
-from towers.run.checkpoints import CheckpointFolder
+from towers.run.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
 
 TINY = ["--set", "embedding_size=8", "--set", "hidden_size=8", "--batch-size", "32"]

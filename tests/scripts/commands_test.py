@@ -13,7 +13,7 @@ import pytest
 
 from tests.paths import CORPORA, missing
 from towers.data.samples import shapes
-from towers.run.checkpoints import CheckpointFolder
+from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.summaries import read_scalars
 from towers.scripts.main import COMMANDS, main
 from towers.scripts.training import recipe

@@ -1,6 +1,6 @@
 """What tests of `towers train` share: a small run, and what its checkpoint holds."""
 
-from towers.run.checkpoints import CheckpointFolder
+from towers.run.checkpoint_folder import CheckpointFolder
 
 TINY = ["--batch-size", "100", "--set", "filters=4,6", "--set", "hidden_size=32"]
 TINY += ["--set", "clip_norm=1", "--set", "schedule=constant", "--set", "learning_rate=0.005"]

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
-from towers.run.checkpoints import CheckpointFolder, restore
+from towers.run.checkpoint_folder import CheckpointFolder
+from towers.run.checkpoints import restore
 
 
 class Trainer:

@@ -1,164 +1,26 @@
-"""Checkpoints: the latest and the best of a run, and how one is restored into variables."""
+"""How a checkpoint is restored into variables: which saved value belongs to which variable."""
 
 from __future__ import annotations
 
-import errno
-import math
-import os
 import re
-import warnings
 from collections.abc import Mapping, Sequence, Set
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from towers.run.checkpoint_files import (
-    PARTIAL,
     Checkpoint,
-    DamagedCheckpointError,
     Groups,
     SavedArray,
-    named_failure,
     path_of,
-    read_checkpoint,
-    read_serial,
     tensorflow_variable,
-    write_checkpoint,
 )
-from towers.run.durable import make_folder
 
-SUFFIX = ".ckpt.npz"
 LONGEST_LIST = 12
 
 Variable: TypeAlias = keras.Variable | tf.Variable
 Pair: TypeAlias = tuple[SavedArray, Variable]
-
-
-class CheckpointFolder:
-    """The checkpoints of one run: the latest ones and the best.
-
-    The latest is the one that was saved last. A run that went back from step 30 to step 10 and has
-    saved step 11 is at step 11: its checkpoints before are those up to step 10, and those of steps
-    20 and 30 belong to a branch that was left.
-
-    Args:
-        folder: the folder of the checkpoints; the first save makes it.
-        keep: the number of latest checkpoints to keep, at least 1.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str], *, keep: int = 3):
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1. Received {keep}.")
-        self.path = Path(folder)
-        self._keep = keep
-
-    def save(self, step: int, groups: Groups, state: Mapping[str, Any]) -> Path:
-        """Saves a checkpoint, removes all but the `keep` latest, and returns its path.
-
-        Checkpoints of later steps, left by a run that resumed from an earlier one, stay until
-        the run has passed their steps.
-        """
-        path = self._step_path(step)
-        with named_failure(path):
-            self._make_folder()
-            serials = self._serials()
-        serial = 1 + max((known for known in serials.values() if known is not None), default=0)
-        write_checkpoint(path, step, groups, state, serial=serial)
-        kept = line_of({**serials, step: serial})[-self._keep :]
-        for old in serials:
-            if old < step and old not in kept:
-                self._step_path(old).unlink(missing_ok=True)
-        return path
-
-    def save_best(self, step: int, groups: Groups, state: Mapping[str, Any]) -> Path:
-        """Saves a checkpoint as the best one, replaces the previous best, and returns its path."""
-        path = self.path / f"best{SUFFIX}"
-        with named_failure(path):
-            self._make_folder()
-        write_checkpoint(path, step, groups, state)
-        return path
-
-    def latest(self) -> Checkpoint | None:
-        """Returns the readable checkpoint saved last, or None if nothing has been saved.
-
-        Damaged checkpoints are skipped with a RuntimeWarning.
-
-        Raises:
-            DamagedCheckpointError: all checkpoints are damaged.
-        """
-        serials = self._serials()
-        # A file without a readable manifest may be the newest: it is tried first, and named.
-        damaged = [step for step, serial in serials.items() if serial is None]
-        line = line_of({step: serials[step] for step in serials if step not in damaged})
-        damages: list[str] = []
-        for step in [*damaged, *reversed(line)]:
-            try:
-                checkpoint = read_checkpoint(self._step_path(step))
-            except DamagedCheckpointError as damage:
-                damages.append(str(damage))
-                continue
-            if damages:
-                message = f"{' '.join(damages)} {checkpoint.path} is used instead."
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
-            return checkpoint
-        if damages:
-            raise DamagedCheckpointError(
-                f"Every checkpoint in {self.path} is damaged. {' '.join(damages)} "
-                "Remove them to start over."
-            )
-        return None
-
-    def best(self) -> Checkpoint | None:
-        """Returns the best checkpoint, or None; raises DamagedCheckpointError if it is damaged."""
-        path = self.path / f"best{SUFFIX}"
-        return read_checkpoint(path) if path.exists() else None
-
-    def _make_folder(self) -> None:
-        """Makes the folder if there is none, and removes files that a killed process left."""
-        if self.path.exists() and not self.path.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{self.path} is not a folder")
-        make_folder(self.path)
-        for leftover in self.path.glob(f"*{SUFFIX}{PARTIAL}"):
-            leftover.unlink(missing_ok=True)
-
-    def _step_path(self, step: int) -> Path:
-        return self.path / f"step-{step:08d}{SUFFIX}"
-
-    def _serials(self) -> dict[int, int | None]:
-        """Returns the serial of each step that has a file; None if its manifest is damaged."""
-        try:
-            names = os.listdir(self.path)
-        except FileNotFoundError:
-            return {}
-        matches = (re.fullmatch(rf"step-(\d{{8,}}){re.escape(SUFFIX)}", name) for name in names)
-        serials: dict[int, int | None] = {}
-        for step in (int(match[1]) for match in matches if match):
-            try:
-                serials[step] = read_serial(self._step_path(step))
-            except DamagedCheckpointError:
-                serials[step] = None
-        return serials
-
-
-def line_of(serials: Mapping[int, int | None]) -> list[int]:
-    """Returns the steps on the way to the checkpoint saved last, in ascending order.
-
-    Args:
-        serials: the serial of each step; None if unknown, which leaves the step in.
-
-    >>> line_of({10: 1, 20: 2, 30: 3, 11: 4, 12: 5})
-    [10, 11, 12]
-    """
-    line = [step for step, serial in serials.items() if serial is None]
-    known = [(serial, step) for step, serial in serials.items() if serial is not None]
-    next_step: float = math.inf
-    for _, step in sorted(known, reverse=True):
-        if step < next_step:
-            line.append(step)
-            next_step = step
-    return sorted(line)
 
 
 def restore(checkpoint: Checkpoint, groups: Groups) -> None:

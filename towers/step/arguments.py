@@ -39,9 +39,7 @@ def optimizers_in(
     optimizer: keras.optimizers.Optimizer,
 ) -> Sequence[keras.optimizers.Optimizer]:
     """Returns the optimizers of a `keras.optimizers.MultiOptimizer`, or the optimizer itself."""
-    if isinstance(optimizer, keras.optimizers.MultiOptimizer):
-        return list(optimizer.optimizers)
-    return [optimizer]
+    return list(getattr(optimizer, "optimizers", [optimizer]))
 
 
 class LearningRates:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -41,6 +43,25 @@ class Averaged:
         ):
             if np.array_equal(value_of(variable), average, equal_nan=True):
                 variable.assign(own)
+
+
+class Together:
+    """Several scopes as one, entered in their order; if it is never left, none of them is.
+
+    Args:
+        scopes: the scopes.
+    """
+
+    def __init__(self, scopes: Iterable[contextlib.AbstractContextManager[None]]):
+        self._scopes = list(scopes)
+
+    def __enter__(self) -> None:
+        for scope in self._scopes:
+            scope.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for scope in reversed(self._scopes):
+            scope.__exit__(*error)
 
 
 def keeps_averages(optimizer: keras.optimizers.Optimizer) -> bool:

@@ -11,7 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from towers.run.checkpoint_files import tensorflow_variable, value_of
-from towers.step.arguments import LearningRates, check_slots, warn_of_unconnected
+from towers.step.arguments import (
+    LearningRates,
+    check_slots,
+    optimizers_in,
+    warn_of_unconnected,
+)
 from towers.step.gradients import Gradient, scale_gradients
 from towers.step.parameters import SharedVariables
 from towers.step.writes import StepWrites, unobserved
@@ -71,6 +76,7 @@ class Copies:
         self._copies = [first, *(make_copy(first, device) for device in devices[1:])]
         self._rates = LearningRates(optimizer)
         self._writes = StepWrites(first.all, watched=len(devices) > 1)
+        self._stale = len(devices) > 1  # The other copies hold zeros so far.
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -84,7 +90,7 @@ class Copies:
 
         It is NaN for a `keras.optimizers.MultiOptimizer`, whose optimizers have one each.
         """
-        if isinstance(self.optimizer, keras.optimizers.MultiOptimizer):
+        if optimizers_in(self.optimizer) != [self.optimizer]:
             return tf.constant(float("nan"))
         return tf.identity(self.optimizer.learning_rate)
 
@@ -112,6 +118,8 @@ class Copies:
                 connected = [pair for pair in pairs if pair[0] is not None]
                 self.optimizer.apply(*zip(*connected, strict=True))
                 assign_states(self.shared.states, states, add=add_states)
+        kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
+        self._writes.leaves(variable for variable, change in kept if change is None)
 
     def _scope(self, copy: Copy) -> contextlib.AbstractContextManager[object]:
         """Returns the scope in which the model's and the optimizer's variables are a copy's."""
@@ -122,11 +130,13 @@ class Copies:
         """Copies what was written outside of the step to the other copies; call it before a step.
 
         Raises:
-            RuntimeError: a copy is not bit-identical afterwards, or the optimizer was given another
-                learning rate than a number.
+            RuntimeError: the optimizer was given another learning rate than a number; or, before
+                the first step, the copies are not bit-identical afterwards.
         """
         self._rates.check()
-        if self._writes.pending:
+        if self._stale:
+            self.copy_from_model()
+        elif self._writes.pending:
             self._copy(self._writes.take())
 
     def wrote(self) -> None:
@@ -139,8 +149,11 @@ class Copies:
         Raises:
             RuntimeError: a copy is not bit-identical afterwards.
         """
+        places = range(len(self._copies[0].all))
+        self._stale = False
         self._writes.take()
-        self._copy(range(len(self._copies[0].all)))
+        self._copy(places)
+        self._compare(places)
 
     def _copy(self, places: Sequence[int]) -> None:
         """Copies the variables at these places of `Copy.all` from the first copy to the others."""
@@ -150,7 +163,6 @@ class Copies:
             with tf.device(copy.device):
                 for place in places:
                     variables[place].assign(tf.convert_to_tensor(first[place].value))
-        self._compare(places)
 
     def check(self) -> None:
         """Raises RuntimeError unless all copies are bit-identical."""

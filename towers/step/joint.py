@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
+from towers.step.averages import Together
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
 from towers.step.parameters import trace_once
@@ -20,6 +21,7 @@ from towers.step.placement import Placement
 from towers.step.results import StepResults, TowerResults
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.tower_function import TowerFn
+from towers.step.writes import unobserved
 
 SEEDS_PER_PART = 2**32
 
@@ -66,7 +68,7 @@ def build_joint_step(
     """
     check_parts(parts, options)
     specs = shard_specs(batches, len(placement.devices))
-    with placement.scope():
+    with placement.scope(), unobserved():  # The traces are not run: they write no variable.
         for part in parts.values():  # Builds models that are not built yet.
             trace_once(part.tower_fn, specs[0].batch)
     trained = {name: variables_of(part.trains) for name, part in parts.items()}
@@ -163,13 +165,9 @@ class JointStep:
         optimizers = {f"{name}_optimizer": groups["optimizer"] for name, groups in parts.items()}
         return {"variables": variables, **optimizers}
 
-    @contextlib.contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
         """The scope in which the variables hold their optimizers' averages (`use_ema=True`)."""
-        with contextlib.ExitStack() as scopes:
-            for step in self.steps.values():
-                scopes.enter_context(step.averaged())
-            yield
+        return Together(step.averaged() for step in self.steps.values())
 
     def check_copies(self) -> None:
         """Raises RuntimeError unless all copies of the variables are bit-identical."""

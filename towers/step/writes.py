@@ -7,7 +7,7 @@ import contextvars
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -41,11 +41,11 @@ class StepWrites:
     """
 
     def __init__(self, variables: Sequence[keras.Variable], *, watched: bool):
-        places = range(len(variables))
-        self.pending: set[int] = set(places) if watched else set()
+        self.pending: set[int] = set()
         self._in_graphs: set[int] = set()
         self._variables = list(variables)
         self._places = {id(variable): place for place, variable in enumerate(variables)}
+        self._written = set(self._places)  # By the step itself.
         self._others: list[tuple[weakref.ref[StepWrites], set[int]]] = []
         self._num_known = 0
         if watched:
@@ -72,8 +72,12 @@ class StepWrites:
             stacklevel=4,
         )
 
+    def leaves(self, variables: Iterable[keras.Variable]) -> None:
+        """Notes that the step itself never writes these variables."""
+        self._written -= set(map(id, variables))
+
     def tell_others(self) -> None:
-        """Notes in every other step with some of these variables that they are written now."""
+        """Notes in every other step that reads what this one writes that it is written now."""
         if self._num_known != len(WATCHING):
             self._others = list(self._find_others())
             self._num_known = len(WATCHING)
@@ -86,7 +90,7 @@ class StepWrites:
         for reference in WATCHING:
             other = reference()
             if other is not None and other is not self:
-                shared = {other._places[key] for key in self._places if key in other._places}
+                shared = {other._places[key] for key in self._written if key in other._places}
                 if shared:
                     yield reference, shared
 

@@ -16,7 +16,7 @@ import pytest
 from tests import helpers
 from tests.programs import TOWERS, finish, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
-from towers.run.checkpoints import CheckpointFolder
+from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.summaries import read_scalars
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
