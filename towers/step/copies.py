@@ -113,6 +113,12 @@ class Copies:
                 self.optimizer.apply(*zip(*connected, strict=True))
                 assign_states(self.shared.states, states, add=add_states)
 
+    def assign_trainable(self, values: Sequence[tf.Tensor | None]) -> None:
+        """Assigns a value to trainable variables of every copy; None leaves one as it is."""
+        for copy in self._copies:
+            with tf.device(copy.device), self._scope(copy), unobserved():
+                assign_states(self.shared.trainable, values, add=False)
+
     def _scope(self, copy: Copy) -> contextlib.AbstractContextManager[object]:
         """Returns the scope in which the model's and the optimizer's variables are a copy's."""
         first = self._copies[0]
