@@ -18,7 +18,7 @@ from towers.step.writes import unobserved
 WRITES = re.compile(
     r"Assign\w*VariableOp|Resource(Sparse)?Apply\w+|Resource(Scatter|StridedSlice)\w+"
 )
-IN_A_TOWER = re.compile(r"tower_\d+/(?!parameters/)")
+IN_A_TOWER = re.compile(r"tower_\d+/(?!(denominators_\d+/)?parameters/)")
 
 
 def check_handles(graph: tf.Graph, shared: SharedVariables) -> None:
