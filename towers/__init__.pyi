@@ -66,6 +66,7 @@ from .step.parameters import SharedVariables as SharedVariables
 from .step.placement import Placement as Placement
 from .step.precision import LossScale as LossScale
 from .step.precision import set_precision as set_precision
+from .step.recompute import recompute as recompute
 from .step.results import StepResults as StepResults
 from .step.results import TowerResults as TowerResults
 from .step.shards import Batches as Batches

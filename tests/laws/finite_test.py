@@ -227,3 +227,42 @@ def test_scaled_gradients_are_those_without_scale():
 def test_unknown_precision_is_refused():
     with pytest.raises(ValueError, match=r"float32, float64, bfloat16, float16\. Received 'half'"):
         set_precision("half")
+
+
+@pytest.mark.parametrize(("scale", "clip_norm"), [(1e18, 1.0), (1e18, None), (1e30, 1.0)])
+def test_a_finite_gradient_is_finite_also_if_its_square_is_not(scale, clip_norm):
+    trained = []
+    for num_towers in (None, 2):
+        keras.utils.set_random_seed(3)
+        model = helpers.dense_model()
+
+        def tower_fn(batch, model=model):
+            loss, weight, _ = helpers.classify(model)(batch)
+            return tf.constant(scale) * loss, weight, {}
+
+        batches = helpers.dense_batches([256])
+        optimizer = keras.optimizers.SGD(0.5 if clip_norm else 0.5 / scale)
+        if num_towers is None:
+            small = keras.optimizers.SGD(0.5)
+            options = {"clip_norm": 0.0 + clip_norm} if clip_norm else {}
+            weights = train_scaled(helpers.classify(model), model, small, batches, options)
+        else:
+            weights, (results,) = helpers.train_on_towers(
+                tower_fn, model, optimizer, batches, num_towers, clip_norm=clip_norm
+            )
+            assert bool(results.finite)
+            assert np.isfinite(results.gradient_norm)
+        trained.append(weights)
+    helpers.assert_same_weights(*trained)
+
+
+def train_scaled(tower_fn, model, optimizer, batches, options):
+    """Trains plainly; any clipped gradient has the clipping norm, so that its scale cancels."""
+    if not options:
+        return helpers.train_plainly(tower_fn, model, optimizer, batches)[0]
+
+    def scaled(batch):
+        loss, weight, metrics = tower_fn(batch)
+        return 1e6 * loss, weight, metrics
+
+    return helpers.train_plainly(scaled, model, optimizer, batches, **options)[0]

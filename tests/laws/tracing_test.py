@@ -42,7 +42,8 @@ def test_one_trace_takes_every_batch_of_a_pipeline():
     trainer.train(epochs=2)
     weights = [float(one.results.weight) for one in report]
     assert len(report) == 6 and len(set(weights[:3])) > 1
-    assert len(calls) == 1 + 2  # Once to see how the variables are used, once per tower.
+    # Once to see how the variables are used, once per tower, once to see if it returns sums.
+    assert len(calls) == 1 + 2 + 1
 
 
 def test_tokens_of_any_length_share_a_trace():
@@ -56,7 +57,7 @@ def test_tokens_of_any_length_share_a_trace():
     step = helpers.build_step_for(tower_fn, model, keras.optimizers.SGD(0.1), dataset, 1)
     for number, shards in enumerate(towers.split(dataset, 1), 1):
         step(shards, number)
-    assert len(calls) == 2
+    assert len(calls) == 1 + 1 + 1
 
 
 @pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -146,7 +147,7 @@ def draw_unseeded(model, inputs):
     [
         (make_tf_variable, r"Every tower would create the variable 'mine'"),
         (make_layer, r"Every tower would create the variable 'kernel'"),
-        (draw_unseeded, r"Tower 0 uses the variable 'seed_generator.*unseeded random op"),
+        (draw_unseeded, r"Tower 0 draws random numbers from 'seed_generator.*without a seed"),
     ],
 )
 def test_a_tower_makes_no_variable(spoil, message):
@@ -165,7 +166,7 @@ def test_a_variable_left_out_is_named():
 def test_a_trainable_variable_is_not_assigned_by_a_tower():
     def double(model, inputs):
         bias = model.trainable_variables[1]
-        bias.assign(bias * 2.0)
+        bias.assign(bias + tf.reduce_mean(inputs))
         return 0.0
 
     tower_fn, model = spoiled(double)
@@ -218,7 +219,8 @@ def test_an_unbuilt_model_is_built_on_the_parameter_device_before_any_tower():
     assert np.isfinite(results.loss)
     assert len(model.trainable_variables) == 4
     assert {variable.value.device[-5:] for variable in model.trainable_variables} == {"CPU:0"}
-    assert len(calls) == 2 + 2  # TensorFlow traces a function that makes variables twice.
+    # TensorFlow traces a function that makes variables twice.
+    assert len(calls) == 2 + 2 + 1
 
 
 def test_a_tf_function_within_a_tower_is_refused():

@@ -66,7 +66,6 @@ class TowerThreads:
         ]
 
     def __enter__(self) -> Iterator[tuple[FinishedUpdate, bool]]:
-        self._step.trace()
         self._step.count_from(self._begin.step)
         for thread in self._threads:
             thread.start()

@@ -18,11 +18,14 @@ import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from towers.step.arguments import check_optimizer, check_trainable
+from towers.step.connections import check_handles
 from towers.step.copies import Copies
 from towers.step.exchange import total_of
+from towers.step.gathering import captured_error
 from towers.step.gradients import scale_gradients
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
+from towers.step.probe import Probe
 from towers.step.program import make_program
 from towers.step.results import mean_results
 from towers.step.shards import Batches, Shard, shard_specs
@@ -55,13 +58,21 @@ def build_async_step(
     check_shared(placement, options)
     specs = shard_specs(batches, 1)
     program = make_program(tower_fn, variables, placement, specs, options)
+    program = program._replace(num_parts=options.accumulate)
     check_trainable(program.shared)
+    if program.shared.captured:
+        reason = "another tower may change them before the backward pass"
+        raise captured_error(program.shared.captured, reason)
     copies = Copies(program.shared, optimizer, placement.copy_devices)
     towers = [
         Tower(program, program.shared.all, device, index, options)
         for index, device in enumerate(placement.devices)
     ]
-    return AsyncStep(towers, Update(copies, program.carried, options), specs)
+    probe = Probe(program, towers[0], enabled=options.probe)
+    step = AsyncStep(towers, Update(copies, program.carried, options), specs, probe)
+    for graph in step.graphs:
+        check_handles(graph, program.shared)
+    return step
 
 
 def check_shared(placement: Placement, options: StepOptions) -> None:
@@ -85,19 +96,28 @@ class AsyncStep:
         towers: the towers.
         update: changes the variables.
         shard_specs: the specs of a batch as a single shard.
+        probe: asks the tower function before the first update.
 
     Attributes:
         towers, update: as given.
         devices: the towers' devices.
     """
 
-    def __init__(self, towers: Sequence[Tower], update: Update, shard_specs: tuple[Shard, ...]):
+    def __init__(
+        self,
+        towers: Sequence[Tower],
+        update: Update,
+        shard_specs: tuple[Shard, ...],
+        probe: Probe,
+    ):
         self.towers = list(towers)
         self.update = update
         self.devices = [tower.device for tower in towers]
+        self._probe = probe
         self._count = 0
         self._turn = threading.Lock()
-        self._signature = [shard_specs, tf.TensorSpec([], tf.int64)]
+        self._computes = [self._trace(tower, shard_specs) for tower in self.towers]
+        self._apply_change = self._trace_update()
 
     def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> AsyncResults:
         """Runs one tower on one batch and updates the variables.
@@ -109,11 +129,11 @@ class AsyncStep:
                 it.
         """
         self.update.copies.refresh()
-        computes, apply = self._traced
+        self._probe.ask_once(shards)
         count_at_read = self._count
-        change, results = computes[tower](shards, tf.constant(batch_number, tf.int64))
+        change, results = self._computes[tower](shards, tf.constant(batch_number, tf.int64))
         with self._turn:
-            scales = apply(change)
+            scales = self._apply_change(change)
             self._count += 1
             number = self._count
             self.update.copies.wrote()
@@ -134,37 +154,35 @@ class AsyncStep:
         Args:
             shards, batch_number: as for an update.
         """
-        for compute in self._traced[0]:
+        for compute in self._computes:
             compute(shards, tf.constant(batch_number, tf.int64))
 
     @property
     def graph(self) -> tf.Graph:
         """The graph of the first tower; the other towers' graphs have the same ops."""
-        return self._traced[0][0].graph
+        return self._computes[0].graph
+
+    @property
+    def graphs(self) -> list[tf.Graph]:
+        """The graph of each tower."""
+        return [compute.graph for compute in self._computes]
 
     def count_from(self, number: int) -> None:
         """Sets how many updates the run has done so far."""
         self._count = number
 
-    def trace(self) -> None:
-        """Traces the functions before threads call them, which would all trace at once."""
-        _ = self._traced
-
-    @functools.cached_property
-    def _traced(self) -> tuple[list[ConcreteFunction], ConcreteFunction]:
-        """One trace per tower, and one for the update, which all towers share."""
-        computes = [self._trace(tower) for tower in self.towers]
-        change, _ = computes[0].structured_outputs
+    def _trace_update(self) -> ConcreteFunction:
+        """Returns the update, which all towers share."""
+        change, _ = self._computes[0].structured_outputs
         specs = tf.nest.map_structure(
             lambda part: None if part is None else tf.type_spec_from_value(part), change
         )
-        apply = tf.function(self._apply, autograph=False).get_concrete_function(specs)
-        return computes, apply
+        return tf.function(self._apply, autograph=False).get_concrete_function(specs)
 
-    def _trace(self, tower: Tower) -> ConcreteFunction:
+    def _trace(self, tower: Tower, shard_specs: tuple[Shard, ...]) -> ConcreteFunction:
         compute = functools.partial(self._compute, tower)
-        function = tf.function(compute, input_signature=self._signature, autograph=False)
-        return function.get_concrete_function()
+        function = tf.function(compute, autograph=False)
+        return function.get_concrete_function(shard_specs, tf.TensorSpec([], tf.int64))
 
     def _compute(
         self, tower: Tower, shards: tuple[Shard, ...], batch_number: tf.Tensor
@@ -174,7 +192,9 @@ class AsyncStep:
             values, totals = tower.read(), None
             if tower.needs_denominators:
                 totals = tower.weigh(shards[0], batch_number, first_micro_batch=0)
-            sums = tower.run(values, shards[0], batch_number, totals=totals, first_micro_batch=0)
+            sums = tower.run(
+                values, shards[0], batch_number, totals=totals, first_micro_batch=0, alone=True
+            )
             before = [values[id(state)] for state in self.update.copies.shared.states]
             change = self.update.average(total_of(sums), before)
             return as_differences(change, before), mean_results(sums)

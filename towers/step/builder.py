@@ -6,20 +6,20 @@ Read this file first: `TrainStep._step` is the algorithm.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
-from tensorflow.types.experimental import ConcreteFunction
 
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
 from towers.step.arguments import check_optimizer, check_trainable
+from towers.step.connections import check_handles
 from towers.step.copies import Copies
 from towers.step.exchange import Exchange, Total
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
+from towers.step.probe import Probe
 from towers.step.program import make_program
 from towers.step.results import StepResults, step_results
 from towers.step.shards import Batches, Shard, shard_specs
@@ -65,6 +65,8 @@ def build_train_step(
     devices = placement.devices
     specs = shard_specs(batches, len(devices))
     program = make_program(tower_fn, variables, placement, specs, options)
+    num_parts = processes.count * len(devices) * options.accumulate
+    program = program._replace(num_parts=num_parts)
     check_trainable(program.shared)
     copies = Copies(program.shared, optimizer, placement.copy_devices)
     first = processes.first_tower(len(devices))
@@ -73,7 +75,10 @@ def build_train_step(
         for index, device in enumerate(devices)
     ]
     exchange = Exchange(placement, processes, options.batch_norm)
-    return TrainStep(towers, exchange, Update(copies, program.carried, options), specs)
+    probe = Probe(program, towers[0], enabled=options.probe)
+    step = TrainStep(towers, exchange, Update(copies, program.carried, options), specs, probe)
+    check_handles(step.graph, program.shared)
+    return step
 
 
 class TrainStep:
@@ -84,6 +89,7 @@ class TrainStep:
         exchange: adds the towers' sums.
         update: changes the variables.
         shard_specs: the specs of each tower's shard.
+        probe: asks the tower function before the first step.
 
     Attributes:
         towers, exchange, update: as given.
@@ -97,22 +103,24 @@ class TrainStep:
         exchange: Exchange,
         update: Update,
         shard_specs: tuple[Shard, ...],
+        probe: Probe,
     ):
         self.towers = list(towers)
         self.exchange = exchange
         self.update = update
         self.devices = [tower.device for tower in towers]
+        self._probe = probe
         self.processes = exchange.processes
-        self._function = tf.function(
-            self._step,
-            input_signature=[shard_specs, tf.TensorSpec([], tf.int64)],
-            autograph=False,
-        )
+        step = tf.function(self._step, autograph=False)
+        # The only trace: what was built is what runs, whatever happens to the model afterwards.
+        # Calling it directly saves the lookup, half a millisecond a step.
+        self._traced = step.get_concrete_function(shard_specs, tf.TensorSpec([], tf.int64))
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
         self.update.carried.check_rows(shards)
         self.update.copies.refresh()
+        self._probe.ask_once(shards)
         results = self._traced(shards, tf.convert_to_tensor(step, tf.int64))
         self.update.copies.wrote()
         return results
@@ -168,8 +176,3 @@ class TrainStep:
     def graph(self) -> tf.Graph:
         """The step's graph, with a name scope for each tower."""
         return self._traced.graph
-
-    @functools.cached_property
-    def _traced(self) -> ConcreteFunction:
-        """The only trace; calling it directly saves the lookup, half a millisecond a step."""
-        return self._function.get_concrete_function()

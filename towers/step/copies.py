@@ -121,6 +121,12 @@ class Copies:
         kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
         self._writes.leaves(variable for variable, change in kept if change is None)
 
+    def assign_trainable(self, values: Sequence[tf.Tensor | None]) -> None:
+        """Assigns a value to trainable variables of every copy; None leaves one as it is."""
+        for copy in self._copies:
+            with tf.device(copy.device), self._scope(copy), unobserved():
+                assign_states(self.shared.trainable, values, add=False)
+
     def _scope(self, copy: Copy) -> contextlib.AbstractContextManager[object]:
         """Returns the scope in which the model's and the optimizer's variables are a copy's."""
         first = self._copies[0]

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from towers.loop.inputs import open_feed
 from towers.step.carried import Carried, CarriedState
+from towers.step.connections import check_handles
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.program import make_program
@@ -54,7 +55,9 @@ def build_evaluation_step(
         Tower(program, program.shared.all, device, index, options)
         for index, device in enumerate(placement.devices)
     ]
-    return EvaluationStep(towers, program.carried, placement.device, specs)
+    step = EvaluationStep(towers, program.carried, placement.device, specs)
+    check_handles(step.graph, program.shared)
+    return step
 
 
 class EvaluationStep:
@@ -82,8 +85,8 @@ class EvaluationStep:
         self.devices = [tower.device for tower in towers]
         self._towers = list(towers)
         self._device = device
-        signature = [shard_specs, tf.TensorSpec([], tf.int64)]
-        self._function = tf.function(self._step, input_signature=signature, autograph=False)
+        step = tf.function(self._step, autograph=False)
+        self._traced = step.get_concrete_function(shard_specs, tf.TensorSpec([], tf.int64))
 
     def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
         """Runs the towers on one batch and returns its sums.
@@ -93,7 +96,12 @@ class EvaluationStep:
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
-        return self._function(shards, tf.constant(batch_number, tf.int64))
+        return self._traced(shards, tf.constant(batch_number, tf.int64))
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The step's graph."""
+        return self._traced.graph
 
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)

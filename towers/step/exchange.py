@@ -25,10 +25,11 @@ class Total(NamedTuple):
         metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
         gradients: for each copy of the variables, the summed gradients, one per trainable
             variable.
-        states: for each non-trainable variable, the sum of its weighted values; None if no tower
+        states: for each non-trainable variable, the sum of the shards' shares; None if no tower
             assigned it.
-        state_weight: scalar, the weight of `states`.
+        state_weight: scalar, the weight of the moving averages in `states`.
         carried: for each tower, the state to carry into the next step.
+        assigned: for each trainable variable, the value that every tower assigned, or None.
     """
 
     loss: tf.Tensor
@@ -38,6 +39,7 @@ class Total(NamedTuple):
     states: list[tf.Tensor | None]
     state_weight: tf.Tensor
     carried: list[CarriedValues]
+    assigned: list[tf.Tensor | None]
 
 
 class Exchange:
@@ -73,7 +75,8 @@ class Exchange:
             loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
             gradients = gradients if self.processes.count == 1 else [first] * len(gradients)
             carried = [tower.carried for tower in sums]
-            return Total(loss, weight, metrics, gradients, states, state_weight, carried)
+            assigned = sums[0].assigned
+            return Total(loss, weight, metrics, gradients, states, state_weight, carried, assigned)
 
     def sum_denominators(self, parts: Sequence[Denominators]) -> Denominators:
         """Returns what several losses are divided by, over the towers of all processes."""
@@ -97,4 +100,5 @@ def total_of(sums: TowerSums) -> Total:
         sums.states,
         sums.weight,
         [sums.carried],
+        sums.assigned,
     )

@@ -138,6 +138,24 @@ def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> 
     return tf.sqrt(tf.add_n(squares)) if squares else tf.zeros([], dtype)
 
 
+def norm_of_sums(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Returns `global_norm` without overflow in its squares: finite gradients have a finite norm.
+
+    Only if the norm is not finite, it is computed again from entries divided by the largest one.
+    """
+
+    def scaled_norm() -> tf.Tensor:
+        present = [getattr(one, "values", one) for one in gradients if one is not None]
+        entries = tf.concat([tf.reshape(tf.cast(one, dtype), [-1]) for one in present], axis=0)
+        largest = tf.reduce_max(tf.abs(entries))
+        return largest * global_norm([entries / largest], dtype)
+
+    norm = global_norm(gradients, dtype)
+    if all(gradient is None for gradient in gradients):
+        return norm
+    return tf.cond(tf.math.is_finite(norm), lambda: norm, scaled_norm)
+
+
 def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
     """Returns the factor that limits gradients of this norm to `clip_norm`, a scalar.
 

@@ -15,8 +15,8 @@ from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
 from towers.step.averages import Together
 from towers.step.builder import TrainStep, build_train_step
+from towers.step.gathering import trace_once
 from towers.step.options import StepOptions
-from towers.step.parameters import trace_once
 from towers.step.placement import Placement
 from towers.step.results import StepResults, TowerResults
 from towers.step.shards import Batches, Shard, shard_specs
@@ -82,7 +82,6 @@ def build_joint_step(
             steps[name] = build_train_step(
                 part.tower_fn, everything, part.optimizer, placement, batches, seeded, processes
             )
-            _ = steps[name].graph  # Traced here: what is trained is decided now.
     return JointStep(steps)
 
 

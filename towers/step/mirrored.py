@@ -13,6 +13,7 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
+from towers.step.arguments import check_optimizer
 from towers.step.averages import Averaged
 from towers.step.carried import CarriedState
 from towers.step.exchange import total_of
@@ -22,7 +23,7 @@ from towers.step.parameters import SharedVariables
 from towers.step.program import TowerProgram
 from towers.step.results import StepResults, step_results
 from towers.step.shards import Batches, Shard, shard_specs
-from towers.step.states import mean_states
+from towers.step.states import merge_states
 from towers.step.sums import TowerSums, sum_results
 from towers.step.tower import Tower
 from towers.step.tower_function import ShardFn, TowerFn
@@ -51,13 +52,15 @@ def build_mirrored_step(
             has no effect.
 
     Raises:
-        ValueError: the batches are wrong, or the options have a carried state or a loss scale.
+        ValueError: the batches are wrong, the optimizer unscales gradients, or the options have a
+            carried state or a loss scale.
     """
     if options.carried is not None or options.loss_scale is not None:
         raise ValueError(
             "A step under MirroredStrategy has no carried state and adapts no loss scale. Received "
             f"carried={options.carried}, loss_scale={options.loss_scale}; use build_train_step."
         )
+    check_optimizer(optimizer)
     carried = CarriedState(None, devices)
     shared = SharedVariables(model.variables, [])
     program = TowerProgram(ShardFn(tower_fn), shared, carried)
@@ -136,13 +139,14 @@ class MirroredStep:
         """Returns a replica's own sums, and the change, which is the same on all replicas."""
         replicas: Any = tf.distribute.get_replica_context()
         index = int(tf.get_static_value(replicas.replica_id_in_sync_group))
-        sums = self._towers[index](shards[index], step)
+        tower = self._towers[index]
+        with tower.scope():
+            sums = tower.run(tower.read(), shards[index], step, alone=True)
         self._assign_states(sums)
         *gradients, weight = sum_over_replicas(replicas, [*sums.gradients, sums.weight])
         gradients = list(map(sum_repeated_rows, gradients))
         change = average(
             total_of(sums._replace(gradients=gradients, weight=weight, states=[])),
-            [],
             self._clip_norm,
         )
         return sums._replace(states=[]), change
@@ -150,7 +154,8 @@ class MirroredStep:
     def _assign_states(self, sums: TowerSums) -> None:
         """Assigns a tower's new values to the replica's non-trainable variables."""
         states = self._shared.states
-        values = mean_states(sums.states, sums.weight, [state.value for state in states])
+        before = [state.value for state in states]
+        values = merge_states(states, sums.states, sums.weight, before)
         for state, value in zip(states, values, strict=True):
             if value is not None:
                 state.assign(value)

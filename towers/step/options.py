@@ -28,6 +28,8 @@ class StepOptions:
             per row of the batch, begins with zeros and carries no gradient; the tower function
             resets it where the data begins a new stream. A step with a non-finite gradient leaves
             it unchanged.
+        probe: whether the first call of the step asks the tower function, with a few rows, if it
+            returns sums.
 
     Raises:
         ValueError: a value is out of range.
@@ -40,6 +42,7 @@ class StepOptions:
     loss_scale: LossScale | None = None
     compiled: bool = False
     carried: Carried | None = None
+    probe: bool = True
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not self.clip_norm > 0:

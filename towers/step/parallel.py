@@ -8,12 +8,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+# The public API does not tell if a tape records.
+from tensorflow.python.eager import record
+
 from towers.step.gradients import add_in_pairs
-from towers.step.parameters import is_seed, new_variable_error, no_new_variables
+from towers.step.parameters import is_seed
+from towers.step.parts import part_of
 from towers.step.placement import CPU, check_devices
+from towers.step.scope import new_variable_error, no_new_variables
 from towers.step.seeds import fold_in
 from towers.step.shards import check_batch_spec, split_batch
-from towers.step.states import add_states, mean_state, weigh_state
+from towers.step.states import add_states, merge_state, share_of_state
 
 MERGES = ("auto", "sum", "mean", "concatenate")
 
@@ -30,8 +35,9 @@ def parallel(
 
     Each tower gets its rows of every tensor, as `towers.split_batch` cuts them. It works eagerly
     and in a `tf.function`, for inference and under a `tf.GradientTape`; each tower's gradients
-    are computed on its device. Values that the function assigns to non-trainable Keras variables,
-    such as BatchNorm's averages, are averaged, weighted by rows, and assigned once.
+    are computed on its device, also those of tensors that the function takes from around it.
+    Values that the function assigns to non-trainable Keras variables are merged and assigned once:
+    BatchNorm's averages as means weighted by rows, counters by their `aggregation`.
 
     Args:
         function: takes the tensors by name and uses Keras layers made outside of it.
@@ -61,11 +67,12 @@ def parallel(
     check_tensors(tensors)
     with tf.device(CPU), tf.name_scope("split"):
         shards = split_batch(tensors, len(devices))
-    scopes, outputs = [], []
+    listed = list(getattr(variables, "variables", variables))
+    scopes, outputs, captured = [], [], captured_by(function, listed, shards[0].batch)
     for tower, (device, shard) in enumerate(zip(devices, shards, strict=True)):
         with tf.device(device), tf.name_scope(f"tower_{tower}"):
-            scopes.append(CallScope(tower, list(getattr(variables, "variables", variables))))
-            outputs.append(run_in(scopes[-1], function, device, shard.batch))
+            scopes.append(CallScope(tower, listed))
+            outputs.append(run_in(scopes[-1], function, device, (shard.batch, captured)))
     sizes = [shard.size for shard in shards]
     with tf.device(CPU), tf.name_scope("merge"):
         assign_once(scopes, sizes)
@@ -119,13 +126,41 @@ class CallScope(keras.StatelessScope):
         super().add_update(update)
 
 
+def captured_by(
+    function: Callable[..., Any], variables: Sequence[keras.Variable], batch: dict[str, Any]
+) -> list[tf.Tensor]:
+    """Returns the tensors that the function takes from around it and that may have a gradient.
+
+    A trace of its own finds them. Without a tape, eager calls need no gradient and no trace.
+    """
+    if tf.executing_eagerly() and not record.could_possibly_record():
+        return []
+    scope = CallScope(0, variables)
+
+    def call(batch: dict[str, Any]) -> None:
+        with scope, no_new_variables(scope.name):
+            scope.read()
+            function(**batch)
+
+    graph = tf.function(call, autograph=False).get_concrete_function(batch).graph
+    return [outer for outer, _ in graph.captures if is_floating(outer)]
+
+
 def run_in(
-    scope: CallScope, function: Callable[..., Any], device: str, batch: dict[str, Any]
+    scope: CallScope,
+    function: Callable[..., Any],
+    device: str,
+    tensors: tuple[dict[str, Any], Sequence[tf.Tensor]],
 ) -> Any:
     """Returns the function's outputs for one shard; their gradients are computed on the device.
 
+    The tensors are those of the shard, and those that the function takes from around it.
+
     Without this custom gradient, the backward ops would have no device in a graph.
     """
+
+    batch, captured = tensors
+    size = len(tf.nest.flatten(batch))
 
     @tf.custom_gradient
     def run(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
@@ -133,7 +168,7 @@ def run_in(
             tape.watch(list(filter(is_floating, inputs)))
             with scope, no_new_variables(scope.name):
                 scope.read()
-                outputs = function(**tf.nest.pack_sequence_as(batch, inputs))
+                outputs = function(**tf.nest.pack_sequence_as(batch, inputs[:size]))
         outputs = tf.nest.map_structure(tf.convert_to_tensor, outputs)
 
         def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
@@ -153,7 +188,7 @@ def run_in(
 
         return outputs, backward
 
-    return run(*tf.nest.flatten(batch))
+    return run(*tf.nest.flatten(batch), *captured)
 
 
 def is_floating(tensor: tf.Tensor | tf.Variable) -> bool:
@@ -162,14 +197,18 @@ def is_floating(tensor: tf.Tensor | tf.Variable) -> bool:
 
 
 def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None:
-    """Assigns the towers' values averaged by rows; integers come from tower 0."""
+    """Assigns one value to each variable that the towers assigned; means are weighted by rows."""
     weights = [tf.cast(size, tf.float64) for size in sizes]
+    nonempty = [tf.cast(size > 0, tf.float64) for size in sizes]
+    parts = [part_of(tower, tower, 0, tf.zeros([], tf.int64)) for tower in range(len(scopes))]
     for variable in scopes[0].assigned:
+        before = tf.convert_to_tensor(variable.value)
         values = [scope.state_mapping[id(variable)] for scope in scopes]
-        weighted = [weigh_state(*pair) for pair in zip(values, weights, strict=True)]
+        rows = zip(values, parts, weights, nonempty, strict=True)
+        shares = [share_of_state(variable, value, before, *row) for value, *row in rows]
         with tf.device(variable.value.device):
-            total = add_in_pairs(add_states, weighted)
-            variable.assign(mean_state(total, tf.add_n(weights), variable.value))
+            total = add_in_pairs(add_states, shares)
+            variable.assign(merge_state(variable, total, tf.add_n(weights), before))
 
 
 def merge_outputs(outputs: Sequence[Any], sizes: Sequence[tf.Tensor], merge: Any) -> Any:

@@ -9,8 +9,9 @@ import keras
 
 from towers.step.arguments import check_variables
 from towers.step.carried import CarriedState
+from towers.step.gathering import gather_variables
 from towers.step.options import StepOptions
-from towers.step.parameters import SharedVariables, gather_variables
+from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
 from towers.step.shards import Shard
 from towers.step.tower_function import ShardFn, TowerFn
@@ -24,11 +25,13 @@ class TowerProgram(NamedTuple):
         shard_fn: the tower function on the pair (batch, state).
         shared: the variables that it uses.
         carried: the state that it carries from step to step.
+        num_parts: the number of parts into which a batch is cut for one update.
     """
 
     shard_fn: ShardFn
     shared: SharedVariables
     carried: CarriedState
+    num_parts: int = 1
 
 
 def make_program(

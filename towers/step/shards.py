@@ -52,6 +52,12 @@ def check_batch_spec(spec: Any) -> None:
                 "A batch must be made of tensors. Received None in the place of one in "
                 f"{spec}; leave it out of the data set, and of what the tower function unpacks."
             )
+        if isinstance(part, tf.SparseTensorSpec):
+            raise ValueError(
+                "A batch must be made of tensors that can be cut by rows. Received a sparse one: "
+                f"{part}; call `dataset.map` with tf.sparse.to_dense before, or give the ids and "
+                "values of each example as dense tensors."
+            )
     shapes = [part.shape for part in tf.nest.flatten(spec)]
     if not shapes or any(shape.rank == 0 for shape in shapes):
         raise ValueError(

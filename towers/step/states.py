@@ -1,15 +1,78 @@
-"""States: one value of each non-trainable variable, such as a moving average, from all towers."""
+"""States: one value of each non-trainable variable, such as a moving average, from all parts.
+
+Keras's `aggregation` of a variable says how its values become one: "sum" adds what each part added
+to it, "only_first_replica" takes the value of the first part. Others are weighted means.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from towers.step.gradients import add_in_pairs
+from towers.step.parts import Part
 
 BATCH_NORM_POLICIES = ("first", "mean")
+
+
+def share_of_state(
+    variable: keras.Variable,
+    value: tf.Tensor | None,
+    before: Any,
+    part: Part,
+    weight: tf.Tensor,
+    nonempty: tf.Tensor,
+) -> tf.Tensor | None:
+    """Returns what a part adds to the sum from which the variable's new value follows.
+
+    Args:
+        variable: the state.
+        value: the value that the tower function assigned, or None if it assigned none.
+        before: the value before the step.
+        part: the part of the batch.
+        weight: its number of examples (or tokens), a scalar.
+        nonempty: scalar, 1 if the part has rows, or 0.
+    """
+    if value is None:
+        return None
+    way, value = way_to_merge(variable), widen(value)
+    if way == "sum":
+        return times_or_zero(value - widen(tf.convert_to_tensor(before)), nonempty)
+    if way == "first":
+        return tf.where(part.is_first, value, tf.zeros_like(value))
+    return times_or_zero(value, weight) if part.gives_averages else tf.zeros_like(value)
+
+
+def way_to_merge(variable: keras.Variable) -> str:
+    """Returns how the values of a state become one: `sum`, `first` or `mean`."""
+    if variable.aggregation == "sum":
+        return "sum"
+    is_floating = tf.as_dtype(variable.dtype).is_floating
+    return "mean" if is_floating and variable.aggregation != "only_first_replica" else "first"
+
+
+def widen(value: tf.Tensor) -> tf.Tensor:
+    """Returns the value in a type in which it can be weighted and added without overflow."""
+    if value.dtype in (tf.float16, tf.bfloat16):
+        return tf.cast(value, tf.float32)
+    return tf.cast(value, tf.int32) if value.dtype == tf.bool else value
+
+
+def times_or_zero(value: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Returns the product; 0 for a factor of 0, also if the value is not finite."""
+    factor = tf.cast(factor, value.dtype)
+    is_floating = value.dtype.is_floating
+    return tf.math.multiply_no_nan(value, factor) if is_floating else value * factor
+
+
+def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor | None:
+    """Returns the sum of two parts' shares of a state."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
 
 
 def sum_states(
@@ -19,57 +82,52 @@ def sum_states(
     *,
     has_first_tower: bool = True,
 ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
-    """Returns each variable's weighted values summed over the towers, and the weight of the sums.
+    """Returns each state's shares summed over the towers, and the weight of the moving averages.
 
     Args:
-        tower_states: for each tower, for each variable, its value times the tower's weight, or
-            None if the tower function did not assign it.
+        tower_states: for each tower, for each state, its share, or None if the tower function did
+            not assign it.
         weights: for each tower, its number of examples (or tokens).
-        policy: `first`, the first tower's values, or `mean`, the towers' weighted mean.
-        has_first_tower: whether tower 0 of all processes is one of these. Without it, zeros stand
-            for the values that only tower 0 provides: integers, and all values under `first`.
+        policy: whose moving averages count: those of the `first` tower, or the `mean` of all.
+        has_first_tower: whether tower 0 of all processes is one of these.
     """
-    if policy == "first":
-        tower_states, weights = tower_states[:1], weights[:1]
-    sums = [add_in_pairs(add_states, values) for values in zip(*tower_states, strict=True)]
-    weight = add_in_pairs(tf.add, weights)
-    if has_first_tower:
-        return sums, weight
-    is_mean = policy == "mean"
-    sums = [
-        value if value is None or (is_mean and value.dtype.is_floating) else tf.zeros_like(value)
-        for value in sums
-    ]
-    return sums, weight if is_mean else tf.zeros_like(weight)
+    sums = [add_in_pairs(add_states, shares) for shares in zip(*tower_states, strict=True)]
+    if policy == "mean":
+        return sums, add_in_pairs(tf.add, weights)
+    return sums, weights[0] if has_first_tower else tf.zeros_like(weights[0])
 
 
-def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor | None:
-    """Returns the sum of two towers' weighted values of a state; for integers, the first value."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second if first.dtype.is_floating else first
-
-
-def mean_states(
-    sums: Sequence[tf.Tensor | None], weight: tf.Tensor, before: Sequence[Any]
+def merge_states(
+    variables: Sequence[keras.Variable],
+    sums: Sequence[tf.Tensor | None],
+    weight: tf.Tensor,
+    before: Sequence[Any],
 ) -> list[tf.Tensor | None]:
-    """Returns the weighted mean of each state, from the sums over all towers."""
-    return [mean_state(total, weight, value) for total, value in zip(sums, before, strict=True)]
+    """Returns the new value of each state; None if no part assigned it.
 
-
-def mean_state(total: tf.Tensor | None, weight: tf.Tensor, before: Any) -> tf.Tensor | None:
-    """Returns a sum of weighted values divided by their weight; integers unchanged.
-
-    If the weight is 0 (all padding), the state keeps its value `before` the step.
+    Args:
+        variables: the states.
+        sums: for each state, the sum of its shares.
+        weight: the weight of the moving averages.
+        before: for each state, its value before the step.
     """
-    if total is None or not total.dtype.is_floating:
-        return total
-    mean = total / tf.cast(weight, total.dtype)
-    return tf.where(weight > 0, mean, tf.convert_to_tensor(before))
+    rows = zip(variables, sums, before, strict=True)
+    return [
+        None if total is None else merge_state(variable, total, weight, value)
+        for variable, total, value in rows
+    ]
 
 
-def weigh_state(value: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor | None:
-    """Returns an assigned state times the weight; integers unchanged."""
-    if value is None or not value.dtype.is_floating:
-        return value
-    return value * tf.cast(weight, value.dtype)
+def merge_state(
+    variable: keras.Variable, total: tf.Tensor, weight: tf.Tensor, before: Any
+) -> tf.Tensor:
+    """Returns the new value of a state from the sum of its shares.
+
+    A mean without any weight (all padding) is the value `before` the step.
+    """
+    way, before = way_to_merge(variable), tf.convert_to_tensor(before)
+    if way == "sum":
+        total = widen(before) + total
+    elif way == "mean":
+        total = tf.where(weight > 0, total / tf.cast(weight, total.dtype), widen(before))
+    return tf.cast(total, before.dtype)

@@ -35,9 +35,10 @@ class TowerSums(NamedTuple):
         metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
         gradients: one per trainable variable, of the summed loss; None if the loss does not
             depend on the variable.
-        states: for each non-trainable variable, its new value times the weight; None if the tower
-            function did not assign it.
+        states: for each non-trainable variable, what the shard adds to the sum from which its new
+            value follows (`share_of_state`); None if the tower function did not assign it.
         carried: the state to carry into the next step, one row per row of the shard.
+        assigned: for each trainable variable, the value that every tower assigned, or None.
 
     Before several losses are folded into one, `loss` is a tuple and `weight` is `Denominators`.
     """
@@ -48,6 +49,7 @@ class TowerSums(NamedTuple):
     gradients: list[Gradient]
     states: list[tf.Tensor | None]
     carried: CarriedValues
+    assigned: list[tf.Tensor | None]
 
 
 def count_once(weights: Any, nonempty: tf.Tensor, size: tf.Tensor) -> Any:
@@ -131,6 +133,7 @@ def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
         carried=tf.nest.map_structure(
             lambda *rows: tf.concat(rows, axis=0), first.carried, second.carried
         ),
+        assigned=first.assigned,
     )
 
 

@@ -10,13 +10,16 @@ import keras
 import tensorflow as tf
 
 from towers.run.determinism import sums_stay_nested
-from towers.step.gradients import add_in_pairs, first_half, scale_gradients
+from towers.step.connections import check_gradients
+from towers.step.gradients import Gradient, add_gradients, add_in_pairs, first_half, scale_gradients
 from towers.step.options import StepOptions
-from towers.step.parameters import SharedVariables, TowerScope, no_new_variables
+from towers.step.parameters import SharedVariables
+from towers.step.parts import Part, part_of
 from towers.step.program import TowerProgram
-from towers.step.seeds import micro_batch_seed, seed_states
+from towers.step.scope import TowerScope, no_new_variables
+from towers.step.seeds import seed_states
 from towers.step.shards import Shard, split_batch
-from towers.step.states import weigh_state
+from towers.step.states import share_of_state
 from towers.step.sums import (
     Denominators,
     TowerSums,
@@ -28,6 +31,7 @@ from towers.step.sums import (
     metric_sums,
     tensors_of,
 )
+from towers.step.synchronized import no_sums_over_replicas
 from towers.step.tower_function import ShardFn
 
 
@@ -95,6 +99,7 @@ class Tower:
         *,
         totals: Denominators | None = None,
         first_micro_batch: int | None = None,
+        alone: bool = False,
     ) -> TowerSums:
         """Returns the sums over a shard, with gradients.
 
@@ -105,18 +110,26 @@ class Tower:
             totals: what several losses are divided by, summed over the whole batch; None for one.
             first_micro_batch: the number of the shard's first micro-batch within the global batch;
                 random numbers derive from it. By default it follows from the tower's number.
+            alone: whether the tower's states are merged with those of no other tower.
         """
-        options = self._options
-        return run_tower(
-            self._program,
-            values,
-            self._program.carried.attach(self._index, shard),
-            tower=self.number,
-            seeds=self._seeds(step, first_micro_batch),
-            loss_scale=None if options.loss_scale is None else options.loss_scale.read(),
-            compiled=options.compiled,
-            totals=totals,
-        )
+        options, program = self._options, self._program
+        shard = program.carried.attach(self._index, shard)
+        with no_sums_over_replicas(program.num_parts):
+            sums = run_tower(
+                program,
+                values,
+                shard,
+                self._parts(step, first_micro_batch, alone=alone),
+                loss_scale=None if options.loss_scale is None else options.loss_scale.read(),
+                compiled=options.compiled,
+                totals=totals,
+            )
+        if alone:
+            check_assigned_by_none(program.shared, sums)
+        if self._index == 0:
+            specs = tf.nest.map_structure(tf.type_spec_from_value, shard.batch)
+            check_gradients(program.shard_fn, program.shared, specs, sums.gradients)
+        return sums
 
     def weigh(
         self, shard: Shard, step: tf.Tensor, *, first_micro_batch: int | None = None
@@ -126,25 +139,31 @@ class Tower:
         It calls the tower function for its weights alone. TensorFlow leaves out what they do not
         need: for weights that follow from the batch, such as masks, that is the whole model.
         """
-        program, seeds = self._program, self._seeds(step, first_micro_batch)
+        program, parts = self._program, self._parts(step, first_micro_batch)
         with tf.device(self.device), tf.name_scope(f"denominators_{self._index}"):
             values, shard = self.read(), program.carried.attach(self._index, shard)
 
-            def run(values: dict[int, tf.Tensor], shard: Shard, seed: tf.Tensor) -> Denominators:
-                shard_fn, shared = program.shard_fn, program.shared
-                sums = forward(shard_fn, shared, values, shard, tower=self.number, seed=seed)
-                return sums.weight
+            def run(values: dict[int, tf.Tensor], shard: Shard, part: Part) -> Denominators:
+                scope = scope_of(program.shared, values, shard, part)
+                return forward(program.shard_fn, shard, part, scope).weight
 
             run = compile_with_xla(run) if self._options.compiled else run
-            parts = zip(micro_batches(shard, len(seeds)), seeds, strict=True)
-            return add_in_pairs(add_nests, [run(values, *part) for part in parts])
+            pairs = zip(micro_batches(shard, len(parts)), parts, strict=True)
+            return add_in_pairs(add_nests, [run(values, *pair) for pair in pairs])
 
-    def _seeds(self, step: tf.Tensor, first_micro_batch: int | None) -> list[tf.Tensor]:
-        """Returns the seed of each micro-batch; arguments as in `run`."""
-        accumulate = self._options.accumulate
-        first = self.number * accumulate if first_micro_batch is None else first_micro_batch
-        numbers = range(first, first + accumulate)
-        return [micro_batch_seed(self._options.seed, step, number) for number in numbers]
+    def _parts(
+        self, step: tf.Tensor, first_micro_batch: int | None, *, alone: bool = False
+    ) -> list[Part]:
+        """Returns the tower's parts of the global batch; arguments as in `run`."""
+        options, first = self._options, first_micro_batch
+        if first is None:
+            first = self.number * options.accumulate
+        numbers = range(first, first + options.accumulate)
+        parts = [part_of(self.number, number, options.seed, step) for number in numbers]
+        if alone:
+            return [parts[0]._replace(is_first=tf.constant(True)), *parts[1:]]
+        gives_averages = options.batch_norm == "mean" or first == 0
+        return [part._replace(gives_averages=gives_averages) for part in parts]
 
     def evaluate(self, shard: Shard, batch_number: tf.Tensor) -> TowerSums:
         """Returns the sums over a shard without gradients.
@@ -155,32 +174,42 @@ class Tower:
         """
         program = self._program
         with self.scope():
-            seed = micro_batch_seed(self._options.seed, batch_number, self.number)
+            part = part_of(self.number, self.number, self._options.seed, batch_number)
             values, shard = self.read(), program.carried.attach(self._index, shard)
             return forward(
-                program.shard_fn, program.shared, values, shard, tower=self.number, seed=seed
+                program.shard_fn, shard, part, scope_of(program.shared, values, shard, part)
             )
+
+
+def check_assigned_by_none(shared: SharedVariables, sums: TowerSums) -> None:
+    """Raises RuntimeError for a trainable variable that a tower assigns without the others."""
+    pairs = zip(shared.trainable, sums.assigned, strict=True)
+    paths = [variable.path for variable, value in pairs if value is not None]
+    if paths:
+        raise RuntimeError(
+            f"The tower function assigns the trainable variable '{paths[0]}', as "
+            "SpectralNormalization does. Each tower would assign another value here; only the "
+            "towers of build_train_step train it."
+        )
 
 
 def run_tower(
     program: TowerProgram,
     values: dict[int, Any],
     shard: Shard,
+    parts: Sequence[Part],
     *,
-    tower: int,
-    seeds: Sequence[tf.Tensor],
     loss_scale: tf.Tensor | None = None,
     compiled: bool = False,
     totals: Denominators | None = None,
 ) -> TowerSums:
-    """Returns the sums over one shard, cut into one micro-batch per seed.
+    """Returns the sums over one shard, cut into one micro-batch per part.
 
     Args:
         program: the tower function on the pair (batch, state), and its variables.
         values: the variables' values, each read once on the current device.
         shard: the tower's shard; its batch is a pair (batch, state).
-        tower: the tower's number.
-        seeds: for each micro-batch, int64 [2], the seed of its random numbers.
+        parts: the parts of the global batch that the shard consists of.
         loss_scale: float32 scalar by which the mean loss is multiplied for the backward pass, or
             None.
         compiled: whether XLA compiles the pass.
@@ -188,15 +217,15 @@ def run_tower(
     """
     shard_fn, shared = program.shard_fn, program.shared
 
-    def run(values: dict[int, tf.Tensor], shard: Shard, seed: tf.Tensor) -> TowerSums:
-        return differentiate(shard_fn, shared, values, shard, tower, seed, loss_scale, totals)
+    def run(values: dict[int, tf.Tensor], shard: Shard, part: Part) -> TowerSums:
+        return differentiate(shard_fn, shared, values, shard, part, loss_scale, totals)
 
     run = compile_with_xla(run) if compiled else run
 
-    def run_all(pairs: Sequence[tuple[Shard, tf.Tensor]]) -> TowerSums:
+    def run_all(pairs: Sequence[tuple[Shard, Part]]) -> TowerSums:
         if len(pairs) == 1:
-            ((micro_batch, seed),) = pairs
-            return finish_micro_batch(run(values, micro_batch, seed), micro_batch.size)
+            ((micro_batch, part),) = pairs
+            return finish_micro_batch(run(values, micro_batch, part), micro_batch.size)
         # A running sum needs the least memory; a sum in pairs has the same bits on any number of
         # towers.
         middle = first_half(len(pairs)) if sums_stay_nested() else len(pairs) - 1
@@ -205,7 +234,7 @@ def run_tower(
         with tf.control_dependencies(tensors_of(first)):
             return add_sums(first, run_all(pairs[middle:]))
 
-    return run_all(list(zip(micro_batches(shard, len(seeds)), seeds, strict=True)))
+    return run_all(list(zip(micro_batches(shard, len(parts)), parts, strict=True)))
 
 
 def compile_with_xla(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,8 +255,7 @@ def differentiate(
     shared: SharedVariables,
     values: dict[int, tf.Tensor],
     shard: Shard,
-    tower: int,
-    seed: tf.Tensor,
+    part: Part,
     loss_scale: tf.Tensor | None,
     totals: Denominators | None,
 ) -> TowerSums:
@@ -235,11 +263,11 @@ def differentiate(
     sources = shared.sources(values)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
-        sums = forward(shard_fn, shared, values, shard, tower=tower, seed=seed)
-        sums = fold_losses(sums, totals)
+        scope = scope_of(shared, values, shard, part, tape)
+        sums = fold_losses(forward(shard_fn, shard, part, scope), totals)
         factor = gradient_factor(sums.weight, loss_scale)
         scaled_loss = sums.loss * factor
-    gradients = tape.gradient(scaled_loss, sources)
+    gradients = gradients_of(tape, scaled_loss, sources, scope)
     if loss_scale is not None:
         gradients = scale_gradients(gradients, 1 / factor)
     return sums._replace(gradients=gradients)
@@ -247,39 +275,60 @@ def differentiate(
 
 def forward(
     shard_fn: ShardFn,
-    shared: SharedVariables,
-    values: dict[int, tf.Tensor],
     shard: Shard,
-    *,
-    tower: int,
-    seed: tf.Tensor,
+    part: Part,
+    scope: TowerScope,
 ) -> TowerSums:
     """Returns the sums over one micro-batch without gradients; zeros for an empty shard.
 
     Several losses are not folded into one yet.
     """
-    name = f"Tower {tower}"
-    seeds = seed_states(seed, len(shared.seeds))
-    with TowerScope(name, shared, values, seeds) as scope, no_new_variables(name):
+    shared = scope.shared
+    with scope, no_new_variables(f"Tower {part.tower}"):
         (loss, weight, metrics), carried = shard_fn(shard.batch)
     losses = loss if isinstance(loss, tuple) else (loss,)
     nonempty = tf.cast(shard.size > 0, losses[0].dtype)  # 1, or 0 for an empty shard.
     weight = count_once(weight, nonempty, shard.size)
     count = weight.rows if isinstance(weight, Denominators) else weight
-    for variable in shared.trainable:
-        if scope.updated(variable) is not None:
-            raise RuntimeError(
-                f"{name} assigns the trainable variable '{variable.path}'. A tower changes "
-                "trainable variables through gradients only; make it `trainable=False`."
-            )
     return TowerSums(
         loss=tf.nest.map_structure(lambda one: one * nonempty, loss),
         weight=weight,
         metrics={key: metric_sums(value, count, nonempty) for key, value in metrics.items()},
         gradients=[],
-        states=[weigh_state(scope.updated(state), count) for state in shared.states],
+        states=[
+            share_of_state(state, scope.updated(state), scope.before(state), part, count, nonempty)
+            for state in shared.states
+        ],
         carried=carried,
+        assigned=list(map(scope.updated, shared.trainable)),
     )
+
+
+def scope_of(
+    shared: SharedVariables,
+    values: dict[int, Any],
+    shard: Shard,
+    part: Part,
+    tape: tf.GradientTape | None = None,
+) -> TowerScope:
+    """Returns the scope of a tower function for one micro-batch."""
+    seeds = seed_states(part.seed, len(shared.seeds))
+    mapping = {**values, **dict(zip(map(id, shared.seeds), seeds, strict=True))}
+    inputs = [*tf.nest.flatten(shard), *seeds]
+    return TowerScope(f"Tower {part.tower}", shared, mapping, inputs, tape)
+
+
+def gradients_of(
+    tape: tf.GradientTape, loss: tf.Tensor, sources: Sequence[Any], scope: TowerScope
+) -> list[Gradient]:
+    """Returns the gradients of the trainable variables, whose values are the sources."""
+    shared = scope.shared
+    versions = [scope.versions.get(id(variable), []) for variable in shared.trainable]
+    # TensorFlow calls the functions that capture variables again.
+    with scope.replay() if shared.captured else contextlib.nullcontext():
+        found, of_versions = tape.gradient(loss, (list(sources), versions))
+    pairs = zip(found, of_versions, strict=True)
+    return [add_in_pairs(add_gradients, [first, *others]) for first, others in pairs]
 
 
 def gradient_factor(weight: tf.Tensor, loss_scale: tf.Tensor | None) -> tf.Tensor:

@@ -13,9 +13,9 @@ from towers.step.averages import Averaged
 from towers.step.carried import CarriedState
 from towers.step.copies import Copies
 from towers.step.exchange import Total
-from towers.step.gradients import Gradient, clip_factor, global_norm
+from towers.step.gradients import Gradient, clip_factor, norm_of_sums
 from towers.step.options import StepOptions
-from towers.step.states import mean_states
+from towers.step.states import merge_states
 from towers.step.tower_function import CarriedValues
 
 
@@ -28,6 +28,8 @@ class Change(NamedTuple):
             averaged and clipped already.
         states: new values of the non-trainable variables; None for a variable that stays.
         carried: for each tower, the state to carry into the next step.
+        assigned: for each trainable variable, the value from which the update starts, or None for
+            its own.
         gradient_norm: scalar, the norm of the averaged gradient before clipping.
         finite: bool scalar, whether the gradient is finite; only then the change is applied.
     """
@@ -36,6 +38,7 @@ class Change(NamedTuple):
     factor: tf.Tensor | None
     states: list[tf.Tensor | None]
     carried: list[CarriedValues]
+    assigned: list[tf.Tensor | None]
     gradient_norm: tf.Tensor
     finite: tf.Tensor
 
@@ -91,8 +94,14 @@ class Update:
             return self.average(total, [state.value for state in self.copies.shared.states])
 
     def average(self, total: Total, states: Sequence[Any]) -> Change:
-        """Returns the change, computed on the current device; arguments as in the function."""
-        return average(total, states, self._clip_norm)
+        """Returns the change, computed on the current device.
+
+        Args:
+            total: the sums over all towers.
+            states: the values of the non-trainable variables before the step.
+        """
+        merged = merge_states(self.copies.shared.states, total.states, total.state_weight, states)
+        return average(total, self._clip_norm)._replace(states=merged)
 
     def apply(self, change: Change, *, add_states: bool = False) -> Scales:
         """Applies a change if it is finite; returns its learning rate and loss scale.
@@ -103,6 +112,7 @@ class Update:
         """
 
         def assign() -> None:
+            self.copies.assign_trainable(change.assigned)
             self.copies.apply(change.gradients, change.factor, change.states, add_states=add_states)
             self.carried.assign(change.carried)
 
@@ -115,16 +125,15 @@ class Update:
             return Scales(learning_rate, loss_scale)
 
 
-def average(total: Total, states: Sequence[Any], clip_norm: float | None) -> Change:
-    """Returns the change of a step: the sums divided once, then clipped.
+def average(total: Total, clip_norm: float | None) -> Change:
+    """Returns the change of a step without states: the sums divided once, then clipped.
 
     Args:
         total: the sums over all towers.
-        states: the values of the non-trainable variables before the step.
         clip_norm: the norm to which the averaged gradient is clipped, or None.
     """
     inverse_weight = tf.math.reciprocal_no_nan(total.weight)
-    norm = global_norm(total.gradients[0], total.weight.dtype) * inverse_weight
+    norm = norm_of_sums(total.gradients[0], total.weight.dtype) * inverse_weight
     factor = inverse_weight * clip_factor(norm, clip_norm)
-    means = mean_states(total.states, total.state_weight, states)
-    return Change(total.gradients, factor, means, total.carried, norm, tf.math.is_finite(norm))
+    finite = tf.math.is_finite(norm)
+    return Change(total.gradients, factor, [], total.carried, total.assigned, norm, finite)

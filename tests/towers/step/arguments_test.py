@@ -70,6 +70,27 @@ def test_micro_batches_are_counted_in_whole_numbers(wrong):
         towers.StepOptions(accumulate=wrong)
 
 
+def test_a_step_under_mirrored_strategy_refuses_optimizers_that_unscale_too():
+    dataset = helpers.dataset_of(helpers.dense_batches([4]))
+    devices = helpers.tower_devices(1)
+    strategy = tf.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        model = helpers.dense_model()
+        optimizer = keras.optimizers.SGD(0.1, loss_scale_factor=1024.0)
+    with pytest.raises(ValueError, match=r"loss_scale_factor=1024\.0"):
+        towers.build_mirrored_step(
+            helpers.classify(model), model, optimizer, strategy, devices, dataset
+        )
+
+
+def test_evaluation_refuses_a_variable_given_twice():
+    model = helpers.dense_model()
+    dataset, placement = helpers.dataset_of(helpers.dense_batches([4])), helpers.tower_placement(2)
+    variables = [*model.variables, model.variables[0]]
+    with pytest.raises(ValueError, match=r"more than once: hidden/kernel\."):
+        towers.build_evaluation_step(helpers.classify(model), variables, placement, dataset)
+
+
 def test_the_remedy_for_optimizers_that_unscale_is_public():
     assert towers.LossScale().read().dtype == tf.float32
 

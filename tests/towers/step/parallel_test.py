@@ -572,3 +572,47 @@ def test_a_function_that_assigns_trainable_variables_is_refused(float64):
     with pytest.raises(RuntimeError, match="Tower 0 assigns the trainable variable 'hidden/kernel"):
         towers.parallel(run, helpers.tower_devices(2), features=features_of(3)["features"])
     np.testing.assert_array_equal(kernel.numpy(), before)
+
+
+@EACH_MODE
+@pytest.mark.parametrize("width", [1, 300])
+def test_gradients_reach_the_tensors_that_the_function_takes_from_around_it(mode, width, float64):
+    """Small and large ones: TensorFlow treats them in two ways."""
+    features = tf.random.stateless_uniform([7, width], [1, 2], dtype=tf.float64)
+    kernel = tf.random.stateless_uniform([width, 3], [3, 4], dtype=tf.float64)
+    shift = tf.constant(2.0, tf.float64)
+
+    @MODES[mode]
+    def gradients(call, features, kernel, shift):
+        with tf.GradientTape() as tape:
+            tape.watch([features, kernel, shift])
+            double = 2 * kernel
+
+            def cost(features):
+                return tf.reduce_sum(tf.tanh(features @ double + shift) ** 2)
+
+            value = call(cost, features=features)
+        return tape.gradient(value, [features, kernel, shift])
+
+    def plainly(function, **tensors):
+        return function(**tensors)
+
+    def on_towers(function, **tensors):
+        return towers.parallel(function, helpers.tower_devices(3), **tensors)
+
+    tensors = (features, kernel, shift)
+    for actual, expected in zip(
+        gradients(on_towers, *tensors), gradients(plainly, *tensors), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_without_a_tape_the_function_is_called_once_per_tower():
+    calls, shift = [], tf.ones([])
+
+    def add(features):
+        calls.append(1)
+        return features + shift
+
+    towers.parallel(add, helpers.tower_devices(2), features=np.ones((4, 1), "float32"))
+    assert len(calls) == 2

@@ -1,0 +1,111 @@
+"""Handles: what a traced graph does with each variable, within its branches and loops too."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2
+
+CAPTURED = "captured by a custom gradient"
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # Their first input is the condition.
+CALLS = (*BRANCHES, "While", "StatelessWhile", "PartitionedCall", "StatefulPartitionedCall")
+Consumers = dict[str, list[tuple[node_def_pb2.NodeDef, int]]]
+
+
+def uses_of_handles(graph: tf.Graph) -> dict[int, set[str]]:
+    """Returns what happens to each variable's handle, by the handle's id.
+
+    A use is the type of an op that takes the handle, in the graph itself or in a branch, a loop or
+    a function that it calls, or `CAPTURED`: a function with a custom gradient, such as
+    `tf.recompute_grad`, takes the variable's value from around it.
+
+    Args:
+        graph: the graph of a `tf.function`.
+    """
+    uses = Uses(graph)
+    return {
+        id(outer): set(uses.of(inner.op.name))
+        for outer, inner in graph.captures
+        if inner.dtype == tf.resource
+    }
+
+
+class Uses:
+    """The uses of a graph's resources, read from its definition.
+
+    Args:
+        graph: the graph.
+    """
+
+    def __init__(self, graph: tf.Graph):
+        definition = graph.as_graph_def()
+        self._main = consumers_of_nodes(definition.node)
+        self._functions = {
+            function.signature.name: function for function in definition.library.function
+        }
+        self._consumers: dict[str, Consumers] = {}
+
+    def of(self, name: str) -> Iterator[str]:
+        """Yields the uses of the resource that a node of the graph itself holds."""
+        return self._uses(self._main, name)
+
+    def _uses(self, consumers: Consumers, name: str) -> Iterator[str]:
+        for node, position in consumers[name]:
+            if node.op in CALLS:
+                yield from self._uses_in_calls(node, position - (node.op in BRANCHES))
+            elif node.op == "Identity":
+                yield from self._uses(consumers, node.name)
+            elif node.op == "ReadVariableOp" and is_captured(consumers, node):
+                yield CAPTURED
+            else:
+                yield node.op
+
+    def _uses_in_calls(self, node: node_def_pb2.NodeDef, position: int) -> Iterator[str]:
+        """Yields the uses in the functions that a node calls with its argument at a position."""
+        for name in functions_of(node):
+            function = self._functions[name]
+            if name not in self._consumers:
+                self._consumers[name] = consumers_of_nodes(function.node_def)
+            yield from self._uses(self._consumers[name], argument_of(function, position))
+        if node.op.endswith("PartitionedCall"):
+            yield node.op
+
+
+def consumers_of_nodes(nodes: Iterable[node_def_pb2.NodeDef]) -> Consumers:
+    """Returns each node (or argument) by name, with the nodes that take it and at which input."""
+    consumers: Consumers = defaultdict(list)
+    for node in nodes:
+        for position, source in enumerate(node.input):
+            if not source.startswith("^"):
+                consumers[source.split(":")[0]].append((node, position))
+    return consumers
+
+
+def is_captured(consumers: Consumers, read: node_def_pb2.NodeDef) -> bool:
+    """Returns whether a read gives a custom gradient a variable that is not its argument.
+
+    TensorFlow's `IdentityN` of a custom gradient takes its results, its arguments and the
+    variables from around it, and reads only these itself, within its own scope.
+    """
+    return any(
+        node.op == "IdentityN"
+        and node.attr["_gradient_op_type"].s.startswith(b"CustomGradient")
+        and read.name.startswith(f"{node.name}/")
+        for node, _ in consumers[read.name]
+    )
+
+
+def functions_of(node: node_def_pb2.NodeDef) -> Iterator[str]:
+    """Yields the names of the functions that a node calls."""
+    for value in node.attr.values():
+        functions: list[attr_value_pb2.NameAttrList] = [*value.list.func]
+        if value.HasField("func"):
+            functions.append(value.func)
+        yield from (function.name for function in functions)
+
+
+def argument_of(function: function_pb2.FunctionDef, position: int) -> str:
+    """Returns the name of a function's argument at a position."""
+    return function.signature.input_arg[position].name

@@ -1,0 +1,212 @@
+"""The probe: asks a tower function once, with a few rows, whether it returns sums.
+
+Rows taken twice must have twice the loss and the weight, and two halves must add up to the whole.
+Otherwise what is trained depends on how a batch is cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.step.parts import part_of
+from towers.step.program import TowerProgram
+from towers.step.shards import Batch, Shard, any_number_of_rows
+from towers.step.states import way_to_merge
+from towers.step.tower import Tower, scope_of
+
+MAX_ROWS = 16
+TOLERANCE = 0.05  # Of the loss. A mean differs by half of it.
+FEW_DRAWS, MANY_DRAWS = 3, 10  # If the tower function draws random numbers.
+# In standard errors: differences that are common for equal means, and those that never occur
+# (Student's t with 18 degrees of freedom: 4e-8).
+COMMON, IMPOSSIBLE = 3, 9
+REMEDY = "To train it as it is, pass StepOptions(probe=False)."
+Measure = Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], list[tf.Tensor]]]
+
+
+class Sample(NamedTuple):
+    """The losses and the weights of some rows, float64 [losses, draws] and [weights, draws]."""
+
+    losses: np.ndarray
+    weights: np.ndarray
+
+    def __add__(self, other: Any) -> Sample:
+        return Sample(self.losses + other.losses, self.weights + other.weights)
+
+
+class Comparison(NamedTuple):
+    """What sums over some rows would be, and what was received."""
+
+    what: str
+    expected: Sample
+    received: Sample
+
+    def is_near(self, bound: float) -> bool:
+        """Returns whether losses and weights may be equal."""
+        pairs = zip(self.expected, self.received, strict=True)
+        return all(are_near(*pair, bound) for pair in pairs)
+
+
+class Probe:
+    """Asks a tower function once whether it returns sums.
+
+    Args:
+        program: the program of the towers.
+        tower: the first tower, which is asked.
+        enabled: whether it asks at all.
+
+    If a batch is one part, a loss over the whole batch is right, and only a mean is refused.
+    """
+
+    def __init__(self, program: TowerProgram, tower: Tower, *, enabled: bool):
+        self._program = program
+        self._tower = tower
+        self._num_parts = program.num_parts
+        self._pending = enabled
+        self._lock = threading.Lock()
+        self._has_averages = False
+
+    def ask_once(self, shards: Sequence[Shard]) -> None:
+        """Asks with the first rows of the first shard; later calls do nothing.
+
+        Raises:
+            ValueError: the loss or the weight is not a sum over the examples.
+        """
+        if not self._pending:
+            return
+        with self._lock:
+            pending, self._pending = self._pending, False
+            num_rows = min(int(shards[0].size), MAX_ROWS)
+            if pending and num_rows:
+                # A model that wants another number of rows has no answer.
+                with contextlib.suppress(tf.errors.InvalidArgumentError):
+                    self._ask(self._program.carried.attach(0, shards[0]).batch, num_rows)
+
+    def _ask(self, pair: Batch, num_rows: int) -> None:
+        specs = tf.nest.map_structure(row_spec, pair)
+        traced = tf.function(self._measure, autograph=False)
+        measure = traced.get_concrete_function(specs, tf.TensorSpec([], tf.int64))
+        check = check_no_mean if self._num_parts == 1 else check_sums
+        two = sample(measure, rows_of(pair, 0, num_rows), 2)
+        comparisons = []
+        for num_draws in (FEW_DRAWS, MANY_DRAWS) if np.ptp(two.losses, axis=1).any() else (1,):
+            comparisons = list(self._compare(measure, pair, num_rows, num_draws))
+            if all(one.is_near(COMMON) for one in comparisons):
+                return
+        for comparison in comparisons:
+            check(comparison)
+
+    def _compare(
+        self, measure: Measure, pair: Batch, num_rows: int, num_draws: int
+    ) -> Iterator[Comparison]:
+        half = max(1, num_rows // 2)
+        once = rows_of(pair, 0, half)
+        one = sample(measure, once, num_draws)
+        yield Comparison("rows taken twice", one + one, sample(measure, twice_of(once), num_draws))
+        # BatchNorm in training mode depends on its rows, as it should.
+        if num_rows > 1 and self._num_parts > 1 and not self._has_averages:
+            other = sample(measure, rows_of(pair, half, half), num_draws)
+            both = sample(measure, rows_of(pair, 0, 2 * half), num_draws)
+            yield Comparison("two halves of some rows", one + other, both)
+
+    def _measure(self, pair: Batch, draw: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Returns losses and weights of some rows; the draw's number stands for that of a step."""
+        program, part = self._program, part_of(self._tower.number, 0, 0, draw)
+        with self._tower.scope(), tf.GradientTape(watch_accessed_variables=False) as tape:
+            shard = Shard(pair, tf.constant(1))
+            scope = scope_of(program.shared, self._tower.read(), shard, part, tape)
+            with scope:
+                (losses, weights, _), _ = program.shard_fn(pair)
+        averages = [one for one in program.shared.states if way_to_merge(one) == "mean"]
+        self._has_averages = any(scope.updated(one) is not None for one in averages)
+        weights = [weight for weight in tf.nest.flatten(weights) if weight is not None]
+        return tf.nest.flatten(losses), weights
+
+
+def sample(measure: Measure, rows: Batch, num_draws: int) -> Sample:
+    """Returns the losses and the weights of some rows, measured once for each draw."""
+    pairs = [measure(rows, tf.constant(draw, tf.int64)) for draw in range(num_draws)]
+    losses, weights = zip(*pairs, strict=True)
+    return Sample(
+        *(np.array(one, np.float64).reshape(num_draws, -1).T for one in (losses, weights))
+    )
+
+
+def are_near(expected: np.ndarray, received: np.ndarray, bound: float) -> bool:
+    """Returns whether each of several series may have the same mean; arguments as in `is_near`."""
+    return all(is_near(*pair, bound) for pair in zip(expected, received, strict=True))
+
+
+def is_near(expected: np.ndarray, received: np.ndarray, bound: float) -> bool:
+    """Returns whether two series of draws may have the same mean; True if it cannot be told.
+
+    Args:
+        expected, received: the series.
+        bound: the number of standard errors by which the means may differ.
+    """
+    difference = abs(expected.mean() - received.mean())
+    largest = max(abs(expected).max(), abs(received).max())
+    variances = [series.var(ddof=1) if series.size > 1 else 0.0 for series in (expected, received)]
+    standard_error = np.sqrt(sum(variances) / expected.size)
+    return not difference > TOLERANCE * largest + bound * standard_error
+
+
+def check_sums(comparison: Comparison) -> None:
+    """Raises ValueError unless weights and losses are those that sums over the rows would have."""
+    what, expected, received = comparison
+    for pair in zip(expected.weights, received.weights, strict=True):
+        if not is_near(*pair, IMPOSSIBLE):
+            raise ValueError(
+                "The weight is not a sum over the examples, so that losses are divided wrongly: "
+                f"for {what}, {describe(*pair)}. Return how many examples (or tokens) the loss "
+                f"sums over, such as tf.size(labels), not a constant. {REMEDY}"
+            )
+    for pair in zip(expected.losses, received.losses, strict=True):
+        if not is_near(*pair, IMPOSSIBLE) and (expected.weights.any() or not expected.weights.size):
+            raise ValueError(
+                "The loss is not a sum over the examples, so that each tower would train another "
+                f"one: for {what}, {describe(*pair)}. Return tf.reduce_sum of one loss per example "
+                "(or token), not a mean; regularisers enter as weight * sum(model.losses). A loss "
+                "that couples the examples of a batch, such as in-batch negatives, needs the batch "
+                f"in one part: one tower, accumulate=1. {REMEDY}"
+            )
+
+
+def check_no_mean(comparison: Comparison) -> None:
+    """Raises ValueError for a mean loss with the number of examples as its weight."""
+    _, expected, received = comparison
+    if not expected.weights.any() or not are_near(expected.weights, received.weights, COMMON):
+        return
+    for one, other in zip(expected.losses, received.losses, strict=True):
+        if is_near(one / 2, other, COMMON) and not is_near(one, other, IMPOSSIBLE):
+            raise ValueError(
+                "The loss is a mean, and would be divided by its weight again: for rows taken "
+                f"twice, {describe(one, other)}. Return the loss summed over the examples (or "
+                f"tokens), tf.reduce_sum. {REMEDY}"
+            )
+
+
+def describe(expected: np.ndarray, received: np.ndarray) -> str:
+    """Returns the means of two series in words."""
+    return f"expected {expected.mean():g}, received {received.mean():g}"
+
+
+def rows_of(pair: Batch, start: int, count: int) -> Batch:
+    """Returns some rows of every tensor."""
+    return tf.nest.map_structure(lambda tensor: tensor[start : start + count], pair)
+
+
+def twice_of(rows: Batch) -> Batch:
+    """Returns the rows of every tensor twice."""
+    return tf.nest.map_structure(lambda tensor: tf.concat([tensor, tensor], axis=0), rows)
+
+
+def row_spec(tensor: Any) -> tf.TypeSpec:
+    """Returns the spec of a tensor with any number of rows."""
+    return any_number_of_rows(tf.type_spec_from_value(tensor))
