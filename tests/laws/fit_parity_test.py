@@ -8,7 +8,7 @@ import towers
 from tests.helpers import tower_devices
 
 ROWS = 23  # Batches of 8, 8 and 7 rows.
-QUICK = {"classes", "weighted", "masked", "two_outputs", "own_loss", "curves", "subclassed"}
+QUICK = {"classes", "masked", "two_outputs", "own_loss", "curves"}
 
 
 @pytest.fixture(autouse=True)

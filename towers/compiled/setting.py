@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from towers.compiled.checks import check_built, check_metrics
@@ -28,20 +30,28 @@ def place(
     Raises:
         ValueError: there are no such devices, or the variables are somewhere else.
     """
-    devices = tower_devices(towers)
-    homes = {tf.DeviceSpec.from_string(v.value.device) for v in model.variables}
-    kinds = {(home.device_type or "CPU", home.device_index or 0) for home in homes}
-    if parameters == "auto" and len(devices) > 1:
-        parameters = "cpu" if not kinds or kinds == {("CPU", 0)} else "tower0"
+    devices, home = tower_devices(towers), home_of(model)
+    if parameters == "auto" and home is not None:
+        parameters = "cpu" if home == CPU else "tower0"
     placement = Placement(devices, parameters)
-    home = tf.DeviceSpec.from_string(placement.device)
-    if kinds - {(home.device_type, home.device_index)} and "GPU" in placement.device:
+    if home not in (None, placement.device):
         raise ValueError(
-            f"With parameters={parameters!r} the model's variables belong on {placement.device}. "
-            f"Received variables on {', '.join(f'{kind}:{index}' for kind, index in kinds)}; make "
-            f"and compile the model under `with tf.device({placement.device!r}):`."
+            f"With parameters={placement.parameters!r} the variables belong on {placement.device}. "
+            f"Received a model whose variables are on {home}; make and compile it under "
+            f"`with tf.device({placement.device!r}):`, or choose other towers or parameters."
         )
     return placement
+
+
+def home_of(model: keras.Model) -> str | None:
+    """Returns the device that holds most of the model's weights; None for a model without any."""
+    num_bytes: Counter[str] = Counter()
+    for variable in model.variables:
+        if variable.value.dtype.is_floating:  # Seeds and counters may be elsewhere.
+            device = tf.DeviceSpec.from_string(variable.value.device)
+            name = f"/{device.device_type or 'CPU'}:{device.device_index or 0}"
+            num_bytes[name] += variable.value.dtype.size * int(np.prod(variable.shape))
+    return max(num_bytes, key=lambda name: num_bytes[name]) if num_bytes else None
 
 
 def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:

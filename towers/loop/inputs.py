@@ -67,7 +67,7 @@ def as_batches(batches: Batches | tf.data.Dataset) -> Batches:
 
 def check_end(dataset: tf.data.Dataset, steps: int | None) -> None:
     """Raises ValueError for an endless data set whose epoch no number of steps would end."""
-    if steps is None and dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+    if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
             "The data set is endless (it repeats without a count), so its first epoch would never "
             "end. Received train(epochs=...) without steps; use train(steps=...), or leave out "

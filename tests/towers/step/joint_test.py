@@ -67,10 +67,10 @@ class Game:
     def weights(self):
         return weights_of(self.generator) + weights_of(self.discriminator)
 
-    def updates(self, num_towers, **options):
+    def updates(self, num_towers, parameters="auto", **options):
         """Returns the updates of a joint step on towers."""
         dataset = dataset_of(BATCHES)
-        placement = tower_placement(num_towers)
+        placement = tower_placement(num_towers, parameters)
         step = towers.build_joint_step(
             self.parts, placement, dataset, towers.StepOptions(**options)
         )
@@ -92,11 +92,16 @@ def train_plainly(game, epochs=1):
     return np.reshape(losses, (-1, 2))
 
 
-@pytest.mark.parametrize(("num_towers", "accumulate"), [(1, 1), (2, 2), (3, 1)])
-def test_each_part_trains_its_own_variables_one_after_the_other(num_towers, accumulate):
-    plain, game, reports = Game(), Game(), []
+@pytest.mark.parametrize(
+    ("num_towers", "options"),
+    [(1, {}), (2, {"accumulate": 2}), (3, {}), (2, {"parameters": "replicated"})],
+)
+def test_each_part_trains_its_own_variables_one_after_the_other(num_towers, options):
+    plain, reports = Game(), []
     losses = train_plainly(plain)
-    updates = game.updates(num_towers, accumulate=accumulate)
+    with tower_placement(num_towers, options.get("parameters", "auto")).scope():
+        game = Game()
+    updates = game.updates(num_towers, **options)
     towers.Trainer(updates, [reports.append]).train(epochs=1)
     assert_same_weights(game.weights(), plain.weights(), float64=True)
     for name, expected in zip(("discriminator", "generator"), losses.T, strict=True):
