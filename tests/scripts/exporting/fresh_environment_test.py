@@ -31,9 +31,9 @@ def python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("environment") / "fresh"
     run([sys.executable, "-m", "venv", folder])
     python = folder / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run([*install, f"tensorflow=={tf.__version__}", "jieba"])
-    assert "No module named 'towers'" in run([python, "-c", "import towers"], code=1)
+    assert "No module named 'towers'" in run([python, "-I", "-c", "import towers"], code=1)
     return python
 
 

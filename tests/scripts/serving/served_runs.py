@@ -26,14 +26,14 @@ class Service(NamedTuple):
     pid: int
 
 
-def train(run_dir, *fields):
-    """Returns the directory of a run of two steps, with a small corpus and its cache beside it."""
+def train(run_dir, *fields, steps=2):
+    """Returns the directory of a short run, with a small corpus and its cache beside it."""
     corpus = run_dir.parent / "corpus.tsv"
     words = [f"w{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
     lines = [f"please say {word}\tof course : {word} ." for word in words]
     corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = ["train", "chatbot", "--language", "en", "--data", str(corpus)]
-    command += ["--run-dir", str(run_dir), "--steps", "2", "--batch-size", "32"]
+    command += ["--run-dir", str(run_dir), "--steps", str(steps), "--batch-size", "32"]
     for field in ("held_out=0.1", *fields):
         command += ["--set", field]
     before = os.getcwd()
