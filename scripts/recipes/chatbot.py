@@ -7,7 +7,7 @@ Paper:    Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning 
 Command:  towers train chatbot --language zh --towers 2
           towers train chatbot --language zh --data my.conv --towers 2
           towers chat runs/chatbot
-Expected: 97.8 % (zh) and 96.0 % (en) of the held-out embedded questions answered exactly
+Expected: 96.8 % (zh) and 95.2 % (en) of the held-out embedded questions answered exactly
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ RECIPE = Recipe(
     name="chatbot",
     fields=Fields(
         batch_size=64,
-        epochs=18,
+        epochs=14,
         learning_rate=4e-3,
         schedule="cosine",
         warmup_steps=100,

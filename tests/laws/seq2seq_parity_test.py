@@ -1,4 +1,4 @@
-"""Law 1, 3 and 4 for the whole sequence-to-sequence models on the engine."""
+"""Law 1, 3, 4 and 8 for the whole sequence-to-sequence models on the engine."""
 
 import functools
 
@@ -8,12 +8,14 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+import towers
 from tests import helpers
 from towers.models.answering import answering
 from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer
 from towers.run.op_devices import placed_nodes
 
+SLOW = pytest.mark.slow
 VOCABULARY = 30
 SIZES = [7, 5, 8]
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
@@ -25,6 +27,7 @@ CASES = {
     "bahdanau": {"attention": "bahdanau"},
     "fed": {"input_feeding": True, "cell": "gru", "tied_output": True},
     "transformer": {"size": 8, "heads": 2, "feed_forward_size": 12},
+    "untied": {"size": 8, "heads": 2, "feed_forward_size": 12, "tied_output": False},
     "deep": {"encoder_layers": 2, "decoder_layers": 2, "residual": True, "cell": "gru"},
 }
 
@@ -97,7 +100,7 @@ def test_every_kind_of_model_matches_the_plain_loop(case):
     check_parity(case, 2, "sgd" if case == "fed" else "adam")
 
 
-@pytest.mark.parametrize("case", ["fed", "lookup", "tied", "transformer"])
+@pytest.mark.parametrize("case", ["fed", "lookup", "tied", "transformer", "untied"])
 @pytest.mark.slow
 def test_clipped_and_accumulated_gradients_match_the_plain_loop(case):
     check_parity(case, 2, "sgd", clip_norm=0.1, accumulate=2)
@@ -119,12 +122,47 @@ def test_towers_match_the_plain_loop_in_float64(case, num_towers):
 
 
 @pytest.mark.parametrize(
+    "case", ["untied", *(pytest.param(case, marks=SLOW) for case in ("transformer", "lookup"))]
+)
+def test_one_trace_takes_pairs_of_any_length_and_fewer_than_the_towers(case):
+    """With label smoothing, against the plain loop: a tower without a pair counts nothing."""
+    keras.config.set_dtype_policy("float64")
+    full = zip(pair_batches([4, 1, 2]), [(5, 4), (4, 1), (2, 3)], strict=True)
+    batches = [(question[:, :n], answer[:, :m]) for (question, answer), (n, m) in full]
+    dataset = tf.data.Dataset.from_generator(
+        lambda: iter(batches), output_signature=(tf.TensorSpec([None, None], tf.int32),) * 2
+    )
+    _, model = fresh(CASES[case])
+    smoothed = answering(model, training=True, label_smoothing=0.1)
+    expected, _ = helpers.train_plainly(smoothed, model, optimizer_of("adam"), batches)
+    _, model = fresh(CASES[case])
+    tower_fn, calls = counted(answering(model, training=True, label_smoothing=0.1))
+    step = helpers.build_step_for(tower_fn, model, optimizer_of("adam"), dataset, 3)
+    for number, shards in enumerate(towers.split(dataset, 3), 1):
+        step(shards, number)
+    assert len(calls) == 1 + 3  # Once to see how the variables are used, once per tower.
+    helpers.assert_same_weights(helpers.weights_of(model), expected, float64=True)
+
+
+def counted(tower_fn):
+    """Returns the tower function and the list of its calls, one for each trace."""
+    calls = []
+
+    def counting(shard):
+        calls.append(shard)
+        return tower_fn(shard)
+
+    return counting, calls
+
+
+@pytest.mark.parametrize(
     ("case", "optimizer", "policy", "clip_norm"),
     [  # By default those that other tests have trained already.
         ("lookup", "sgd", "float32", None),
         ("fed", "sgd", "float32", 0.1),
         ("bahdanau", "adam", "float64", None),
         ("transformer", "adam", "float64", None),
+        pytest.param("untied", "sgd", "float32", 0.1, marks=pytest.mark.slow),
         pytest.param("tied", "sgd", "float32", None, marks=pytest.mark.slow),
         pytest.param("scaled", "adam", "float32", None, marks=pytest.mark.slow),
         pytest.param("deep", "adam", "float32", None, marks=pytest.mark.slow),

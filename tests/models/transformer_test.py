@@ -168,6 +168,40 @@ def test_decoding_in_a_graph_is_that_of_one_question_alone(decoding):
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-4)
 
 
+@EACH
+@pytest.mark.parametrize("beams", [1, 4])
+def test_decoding_with_a_cache_is_decoding_without(options, beams):
+    """Without one, the whole answer so far runs through the model for each next token."""
+    keras.config.set_dtype_policy("float64")
+    model, question = model_of(**options), tf.constant(QUESTION)
+    # A model that learned nothing would say one word again and again.
+    decoding = Decoding(max_length=8, beam_size=beams, n_best=beams, no_repeat_ngram=1)
+    ways = [
+        (model.step, model.start(question)),
+        (without_cache(model), (question, question[:, :0])),
+    ]
+    cached, plain = (
+        decode(
+            step, state, decoding, start=START, end=END, forbidden=FORBIDDEN,
+            batch_size=len(QUESTION), seed=tf.constant([0, 0], tf.int64),
+        )
+        for step, state in ways.items()
+    )  # fmt: skip
+    assert len(np.unique(plain.ids)) > 4
+    np.testing.assert_array_equal(cached.ids, plain.ids)
+    np.testing.assert_array_equal(cached.lengths, plain.lengths)
+    np.testing.assert_allclose(cached.scores, plain.scores, rtol=1e-6)
+
+
+def without_cache(model):
+    def step(tokens, state):
+        question, before = state
+        answer_inputs = tf.concat([before, tokens[:, None]], 1)
+        return model((question, answer_inputs))[:, -1], (question, answer_inputs)
+
+    return step
+
+
 def test_dropout_is_drawn_in_training_alone():
     without, model = model_of(), model_of(dropout_rate=0.5)
     drawn = [model((QUESTION, ANSWER), training=True).numpy() for _ in range(2)]

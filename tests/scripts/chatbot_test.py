@@ -259,27 +259,28 @@ def test_a_run_does_not_go_on_with_another_corpus(run_dir, corpus, capsys, folde
     assert "the content of the data" in capsys.readouterr().err
 
 
-def start(run, corpus, steps):
+def start(run, corpus, steps, network):
     command = [sys.executable, "-m", "towers.scripts.main", "train", "chatbot", "--language", "en"]
     command += ["--run-dir", run, "--data", str(corpus), "--towers", "2", *TINY]
+    command += ["--set", f"network={network}"]
     command += ["--steps", str(steps), "--deterministic", "--report-every", "1"]
     command += ["--checkpoint-every", "3"]
     return started(command)
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_as_one_that_was_not(corpus, folder):
+@pytest.mark.parametrize("network", ["recurrent", "transformer"])
+def test_a_killed_run_ends_as_one_that_was_not(corpus, folder, network):
     """Law 7, in the middle of an epoch, dropout on: weights and optimizer are bit-identical."""
-    with start("killed", corpus, 14) as process:
+    runs = [f"{network}_killed", f"{network}_whole"]
+    with start(runs[0], corpus, 14, network) as process:
         for line in process.stdout:
             if line.startswith("train | step 5"):
                 break
-    for run in ("killed", "whole"):
-        with start(run, corpus, 14) as process:
+    for run in runs:
+        with start(run, corpus, 14, network) as process:
             assert "step 14" in finish(process)
-    killed, whole = (
-        CheckpointFolder(folder / run / "checkpoints").latest() for run in ("killed", "whole")
-    )
+    killed, whole = (CheckpointFolder(folder / run / "checkpoints").latest() for run in runs)
     assert killed.step == whole.step == 14
     for group, arrays in whole.groups.items():
         for mine, its in zip(killed.groups[group], arrays, strict=True):

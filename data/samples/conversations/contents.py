@@ -6,13 +6,13 @@ contents that all have the same gaps.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
 Content = dict[str, str]
 
-# A prime, so that multiples of it meet every made-up word before one comes again.
-MADE_UP_STEP = 7_919
+GOLDEN = (5**0.5 - 1) / 2  # Multiples of it, modulo 1, are spread as evenly as can be.
 
 
 def empty() -> list[Content]:
@@ -167,12 +167,24 @@ def made_up_word(forms: Sequence[Sequence[Sequence[str]]], number: int) -> str:
             f"There are {size} made-up words of this form. Received the number {index}; "
             "give the form more parts."
         )
-    place = index * MADE_UP_STEP % size
+    place = index * spreading_step(size) % size
     chosen = []
     for words in parts:
         place, choice = divmod(place, len(words))
         chosen.append(words[choice])
     return "".join(chosen)
+
+
+@functools.cache
+def spreading_step(size: int) -> int:
+    """Returns a number whose multiples, modulo the size, meet every place before one comes again.
+
+    The first few are far apart, so that not only the first part of a word varies.
+    """
+    step = max(1, int(size * GOLDEN))
+    while math.gcd(step, size) > 1:
+        step -= 1
+    return step
 
 
 RULES: dict[str, Callable[..., list[Content]]] = {

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ PARTS = ("train", "held_out")
 HELD_OUT_EVERY = 3
 HELD_OUT_CONTENT_EVERY = 10
 REPEAT_EVERY = 20
+# Chinese patterns have a blank around their gaps, which Chinese text has not; two stand for one.
+BLANK = re.compile(" ( ?)")
 MARKS = ".?!。？！"  # noqa: RUF001 - Chinese has its own punctuation.
 
 
@@ -123,8 +126,8 @@ def fill(variant: Variant, phrasing: Sequence[str], content: Content, language: 
         for number, turn in enumerate(phrasing)
     ]
     turns[0] = f"{variant.opening} {turns[0]}".strip()
-    if language == "zh":  # The patterns have blanks around their gaps; Chinese text has none.
-        turns = [turn.replace(" ", "") for turn in turns]
+    if language == "zh":
+        turns = [BLANK.sub(r"\1", turn) for turn in turns]
     return [turn.format(**content) for turn in turns]
 
 

@@ -6,7 +6,8 @@ A file holds:
 - words: named lists; words are separated by blanks.
 - tables: named tables; `gaps` names the columns, cells are separated by commas and rows by
   semicolons or line ends.
-- shared_phrasings: lists of phrasings that several kinds use.
+- shared_phrasings: lists of phrasings that several kinds use. In Chinese a blank stands around a
+  gap and vanishes; two blanks stand for one.
 - kinds: for each kind its name, its phrasings (or the names of shared ones), and the rule of
   `contents.py` that makes its contents, with the rule's arguments. `answers` are more phrasings:
   for each answer the questions that have it. `then` is one of several last turns that follow each

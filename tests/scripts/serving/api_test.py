@@ -5,11 +5,11 @@ import contextlib
 import json
 import random
 import socket
-import string
 
 import pytest
 
 from tests.programs import wait_until
+from tests.scripts.serving.random_requests import random_body
 from tests.scripts.serving.servers import MODEL, PATH, Echo, asking, error_of, serving
 from towers.scripts.serving import api
 
@@ -118,42 +118,6 @@ def test_only_names_of_this_machine_are_answered(client):
         assert (response.status_code, error_of(response)["code"]) == (421, "wrong_host")
     for host in ("localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"):
         assert client.get("/v1/models", headers={"Host": host}).status_code == 200
-
-
-def random_value(chance, depth=0):
-    """Returns any value that JSON can hold, and a few that it cannot."""
-    kinds = 10 if depth < 3 else 7
-    return [
-        lambda: None,
-        lambda: chance.choice([True, False]),
-        lambda: chance.choice([0, 1, 2, -1, 10**30, 2**63]),
-        lambda: chance.choice([0.5, -1e300, 1e-300, float("nan"), float("inf")]),
-        lambda: "".join(chance.choices(string.printable + "你😀\ud800\x00", k=chance.randrange(9))),
-        lambda: chance.choice(["user", "assistant", "system", MODEL, "text"]),
-        lambda: "a" * chance.choice([10, 3000]),
-        lambda: [random_value(chance, depth + 1) for _ in range(chance.randrange(4))],
-        lambda: {
-            chance.choice(["role", "content", "type", "text", "x"]): random_value(chance, depth + 1)
-            for _ in range(chance.randrange(4))
-        },
-        lambda: asking("hi")["messages"],
-    ][chance.randrange(kinds)]()
-
-
-def random_body(chance):
-    """Returns a request that is right but for a few members, or for a few bytes."""
-    body = asking("hi", "ho", "hey")
-    names = [*body, "n", "temperature", "top_p", "max_tokens", "seed", "stream", "stream_options"]
-    for _ in range(chance.randrange(3)):
-        body[chance.choice([*names, "tools", "user", "\ud800"])] = random_value(chance)
-    if chance.random() < 0.5:
-        message = chance.choice(["role", "content", "name", "tool_calls"])
-        body["messages"] = [*asking("a", "b")["messages"], {**asking("c")["messages"][0]}]
-        body["messages"][chance.randrange(3)][message] = random_value(chance)
-    encoded = bytearray(json.dumps(body).encode())
-    for _ in range(chance.choice([0, 0, 0, 1, 3])):
-        encoded[chance.randrange(len(encoded))] = chance.randrange(256)
-    return bytes(encoded)
 
 
 def test_500_random_requests_are_answered_or_refused_with_a_reason(client):
