@@ -148,7 +148,7 @@ def norm_of_sums(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) ->
         present = [getattr(one, "values", one) for one in gradients if one is not None]
         entries = tf.concat([tf.reshape(tf.cast(one, dtype), [-1]) for one in present], axis=0)
         largest = tf.reduce_max(tf.abs(entries))
-        return largest * global_norm([entries / largest], dtype)
+        return largest * tf.norm(entries / largest)
 
     norm = global_norm(gradients, dtype)
     if all(gradient is None for gradient in gradients):

@@ -106,7 +106,7 @@ def test_a_batch_of_one_row_is_enough():
         first_step(mean, model_with(), size=1)
 
 
-@pytest.mark.parametrize("size", [1, 7, 24])
+@pytest.mark.parametrize("size", [1, 7, pytest.param(24, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "layers",
     [

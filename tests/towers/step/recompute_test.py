@@ -63,7 +63,9 @@ def products(step):
     return len([op for op in step.graph.get_operations() if op.type == "MatMul"])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", ["remat", pytest.param("recompute_grad", marks=pytest.mark.slow), "recompute"]
+)
 @pytest.mark.parametrize(
     ("parameters", "options"),
     [("cpu", {"accumulate": 2}), ("replicated", {})],
