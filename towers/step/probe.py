@@ -21,6 +21,7 @@ from towers.step.states import way_to_merge
 from towers.step.tower import Tower, scope_of
 
 MAX_ROWS = 16
+TINY = 1e-30  # Below this, numbers are not told apart.
 TOLERANCE = 0.05  # Of the loss. A mean differs by half of it.
 FEW_DRAWS, MANY_DRAWS = 3, 10  # If the tower function draws random numbers.
 # In standard errors: differences that are common for equal means, and those that never occur
@@ -154,7 +155,7 @@ def is_near(expected: np.ndarray, received: np.ndarray, bound: float) -> bool:
     largest = max(abs(expected).max(), abs(received).max())
     variances = [series.var(ddof=1) if series.size > 1 else 0.0 for series in (expected, received)]
     standard_error = np.sqrt(sum(variances) / expected.size)
-    return not difference > TOLERANCE * largest + bound * standard_error
+    return not difference > TOLERANCE * largest + bound * standard_error + TINY
 
 
 def check_sums(comparison: Comparison) -> None:
