@@ -10,6 +10,13 @@ import time
 from collections.abc import Iterator
 
 PATIENCE = 600  # Seconds: a guard against hanging alone, since a busy machine is slow.
+# What children of the fork server have imported; it is one server for all tests of a process.
+PRELOAD = [
+    "tests.scripts.training.beginning",
+    "tests.towers.run.checkpoint_folder_test",
+    "tests.towers.run.checkpoint_files_test",
+    "tests.towers.run.summaries_test",
+]
 TOWERS = [sys.executable, "-m", "towers.scripts.main"]
 
 

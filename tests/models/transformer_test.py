@@ -185,7 +185,7 @@ def test_decoding_with_a_cache_is_decoding_without(options, beams):
             step, state, decoding, start=START, end=END, forbidden=FORBIDDEN,
             batch_size=len(QUESTION), seed=tf.constant([0, 0], tf.int64),
         )
-        for step, state in ways.items()
+        for step, state in ways
     )  # fmt: skip
     assert len(np.unique(plain.ids)) > 4
     np.testing.assert_array_equal(cached.ids, plain.ids)

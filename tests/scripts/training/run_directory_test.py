@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tests.file_faults import assert_durable
+from tests.programs import PRELOAD
 from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
 from towers.scripts.main import main
 from towers.scripts.training.evaluation import check_text
@@ -20,7 +21,7 @@ from towers.scripts.training.run_directory import RunDirectory, different_fields
 def exit_code(function, *arguments):
     """Calls a function in a process of its own, which may die."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.scripts.training.beginning"])
+    context.set_forkserver_preload(PRELOAD)
     process = context.Process(target=function, args=arguments)
     process.start()
     process.join()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.programs import PRELOAD
 from towers.run.checkpoint_files import DamagedCheckpointError, read_checkpoint, write_checkpoint
 
 DTYPES = ["bool", "int8", "uint8", "int32", "int64", "uint32", "uint64", "float16", "float32"]
@@ -204,7 +205,7 @@ def test_a_size_limit_keeps_what_was_saved(tmp_path):
     write_checkpoint(tmp_path / "one", 1, some_groups(), {})
     before = (tmp_path / "one").read_bytes()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["towers.run.checkpoint_files"])
+    context.set_forkserver_preload(PRELOAD)
     receiver, sender = context.Pipe(duplex=False)
     with receiver, sender:
         process = context.Process(target=save_under_a_limit, args=(tmp_path / "one", sender))

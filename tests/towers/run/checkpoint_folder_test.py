@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.file_faults import Watch, assert_durable
+from tests.programs import PRELOAD
 from tests.towers.run.saved_groups import group_of, values_of
 from towers.run.checkpoint_files import (
     DamagedCheckpointError,
@@ -218,7 +219,7 @@ def save_without_end(path, step):
 
 def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # Each child has what this module imports.
+    context.set_forkserver_preload(PRELOAD)
     folder, random = CheckpointFolder(tmp_path), np.random.default_rng()
     step = 0
     for _ in range(10):

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.util.tensor_util import make_ndarray
 
+from tests.programs import PRELOAD
 from towers.run.summaries import SummaryWriters, event_files, read_scalars, remove_events_after
 
 RUNS = ["average", "evaluation", "tower_0", "tower_1"]
@@ -227,7 +228,7 @@ def write_without_end(folder, step):
 
 def test_a_killed_writer_leaves_each_step_once(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # Each child has what this module imports.
+    context.set_forkserver_preload(PRELOAD)
     random = np.random.default_rng()
     step = 0
     for _ in range(3):
