@@ -103,8 +103,8 @@ def few_combinations(
     held_out = content % HELD_OUT_CONTENT_EVERY == HELD_OUT_CONTENT_EVERY - 1
     if held_out != (part == "held_out"):
         return
-    # Phrasings take turns; the shift lets a held-out content have another one each time.
-    first = content * uses + content // len(kind.phrasings)
+    # By chance: turns in a fixed order would leave a phrasing to the held-out contents alone.
+    first = digest(f"{kind.name}/{content}")
     for number in range(first, first + (1 if held_out else uses)):
         key = f"{kind.name}/{content}/{number}"
         variants = all_variants(openings, key)

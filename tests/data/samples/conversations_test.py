@@ -23,8 +23,8 @@ from towers.data.text import TextSettings, make_tokenizer
 
 EACH_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)
 CONTEXT = 2
-# A plant to jieba, and what five and plus make without a blank.
-JOINED = {"五加"}
+# A plant to jieba, and what five and plus make without a blank; learning a language is one word.
+JOINED = {"五加", "学习外语"}
 # Feelings and how much one feels them are often one word, such as `太高兴`.
 OFTEN_JOINED = {"feelings with how"}
 # Kinds whose made-up words are made of any words, also known ones: these are copied too.
@@ -47,10 +47,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "80e71f8a3e7b6330915afb4b172fef522bae6400a9e888292851bfa7e3161653"),
-        ("en", "held_out", "243a587fc3471930bf32eecb8ba5079aeb2771169991a8f922f0b375042b4f42"),
-        ("zh", "train", "538e5e3097c694f35e8c3107d0fcd4c3850c12c8f2299ca294099f5e9c092db6"),
-        ("zh", "held_out", "f909b2119038695af904c529b2d1e4498ed190e1b0271d418cb16e7e6b0c995c"),
+        ("en", "train", "a6da3fda04fb165b96365027d36ab42513b24920c136305ded7751ea4ed788ef"),
+        ("en", "held_out", "9e7e801628cb9cd5fbdb2fe7357ba861a7f25b2fa12feabdb0ff1d7defe0b439"),
+        ("zh", "train", "453497cf927b23f7416427991d081c7f24760033de7e2a38a9ca888f16cfa1a9"),
+        ("zh", "held_out", "eccf04dbecd007ab3d4492b94f18f0366241242627aaff24df2553f013964e0d"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
@@ -223,7 +223,7 @@ def test_known_words_are_in_three_dialogues_and_most_made_up_ones_are_not(langua
         found = {token for turn in turns for token in tokens(turn)}
         dialogues_with.update(found)
         known |= found if name not in names else set()
-    assert min(dialogues_with[token] for token in known) >= 3
+    assert min(dialogues_with[token] for token in known - JOINED) >= 3
     words = made_up_words(language, but=OF_ANY_WORDS)
     rare = [word for word in words if all(dialogues_with[token] < 3 for token in tokens(word))]
     assert len(rare) > 0.7 * len(words)
