@@ -53,10 +53,9 @@ def fit(
 
     Args:
         model: a compiled model.
-        x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle,
-            class_weight, sample_weight, initial_epoch, steps_per_epoch, validation_steps,
-            validation_batch_size, validation_freq: as in `keras.Model.fit`. The order of shuffled
-            arrays follows from `seed` and the epoch; it is not Keras's.
+        x, y: the data. They and all arguments that are not listed here are as in
+            `keras.Model.fit`.
+        shuffle: as there, but the order of shuffled arrays follows from `seed` and the epoch.
         towers: the number of towers, or a device name for each. None: one on every GPU, or one on
             the CPU without any. A number without GPUs makes towers on the CPU, to try things out.
         parameters: where the shared variables live, as in `Placement`.
