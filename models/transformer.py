@@ -111,7 +111,7 @@ class FeedForward(layers.Layer):
         return self.outer(self.inner(inputs))
 
 
-class Part(layers.Layer):
+class Sublayer(layers.Layer):
     """A part of a Transformer layer: `x + dropout(part(norm(x)))`.
 
     Args:
@@ -190,11 +190,11 @@ class Transformer(keras.Model):
         self.padding_id = padding_id
         self.output_size = size
 
-        def attention(name: str, *, rotary: bool) -> Part:
-            return Part(MultiHeadAttention(size, heads, rotary=rotary), dropout_rate, name=name)
+        def attention(name: str, *, rotary: bool) -> Sublayer:
+            return Sublayer(MultiHeadAttention(size, heads, rotary=rotary), dropout_rate, name=name)
 
-        def feed_forward(name: str) -> Part:
-            return Part(FeedForward(size, feed_forward_size), dropout_rate, name=name)
+        def feed_forward(name: str) -> Sublayer:
+            return Sublayer(FeedForward(size, feed_forward_size), dropout_rate, name=name)
 
         self.embedding = Embedding(vocabulary_size, size, scale=size**-0.5, name="embedding")
         self.embedding_dropout = layers.Dropout(dropout_rate, name="embedding_dropout")

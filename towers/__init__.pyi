@@ -56,7 +56,7 @@ from .step.evaluation import build_evaluation_step as build_evaluation_step
 from .step.gradients import average_gradients as average_gradients
 from .step.gradients import global_norm as global_norm
 from .step.joint import JointStep as JointStep
-from .step.joint import Part as Part
+from .step.joint import JointUpdate as JointUpdate
 from .step.joint import build_joint_step as build_joint_step
 from .step.mirrored import MirroredStep as MirroredStep
 from .step.mirrored import build_mirrored_step as build_mirrored_step

@@ -135,7 +135,7 @@ def test_a_model_keeps_its_averages_when_the_trainer_is_thrown_away():
 def test_a_joint_step_keeps_its_averages_too():
     model, whole = fresh_model(), fresh_model()
     parts = {
-        name: towers.Part(helpers.classify(model), [variable], adam())
+        name: towers.JointUpdate(helpers.classify(model), [variable], adam())
         for name, variable in zip(("kernel", "bias"), model.variables, strict=True)
     }
     dataset = helpers.dataset_of(BATCHES)

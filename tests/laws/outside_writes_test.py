@@ -123,7 +123,9 @@ def test_the_parts_of_a_joint_step():
         chosen = [training.model.variables[:2], training.model.variables[2:]]
         tower_fn = helpers.classify(training.model, training=True)
         parts = {
-            str(index): towers.Part(tower_fn, variables, keras.optimizers.SGD(0.1, momentum=0.5))
+            str(index): towers.JointUpdate(
+                tower_fn, variables, keras.optimizers.SGD(0.1, momentum=0.5)
+            )
             for index, variables in enumerate(chosen)
         }
         training.step = towers.build_joint_step(parts, training.placement, training.dataset)

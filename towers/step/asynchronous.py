@@ -57,8 +57,8 @@ def build_async_step(
     check_optimizer(optimizer)
     check_shared(placement, options)
     specs = shard_specs(batches, 1)
-    program = make_program(tower_fn, variables, placement, specs, options)
-    program = program._replace(num_parts=options.accumulate)
+    num_parts = options.accumulate
+    program = make_program(tower_fn, variables, placement, specs, options, num_parts)
     check_trainable(program.shared)
     if program.shared.captured:
         reason = "another tower may change them before the backward pass"

@@ -64,9 +64,8 @@ def build_train_step(
     processes = processes or Processes()
     devices = placement.devices
     specs = shard_specs(batches, len(devices))
-    program = make_program(tower_fn, variables, placement, specs, options)
     num_parts = processes.count * len(devices) * options.accumulate
-    program = program._replace(num_parts=num_parts)
+    program = make_program(tower_fn, variables, placement, specs, options, num_parts)
     check_trainable(program.shared)
     copies = Copies(program.shared, optimizer, placement.copy_devices)
     first = processes.first_tower(len(devices))

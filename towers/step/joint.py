@@ -23,15 +23,15 @@ from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.tower_function import TowerFn
 from towers.step.writes import unobserved
 
-SEEDS_PER_PART = 2**32
+SEEDS_PER_UPDATE = 2**32
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class JointUpdate:
     """One update of a joint step.
 
     Args:
-        tower_fn: the tower function of this update; it may use the models of all parts.
+        tower_fn: the tower function of this update; it may use the models of all updates.
         trains: the model, or the variables, that this update trains.
         optimizer: their optimizer.
     """
@@ -42,7 +42,7 @@ class Part:
 
 
 def build_joint_step(
-    parts: Mapping[str, Part],
+    updates: Mapping[str, JointUpdate],
     placement: Placement,
     batches: Batches | tf.data.Dataset,
     options: StepOptions = StepOptions(),
@@ -57,38 +57,39 @@ def build_joint_step(
     it like any other step.
 
     Args:
-        parts: the updates by name, such as `{"discriminator": Part(...), "generator": Part(...)}`.
+        updates: the updates by name, in their order, such as
+            `{"discriminator": JointUpdate(...), "generator": JointUpdate(...)}`.
         placement, batches, options, processes: as in `build_train_step`; without a carried state
             and a loss scale.
         others: variables that the tower functions use besides those that are trained, such as the
             state of a `keras.random.SeedGenerator`.
 
     Raises:
-        ValueError: an argument is wrong, or two parts train one variable.
+        ValueError: an argument is wrong, or two updates train one variable.
     """
-    check_parts(parts, options)
+    check_updates(updates, options)
     specs = shard_specs(batches, len(placement.devices))
     with placement.scope(), unobserved():  # The traces are not run: they write no variable.
-        for part in parts.values():  # Builds models that are not built yet.
-            trace_once(part.tower_fn, specs[0].batch)
-    trained = {name: variables_of(part.trains) for name, part in parts.items()}
+        for update in updates.values():  # Builds models that are not built yet.
+            trace_once(update.tower_fn, specs[0].batch)
+    trained = {name: variables_of(update.trains) for name, update in updates.items()}
     check_trained(trained)
     listed = itertools.chain(*trained.values(), others)
     everything = list({id(variable): variable for variable in listed}.values())
     steps = {}
-    for index, (name, part) in enumerate(parts.items()):
-        seeded = dataclasses.replace(options, seed=options.seed + index * SEEDS_PER_PART)
+    for index, (name, update) in enumerate(updates.items()):
+        seeded = dataclasses.replace(options, seed=options.seed + index * SEEDS_PER_UPDATE)
         with only(trained[name], everything):
             steps[name] = build_train_step(
-                part.tower_fn, everything, part.optimizer, placement, batches, seeded, processes
+                update.tower_fn, everything, update.optimizer, placement, batches, seeded, processes
             )
     return JointStep(steps)
 
 
-def check_parts(parts: Mapping[str, Part], options: StepOptions) -> None:
-    """Raises ValueError without parts, or for options that several updates cannot share."""
-    if not parts:
-        raise ValueError("A joint step needs at least one part. Received none.")
+def check_updates(updates: Mapping[str, JointUpdate], options: StepOptions) -> None:
+    """Raises ValueError without updates, or for options that several updates cannot share."""
+    if not updates:
+        raise ValueError("A joint step needs at least one update. Received none.")
     if options.carried is not None or options.loss_scale is not None:
         raise ValueError(
             "A joint step has no carried state and no loss scale. Received "
@@ -97,14 +98,14 @@ def check_parts(parts: Mapping[str, Part], options: StepOptions) -> None:
 
 
 def check_trained(trained: Mapping[str, Sequence[keras.Variable]]) -> None:
-    """Raises ValueError for a variable that two parts train."""
+    """Raises ValueError for a variable that two updates train."""
     owners: dict[int, str] = {}
     for name, variables in trained.items():
         for variable in variables:
             owner = owners.setdefault(id(variable), name)
             if owner != name and variable.trainable:
                 raise ValueError(
-                    f"Each variable is trained by one part. Received '{variable.path}' in "
+                    f"Each variable is trained by one update. Received '{variable.path}' in "
                     f"{owner!r} and in {name!r}."
                 )
 
@@ -118,7 +119,7 @@ def variables_of(trains: keras.Model | Sequence[keras.Variable]) -> list[keras.V
 def only(trained: Sequence[keras.Variable], everything: Sequence[keras.Variable]) -> Iterator[None]:
     """The scope in which no other variables are trainable.
 
-    Layers stay as they are, so that a BatchNorm of another part runs in training mode.
+    Layers stay as they are, so that a BatchNorm of another update runs in training mode.
     """
     chosen = {id(variable) for variable in trained}
     frozen = [one for one in everything if one.trainable and id(one) not in chosen]
@@ -135,7 +136,7 @@ class JointStep:
     """Several updates from one batch as a callable, made by `build_joint_step`.
 
     Args:
-        steps: the step of each part, by name, in their order.
+        steps: the step of each update, by name, in their order.
 
     Attributes:
         steps: as given.
@@ -152,16 +153,16 @@ class JointStep:
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs all updates of the step with this number (the first is 1).
 
-        The loss is the sum of the parts' losses, `gradient_norm` is that of all gradients together.
-        The metrics are those of the parts, as `part/metric`, and each part's `part/loss`.
+        The loss is the sum of the updates' losses; `gradient_norm` is that of all their gradients.
+        The metrics are those of the updates, as `update/metric`, and each update's `update/loss`.
         """
-        return join({name: part(shards, step) for name, part in self.steps.items()})
+        return join({name: update(shards, step) for name, update in self.steps.items()})
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
-        parts = {name: step.groups() for name, step in self.steps.items()}
-        variables = next(iter(parts.values()))["variables"]
-        optimizers = {f"{name}_optimizer": groups["optimizer"] for name, groups in parts.items()}
+        groups = {name: step.groups() for name, step in self.steps.items()}
+        variables = next(iter(groups.values()))["variables"]
+        optimizers = {f"{name}_optimizer": one["optimizer"] for name, one in groups.items()}
         return {"variables": variables, **optimizers}
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
@@ -175,7 +176,7 @@ class JointStep:
 
     @property
     def graph(self) -> tf.Graph:
-        """The graph of the first part."""
+        """The graph of the first update."""
         return next(iter(self.steps.values())).graph
 
 
@@ -201,9 +202,9 @@ def join(results: Mapping[str, StepResults]) -> StepResults:
 
 
 def join_metrics(results: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """Returns the losses and metrics of the parts, by `part/name`."""
+    """Returns the losses and metrics of the updates, by `update/name`."""
     return {
-        f"{part}/{name}": value
-        for part, one in results.items()
+        f"{update}/{name}": value
+        for update, one in results.items()
         for name, value in {"loss": one.loss, **one.metrics}.items()
     }

@@ -15,10 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from towers.step.parts import part_of
+from towers.step.passes import scope_of
 from towers.step.program import TowerProgram
 from towers.step.shards import Batch, Shard, any_number_of_rows
 from towers.step.states import way_to_merge
-from towers.step.tower import Tower, scope_of
+from towers.step.tower import Tower
 
 MAX_ROWS = 16
 TINY = 1e-30  # Below this, numbers are not told apart.

@@ -40,12 +40,14 @@ def make_program(
     placement: Placement,
     specs: Sequence[Shard],
     options: StepOptions = StepOptions(),
+    num_parts: int = 1,
 ) -> TowerProgram:
     """Returns the program of a tower function; an unbuilt model is built on the parameter device.
 
     Args:
         tower_fn, variables, placement, options: as in `build_train_step`.
         specs: the specs of each tower's shard.
+        num_parts: the number of parts into which a batch is cut for one update.
     """
     check_variables(variables)
     carried = CarriedState(options.carried, placement.devices)
@@ -53,4 +55,4 @@ def make_program(
     with placement.scope(), unobserved():  # The trace is not run: it writes no variable.
         pair = (specs[0].batch, carried.shard_specs)
         shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
-    return TowerProgram(shard_fn, shared, carried)
+    return TowerProgram(shard_fn, shared, carried, num_parts)

@@ -60,8 +60,10 @@ class Game:
     @property
     def parts(self):
         return {
-            "discriminator": towers.Part(self.discriminate, self.discriminator, self.optimizers[0]),
-            "generator": towers.Part(self.generate, self.generator, self.optimizers[1]),
+            "discriminator": towers.JointUpdate(
+                self.discriminate, self.discriminator, self.optimizers[0]
+            ),
+            "generator": towers.JointUpdate(self.generate, self.generator, self.optimizers[1]),
         }
 
     def weights(self):
@@ -81,13 +83,13 @@ def train_plainly(game, epochs=1):
     """Two tapes and two optimizers, one after the other. Returns the losses of both."""
     losses = []
     for batch in BATCHES * epochs:
-        for part in game.parts.values():
+        for update in game.parts.values():
             with tf.GradientTape() as tape:
-                total, weight, _ = part.tower_fn(tuple(map(tf.constant, batch)))
+                total, weight, _ = update.tower_fn(tuple(map(tf.constant, batch)))
                 loss = total / weight
-            variables = part.trains.trainable_variables
+            variables = update.trains.trainable_variables
             gradients = tape.gradient(loss, [variable.value for variable in variables])
-            part.optimizer.apply(gradients, variables)
+            update.optimizer.apply(gradients, variables)
             losses.append(float(loss))
     return np.reshape(losses, (-1, 2))
 
@@ -129,7 +131,7 @@ def test_models_that_are_not_built_are_built():
     assert game.generator.built and game.discriminator.built
 
 
-def test_the_parts_draw_different_noise():
+def test_the_updates_draw_different_noise():
     seeds, drawn = keras.random.SeedGenerator(3), {}
     weight = keras.Variable(1.0, dtype="float64")
     other = keras.Variable(1.0, dtype="float64")
@@ -142,23 +144,25 @@ def test_the_parts_draw_different_noise():
 
         return tower_fn
 
-    parts = {
-        name: towers.Part(noisy(variable), [variable], keras.optimizers.SGD())
+    updates = {
+        name: towers.JointUpdate(noisy(variable), [variable], keras.optimizers.SGD())
         for name, variable in (("one", weight), ("two", other))
     }
     dataset = tf.data.Dataset.from_tensor_slices(np.ones(4)).batch(4)
-    step = towers.build_joint_step(parts, tower_placement(1), dataset, others=[seeds.state])
+    step = towers.build_joint_step(updates, tower_placement(1), dataset, others=[seeds.state])
     (shards,) = towers.split(dataset, 1)
-    drawn = {float(step(shards, number).metrics[f"{n}/noise"]) for number in (1, 2) for n in parts}
+    drawn = {
+        float(step(shards, number).metrics[f"{n}/noise"]) for number in (1, 2) for n in updates
+    }
     assert len(drawn) == 4
 
 
-def test_a_variable_of_two_parts_is_refused():
+def test_a_variable_of_two_updates_is_refused():
     game = Game()
-    parts = game.parts
-    parts["generator"] = towers.Part(game.generate, game.discriminator, game.optimizers[1])
+    updates = game.parts
+    updates["generator"] = towers.JointUpdate(game.generate, game.discriminator, game.optimizers[1])
     with pytest.raises(ValueError, match="in 'discriminator' and in 'generator'"):
-        towers.build_joint_step(parts, towers.Placement(tower_devices(1)), dataset_of(BATCHES))
+        towers.build_joint_step(updates, towers.Placement(tower_devices(1)), dataset_of(BATCHES))
 
 
 def test_a_loss_scale_is_refused():
