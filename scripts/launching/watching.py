@@ -34,6 +34,9 @@ def watch(workers: Sequence[WorkerProcess], forwarded: Sequence[int] = ()) -> in
         asked = [code for number in forwarded for code in (128 + number, -number)]
         asked += STOPPED if time.monotonic() < deadline else ()
         codes = [worker.code for worker in workers]
+        for worker in workers:
+            for line in worker.waiting_lines():
+                print(f"worker {worker.index}: {line}", flush=True)
         failed = [
             worker
             for worker, code in zip(workers, codes, strict=True)

@@ -1,6 +1,7 @@
 """`towers launch`: several processes train one model, end together and go on together."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -300,19 +301,68 @@ def is_open(port):
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(tmp_path):
-    port = free_port()
-    cluster = f"127.0.0.1:{port},127.0.0.1:{free_port()}"
-    with launch(tmp_path, "--cluster", cluster, "--index", "0") as process:
-        # Then it waits in TensorFlow, which does not hear a signal.
-        wait_until(lambda: is_open(port), "TensorFlow's server")
-        (worker,) = workers_of(process)
-        process.send_signal(signal.SIGINT)
-        while "a second signal kills them" not in process.stdout.readline():
-            assert process.poll() is None
+def test_nobody_outside_reaches_the_processes_of_a_local_launch(tmp_path):
+    with launch(tmp_path, "--processes", "2") as process:
+        first = process.stdout.readline()
+        if first.startswith("warning: port"):
+            pytest.skip(f"this system gives no network of its own: {first}")
+        assert "a network of their own" in first
+        wait_for("train | step 1 ", tmp_path / "worker.1.log", process)
+        for worker in workers_of(process):
+            assert os.readlink(f"/proc/{worker}/ns/net") != os.readlink("/proc/self/ns/net")
+            environment = pathlib.Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
+            (config,) = [one for one in environment if one.startswith(b"TF_CONFIG=")]
+            for address in json.loads(config[10:])["cluster"]["worker"]:
+                assert not is_open(int(address.rpartition(":")[2]))
         process.send_signal(signal.SIGINT)
         finish(process, code=130)
+
+
+NO_NETWORK = """
+import sys
+from towers.scripts.launching import private_network
+private_network.KEEPER = "print('Operation not permitted'); {!r}"
+from towers.scripts.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_launch_says_which_ports_are_open_where_the_system_gives_no_network(tmp_path):
+    command = [sys.executable, "-c", NO_NETWORK, "launch", "--log-dir", tmp_path]
+    with started([*command, *TRAIN, "--nonsense"]) as process:
+        output = finish(process, code=2)
+    assert re.match(r"warning: port \d+, \d+ will be open on every address", output), output
+    assert "Operation not permitted" in output and "firewall" in output
+
+
+@contextlib.contextmanager
+def waiting_for_another_machine(folder):
+    """A launch whose peer never comes; yields it with its worker, which waits."""
+    port, other = free_port(), f"127.0.0.1:{free_port()}"
+    with launch(folder, "--cluster", f"127.0.0.1:{port},{other}", "--index", "0") as process:
+        first = process.stdout.readline()
+        assert f"port {port} will be open on every address" in first and "WireGuard" in first
+        for line in process.stdout:
+            if "waiting for" in line:
+                break
+        assert line == f"worker 0: waiting for {other} ...\n"
+        (worker,) = workers_of(process)
+        yield process, worker
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_waits_for_another_machine_says_so_and_can_be_ended(number, tmp_path):
+    with waiting_for_another_machine(tmp_path) as (process, worker):
+        process.send_signal(number)
+        finish(process, code=128 + number)
         assert not is_alive(worker)
+
+
+def test_who_waits_for_another_machine_does_not_outlive_its_launcher(tmp_path):
+    with waiting_for_another_machine(tmp_path) as (process, worker):
+        process.kill()
+        process.wait()
+        wait_until(lambda: not is_alive(worker), "the worker's end")
 
 
 @pytest.mark.slow
