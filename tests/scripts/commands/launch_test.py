@@ -350,7 +350,9 @@ def waiting_for_another_machine(folder):
         yield process, worker
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_who_waits_for_another_machine_says_so_and_can_be_ended(number, tmp_path):
     with waiting_for_another_machine(tmp_path) as (process, worker):
         process.send_signal(number)
@@ -358,6 +360,7 @@ def test_who_waits_for_another_machine_says_so_and_can_be_ended(number, tmp_path
         assert not is_alive(worker)
 
 
+@pytest.mark.slow
 def test_who_waits_for_another_machine_does_not_outlive_its_launcher(tmp_path):
     with waiting_for_another_machine(tmp_path) as (process, worker):
         process.kill()
