@@ -30,6 +30,8 @@ from .loop.updates import end_empty_epoch as end_empty_epoch
 from .optimize.optimizers import build_optimizer as build_optimizer
 from .optimize.schedules import build_schedule as build_schedule
 from .optimize.schedules import scale_learning_rate as scale_learning_rate
+from .run.agreement import check_settings as check_settings
+from .run.agreement import check_variables as check_variables
 from .run.checkpoint_files import Checkpoint as Checkpoint
 from .run.checkpoint_files import DamagedCheckpointError as DamagedCheckpointError
 from .run.checkpoint_files import Groups as Groups

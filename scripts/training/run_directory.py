@@ -178,15 +178,20 @@ def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def describe_start(record: dict[str, Any]) -> dict[str, Any]:
     """Returns when, on what and with which versions a process trains."""
-    packages = ("towers", "tensorflow", "keras", "numpy")
     return {
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": sys.argv,
         "devices": record["devices"],
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "versions": package_versions(),
         "machine": platform.platform(),
     }
+
+
+def package_versions() -> dict[str, str]:
+    """Returns the versions of the packages that compute."""
+    packages = ("towers", "tensorflow", "keras", "numpy")
+    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:

@@ -17,7 +17,7 @@ import towers
 from towers.scripts.training.engines import check_engine, open_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_directory import RunDirectory, package_versions
 from towers.scripts.training.session import Session, open_session
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
@@ -44,7 +44,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         devices=options.devices,
         seed=options.seed,
         precision=options.engine.precision,
-        join=True,
+        shared=shared_settings(record, options),
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
@@ -86,6 +86,21 @@ def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
         "updates": engine.updates,
         "data": options.data,
         "parameters": options.devices.parameters,
+    }
+
+
+def shared_settings(record: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
+    """Returns what must be equal in all processes, by name; the data is compared by its content."""
+    fields = {f"--set {name}": value for name, value in record["fields"].items()}
+    own = ("fields", "data", "parameters")
+    engine = dataclasses.asdict(options.engine)
+    return {
+        **{name: value for name, value in record.items() if name not in own},
+        **fields,
+        **engine,
+        "steps": options.steps,
+        "checkpoint-every": options.periods.checkpoint_every,
+        "versions": package_versions(),
     }
 
 
@@ -153,6 +168,7 @@ class Training:
         with towers.stop_on_signals() as signals:
             actions = towers.share_stop_requests(self._processes, [*self._actions(), signals])
             reason = self._run(towers.Trainer(self._updates, actions))
+            self._compare_processes()
             if self._processes.is_chief:
                 reason = self._end(reason, signals)
             self._print_end(reason)
@@ -204,6 +220,9 @@ class Training:
         )
         yield towers.with_rates(print_report, steps=report)
         yield self._check_reader
+        if self._processes.count > 1:
+            every = periods.checkpoint_every
+            yield towers.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
         if self._engine.step is not None:
@@ -221,6 +240,10 @@ class Training:
             epochs=every is None,
             seconds=60 * periods.checkpoint_minutes,
         )
+
+    def _compare_processes(self, report: towers.StepReport | None = None) -> None:
+        with self._updates.paused():
+            towers.check_variables(self._processes, self._updates.groups())
 
     def _pause_and_evaluate(self) -> None:
         with self._updates.paused():

@@ -1,6 +1,7 @@
 """`towers launch`: several processes train one model, end together and go on together."""
 
 import contextlib
+import gzip
 import json
 import os
 import pathlib
@@ -17,11 +18,12 @@ import pytest
 from tests import helpers
 from tests.programs import TOWERS, finish, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
+from towers.data.samples import shapes
 from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.summaries import read_scalars
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
-from towers.scripts.launching.processes import WorkerProcess, worker_command
+from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
 from towers.scripts.launching.watching import forward_signals, watch
 from towers.scripts.main import main
 
@@ -396,6 +398,57 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path)
     for index, folder in enumerate(folders):
         assert steps_of(folder / "run", f"tower_{index}") == list(range(1, NUM_STEPS + 1))
         assert not (folder / "run" / "summaries" / f"tower_{1 - index}").exists()
+
+
+# Give worker 1 other arguments than worker 0, as on a machine where another command was typed.
+UNEQUAL = """
+import json, os, sys
+other = json.loads(sys.argv[1])
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"]:
+    sys.argv += other
+del sys.argv[1]
+from towers.scripts.main import main
+sys.exit(main())
+"""
+DIFFERENT = {
+    "seed": (["--seed", "5"], "worker 1 has seed 5, worker 0 has 0"),
+    "rate": (["--set", "learning_rate=0.1"], "worker 1 has --set learning_rate 0.1, worker 0 has"),
+    "batch": (["--batch-size", "50"], "worker 1 has --set batch_size 50, worker 0 has 100"),
+    "towers": (["--towers", "2"], "worker 1 has towers 2, worker 0 has 1"),
+    "precision": (["--precision", "float32"], "worker 1 has precision float32, worker 0 has"),
+    "steps": (["--steps", "7"], "worker 1 has steps 7, worker 0 has 40"),
+    "data": (["--data", "DATA"], "worker 1 has the data's content"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "seed" else [pytest.mark.slow]) for name in DIFFERENT],
+)
+def test_workers_with_unequal_settings_are_refused_and_named(name, tmp_path):
+    other, expected = DIFFERENT[name]
+    other = [str(other_images(tmp_path)) if one == "DATA" else one for one in other]
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    command = [sys.executable, "-c", UNEQUAL, json.dumps(other)]
+    command += train_shapes(tmp_path / "run", "--towers", 1, *OPTIONS)
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(started(command, env=worker_environment(addresses, index, 2)))
+            for index in range(2)
+        ]
+        for process in both:
+            assert expected in finish(process, code=2)
+    assert not (tmp_path / "run").exists()
+
+
+def other_images(folder):
+    """Returns a folder with the embedded images, of which one byte is another."""
+    (folder / "data").mkdir()
+    for path in shapes.folder().glob("*.gz"):
+        content = bytearray(gzip.decompress(path.read_bytes()))
+        content[-1] ^= 1
+        (folder / "data" / path.stem).write_bytes(content)
+    return folder / "data"
 
 
 def refuse(capfd, *arguments):
