@@ -13,6 +13,7 @@ from pathlib import Path
 from towers.data.text.durable import publish
 from towers.scripts.commands.options import add_decoding_options, add_model_options, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.options import ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -51,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
         )
     with wrong_input(OSError):  # Such as a folder that cannot be made.
         line = publish_whole(write, folder)
-    print(f"exported to {folder}; {line.format(folder=folder)}")
+    show(f"exported to {folder}; {line.format(folder=folder)}")
     return 0
 
 

@@ -17,6 +17,7 @@ from towers.scripts.launching.processes import (
     worker_environment,
 )
 from towers.scripts.launching.watching import forward_signals, watch
+from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
 
@@ -56,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
             network = stack.enter_context(closed_network(addresses))
         else:
             warn_of_open_ports([addresses[index] for index in indices])
-        print(
+        show(
             f"starting {len(indices)} of {len(addresses)} processes, logs in {log_dir}", flush=True
         )
         workers: list[WorkerProcess] = []

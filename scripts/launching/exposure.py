@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from towers.scripts.launching.addresses import port_of
 from towers.scripts.launching.private_network import private_network
+from towers.scripts.shown import show
 
 PRIVATE = "the processes talk in a network of their own, which nothing outside reaches"
 OPEN = (
@@ -30,16 +31,16 @@ def closed_network(addresses: Sequence[str]) -> Iterator[Sequence[int]]:
         network: Sequence[int] = ()
         try:
             network = stack.enter_context(private_network())
-            print(PRIVATE, flush=True)
+            show(PRIVATE, flush=True)
         except OSError as error:
             why = f" (this system gives no network of its own: {error})"
-            print(OPEN.format(ports=ports(addresses), why=why, remedy=LOCAL_REMEDY), flush=True)
+            show(OPEN.format(ports=ports(addresses), why=why, remedy=LOCAL_REMEDY), flush=True)
         yield network
 
 
 def warn_of_open_ports(addresses: Sequence[str]) -> None:
     """Prints what others reach once the process of these addresses run here."""
-    print(OPEN.format(ports=ports(addresses), why="", remedy=CLUSTER_REMEDY), flush=True)
+    show(OPEN.format(ports=ports(addresses), why="", remedy=CLUSTER_REMEDY), flush=True)
 
 
 def ports(addresses: Sequence[str]) -> str:

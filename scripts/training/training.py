@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 import towers
+from towers.scripts.shown import printable, show
 from towers.scripts.training.engines import check_engine, open_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
@@ -49,7 +50,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
     if session.data.summary:
-        print(session.data.summary, flush=True)
+        show(session.data.summary, flush=True)
     record["data_key"] = session.data.key
     record["about"] = session.data.about
     directory.check(record)
@@ -133,7 +134,7 @@ class Training:
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._engine = open_engine(session, options)
         self._updates = self._engine.updates
-        print(
+        show(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
             f"{self._engine.parameters}{self._engine.description}, "
             f"run in {directory.path}{self._processes.description}",
@@ -296,7 +297,7 @@ class Training:
             self._best = towers.Best(**checkpoint.state["best"])
             # Older checkpoints do not say; they were saved after an evaluation as a rule.
             self._evaluated_step = checkpoint.state.get("evaluated_step", position.step)
-            print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
+            show(f"continues at step {position.step} from {checkpoint.path}", flush=True)
         if self._processes.is_chief:
             summaries = self._directory.summaries
             towers.remove_events_after(summaries, position.step)
@@ -331,7 +332,7 @@ class Training:
         if self._reader_left:
             return
         try:
-            self._bar.write(line)
+            self._bar.write(printable(line))
         except OSError:  # Such as a closed terminal, or `| head`.
             self._reader_left = True
 
