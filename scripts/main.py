@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import NoReturn, TextIO
 
-from towers.scripts.shown import printable, show
+from towers.scripts.shown import brief, printable, show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the message and ends with exit code 2."""
-        super().error(printable(message))
+        super().error(brief(printable(message)))
 
 
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -109,7 +109,7 @@ def fail(error: Exception, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if os.environ.get("TOWERS_TRACEBACK"):
         show_traceback(error)
-    show(f"towers: error: {error}", file=sys.stderr)
+    show(f"towers: error: {brief(str(error))}", file=sys.stderr)
     return code
 
 

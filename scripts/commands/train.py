@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from towers.scripts.commands.option_types import positive_float, positive_int
+from towers.scripts.commands.option_types import path_name, positive_float, positive_int
 from towers.scripts.commands.options import (
     add_device_options,
     add_engine_options,
     add_recipe_options,
+    check_contradictions,
     chosen_recipe,
     read_options,
 )
@@ -21,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.description = "Trains a recipe. The same command continues an interrupted run."
     parser.add_argument("recipe", metavar="RECIPE", help="see `towers recipes`")
-    parser.add_argument("--run-dir", metavar="DIR", help="default: runs/RECIPE")
+    parser.add_argument("--run-dir", type=path_name, metavar="DIR", help="default: runs/RECIPE")
     parser.add_argument("--epochs", type=positive_int, metavar="E")
     parser.add_argument("--steps", type=positive_int, metavar="S", help="instead of epochs")
     add_recipe_options(parser)
@@ -49,6 +50,8 @@ def run(given: argparse.Namespace) -> int:
     import_tensorflow_quietly()
     from towers.scripts.training.training import SIGNAL_CODES, open_training
 
+    with wrong_input():
+        check_contradictions(given)
     options = read_options(TrainOptions, given)
     with wrong_input():
         training = open_training(chosen_recipe(given), options)
