@@ -103,7 +103,7 @@ class RunDirectory:
             if not {"starts", "data", *IDENTITY} <= set(record):
                 raise ValueError("entries are missing")
             check_record(record)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{self._record} is damaged ({error}). Expected what `towers train` wrote."
             ) from error
