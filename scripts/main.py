@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import importlib.metadata
 import os
+import platform
 import signal
 import sys
 import traceback
 from collections.abc import Collection, Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
@@ -20,6 +23,7 @@ BUG = (
     "towers: this is a bug, not wrong input. Please report it with the traceback above: see "
     "CONTRIBUTING.md"
 )
+PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands, each with `add_options(parser)` and `run(options)`.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
@@ -35,6 +39,16 @@ COMMANDS = {
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",
 }
+
+
+class PrintVersion(argparse.Action):
+    """Prints the versions and ends; they are looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Prints one line."""
+        versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
+        print(f"{', '.join(versions)}, Python {platform.python_version()}")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,6 +85,9 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         description="Trains models on several GPUs with one tower per GPU.",
         epilog="`towers COMMAND --help` explains a command.",
     )
+    parser.add_argument("--version", action=PrintVersion, nargs=0,
+                        default=argparse.SUPPRESS,
+                        help="print the versions of this program and what it uses")  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         # Options that are not given are absent: their defaults stand in the options' dataclasses.

@@ -7,7 +7,13 @@ import dataclasses
 import typing
 from typing import Any, TypeVar
 
-from towers.scripts.commands.option_types import int_list, positive_float, positive_int, seed_number
+from towers.scripts.commands.option_types import (
+    Switch,
+    int_list,
+    positive_float,
+    positive_int,
+    seed_number,
+)
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.recipe import Recipe
 
@@ -129,7 +135,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cpu-towers", type=positive_int, metavar="N",
                        help="number of towers where there is no GPU, without --towers")  # fmt: skip
     group.add_argument("--gpus", type=int_list, metavar="LIST", help="only these, such as 0,2")
-    group.add_argument("--virtual", action="store_true", help="split one GPU into the towers")
+    group.add_argument("--virtual", action=Switch, help="split one GPU into the towers")
     group.add_argument("--gpu-memory", type=positive_float, metavar="GB|FRACTION",
                        help="limit (default: grows with need)")  # fmt: skip
     group.add_argument("--parameters", choices=("auto", "cpu", "tower0", "replicated"),
@@ -149,15 +155,15 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
                        help="cut each shard into K micro-batches")  # fmt: skip
     group.add_argument("--precision", choices=("float32", "float64", "bfloat16", "float16"),
                        help="default: float32")  # fmt: skip
-    group.add_argument("--xla", action="store_true", help="compile each tower with XLA")
+    group.add_argument("--xla", action=Switch, help="compile each tower with XLA")
     group.add_argument("--batch-norm", choices=("first", "mean"),
                        help="how the towers' moving averages become one "
                             "(default: mean)")  # fmt: skip
-    group.add_argument("--deterministic", action="store_true",
+    group.add_argument("--deterministic", action=Switch,
                        help="the same numbers in every run on the same machine, and for every "
                             "number of towers with the same number of micro-batches in all, a "
                             "power of two per tower")  # fmt: skip
-    group.add_argument("--log-placement", action="store_true",
+    group.add_argument("--log-placement", action=Switch,
                        help="print on which device each kind of op runs")  # fmt: skip
 
 

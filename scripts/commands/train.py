@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from towers.scripts.commands.config_file import with_config
 from towers.scripts.commands.option_types import positive_float, positive_int
 from towers.scripts.commands.options import (
     add_device_options,
@@ -13,21 +14,35 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.training.config import config_text
 from towers.scripts.training.options import TrainOptions
-from towers.scripts.wrong_input import wrong_input
+from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.description = "Trains a recipe. The same command continues an interrupted run."
-    parser.add_argument("recipe", metavar="RECIPE", help="see `towers recipes`")
+    parser.add_argument("recipe", metavar="RECIPE", nargs="?",
+                        help="see `towers recipes`; may stand in the config file")  # fmt: skip
     parser.add_argument("--run-dir", metavar="DIR", help="default: runs/RECIPE")
-    parser.add_argument("--epochs", type=positive_int, metavar="E")
+    parser.add_argument("--epochs", type=positive_int, metavar="E", help="default: the recipe's")
     parser.add_argument("--steps", type=positive_int, metavar="S", help="instead of epochs")
+    add_config_options(parser)
     add_recipe_options(parser)
     add_device_options(parser)
     add_engine_options(parser)
     add_period_options(parser)
+
+
+def add_config_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what has to do with config files."""
+    group = parser.add_argument_group("config files")
+    group.add_argument("--config", metavar="FILE",
+                       help="options and fields in TOML (or YAML), such as a run's run.toml; the "
+                            "command line wins")  # fmt: skip
+    group.add_argument("--dump-config", action="store_true",
+                       help="print the config file of this training instead of "
+                            "training")  # fmt: skip
 
 
 def add_period_options(parser: argparse.ArgumentParser) -> None:
@@ -46,12 +61,24 @@ def add_period_options(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
+    with wrong_input():
+        given = with_config(given, add_options)
+    if not hasattr(given, "recipe"):
+        raise WrongInputError(
+            "`towers train` takes a RECIPE, here or in the file of --config. Received neither; "
+            "`towers recipes` lists them."
+        )
     import_tensorflow_quietly()
-    from towers.scripts.training.training import SIGNAL_CODES, open_training
-
     options = read_options(TrainOptions, given)
     with wrong_input():
-        training = open_training(chosen_recipe(given), options)
+        recipe = chosen_recipe(given)
+    if getattr(given, "dump_config", False):
+        print(config_text(recipe, options), end="")
+        return 0
+    from towers.scripts.training.training import SIGNAL_CODES, open_training
+
+    with wrong_input():
+        training = open_training(recipe, options)
     with training, wrong_input(OSError):  # Such as a full disk.
         reason = training.train()
     return SIGNAL_CODES.get(reason, 0)

@@ -34,6 +34,7 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.summaries = self.path / "summaries"
         self.text = self.path / "text"
+        self.config = self.path / "run.toml"
         self._record = self.path / "run.json"
 
     @property

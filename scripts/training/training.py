@@ -13,6 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 import towers
+from towers.data.text.durable import write_file
+from towers.scripts.training.config import config_text
 from towers.scripts.training.engines import check_engine, open_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
@@ -52,18 +54,21 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     directory.check(record)
     training = Training(session, directory, options)
     try:
-        begin(directory, {**record, "devices": list(session.devices.towers)}, session)
+        begin(directory, {**record, "devices": list(session.devices.towers)}, session, options)
     except BaseException:
         training.close()
         raise
     return training
 
 
-def begin(directory: RunDirectory, record: dict[str, Any], session: Session) -> None:
+def begin(
+    directory: RunDirectory, record: dict[str, Any], session: Session, options: TrainOptions
+) -> None:
     """Records the run, in the chief and in every process that does not share its disk."""
     with session.processes.chief_first():
         if session.processes.is_chief or not directory.exists:
             directory.begin(record)
+            write_file(directory.config, config_text(session.recipe, options).encode("utf-8"))
             if session.data.text is not None:
                 session.data.text.save(directory.text)
 

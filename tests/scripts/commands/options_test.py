@@ -29,7 +29,7 @@ RECIPE = {"recipe", "overrides", *FLAGS}  # These become a recipe.
 TAKEN = {
     "recipes": ({"recipe"}, []),
     "prepare": (RECIPE, [PrepareOptions]),
-    "train": (RECIPE, [TrainOptions]),
+    "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
     "launch": (set(), [LaunchOptions]),
     "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
     "chat": (set(), [ChatOptions, DecodingOptions, ModelOptions, DeviceOptions]),
