@@ -30,6 +30,7 @@ COMMANDS = {
     "prepare": "read and tokenise a corpus ahead of the training",
     "train": "train a recipe, or continue its run",
     "launch": "train with several processes, on this machine or on several",
+    "runs": "list the runs in a folder, or compare some",
     "evaluate": "evaluate a run on its test data",
     "chat": "talk to a trained chatbot",
     "serve": "serve a trained chatbot: OpenAI's API and a page",

@@ -15,6 +15,7 @@ from .loop.finite import NonFiniteGradientError as NonFiniteGradientError
 from .loop.inputs import batches_from as batches_from
 from .loop.rates import Rates as Rates
 from .loop.stopping import share_stop_requests as share_stop_requests
+from .loop.stopping import stop_after as stop_after
 from .loop.stopping import stop_early as stop_early
 from .loop.stopping import stop_on_signals as stop_on_signals
 from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
@@ -34,7 +35,9 @@ from .run.checkpoint_files import DamagedCheckpointError as DamagedCheckpointErr
 from .run.checkpoint_files import Groups as Groups
 from .run.checkpoint_files import write_checkpoint as write_checkpoint
 from .run.checkpoint_folder import CheckpointFolder as CheckpointFolder
+from .run.checkpoints import PartialRestore as PartialRestore
 from .run.checkpoints import restore as restore
+from .run.checkpoints import restore_matching as restore_matching
 from .run.determinism import enable_determinism as enable_determinism
 from .run.devices import Devices as Devices
 from .run.devices import select_devices as select_devices

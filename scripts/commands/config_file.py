@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from towers.scripts.commands.options import FLAGS
-from towers.scripts.training.config import FIELDS_TABLE
+from towers.scripts.training.config import FIELDS_TABLE, SAID_ONCE
 from towers.scripts.wrong_input import nearest
 
 YAML_SUFFIXES = (".yaml", ".yml")
-COMMAND_LINE_ONLY = ("help", "config", "dump_config", "overwrite")
+COMMAND_LINE_ONLY = ("help", "config", "dump_config", *SAID_ONCE)
 INSTEAD = {"steps": "epochs", "epochs": "steps"}  # One is given instead of the other.
 
 

@@ -12,13 +12,18 @@ from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 
 HEADER = "# `towers train --config FILE` starts this run; options of the command line win."
+SAID_ONCE = ("overwrite",)  # Not kept in a file.
 FIELDS_TABLE = "set"  # As the option that sets a field.
 
 
 def config_text(recipe: Recipe, options: TrainOptions) -> str:
     """Returns the config file of a training; what has no value by default is left out."""
     values = {"recipe": recipe.name, "run_dir": f"runs/{recipe.name}"}
-    values.update((name, value) for name, value in flattened(options) if value is not None)
+    values.update(
+        (name, value)
+        for name, value in flattened(options)
+        if value is not None and name not in SAID_ONCE
+    )
     lines = [HEADER, "", *(f"{key_of(name)} = {toml_of(values[name])}" for name in values)]
     return "\n".join([*lines, "", *field_lines(recipe.fields, options), ""])
 

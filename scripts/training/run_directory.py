@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import sys
 from typing import Any
 
@@ -35,6 +36,7 @@ class RunDirectory:
         self.summaries = self.path / "summaries"
         self.text = self.path / "text"
         self.config = self.path / "run.toml"
+        self.metrics = self.path / "metrics.jsonl"
         self._record = self.path / "run.json"
 
     @property
@@ -42,10 +44,37 @@ class RunDirectory:
         """Whether a run was recorded here."""
         return self._record.exists()
 
-    def check(self, record: dict[str, Any]) -> None:
-        """Raises ValueError unless this can run here: in a free place, or where it ran before."""
-        if self.exists:
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the run saved no checkpoint, so that nothing is lost with it."""
+        return not any(self.checkpoints.glob("*.ckpt.npz"))
+
+    def holds(self, record: dict[str, Any]) -> bool:
+        """Returns whether the run of this record is recorded here."""
+        try:
             check_same(self.read(), record, self.path)
+        except ValueError:
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Removes the run, run.json last, so that whoever is killed in between can go on.
+
+        What `towers export` wrote and files of the user's stay.
+        """
+        for folder in (self.checkpoints, self.summaries, self.text):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self.config, self.metrics, self._record):
+            file.unlink(missing_ok=True)
+
+    def check(self, record: dict[str, Any]) -> None:
+        """Raises ValueError unless this can run here: in a free place, or where it ran before.
+
+        A run that saved no checkpoint leaves its place to another one.
+        """
+        if self.exists:
+            if not self.is_unsaved:
+                check_same(self.read(), record, self.path)
         elif self.path.exists():
             self._check_free()
 
@@ -128,8 +157,8 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) 
     if differences:
         raise ValueError(
             f"{path} holds another run, which cannot go on with these settings: "
-            f"{'; '.join(differences)}. Give the settings of before, or choose another "
-            "directory with --run-dir."
+            f"{'; '.join(differences)}. Give the settings of before, choose another directory "
+            "with --run-dir, or remove that run with --overwrite."
         )
 
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import shlex
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 import towers
 from towers.data.text.durable import write_file
 from towers.scripts.training.config import config_text
-from towers.scripts.training.engines import check_engine, open_engine
+from towers.scripts.training.engines import check_engine, is_one_of_several, open_engine
+from towers.scripts.training.initial_values import fill_from
+from towers.scripts.training.metrics_file import END, TEST, MetricsFile
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import Session, open_session
+from towers.scripts.training.trained import choose_checkpoint
 
 SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
@@ -34,7 +39,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     check_engine(recipe, options)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     record = describe_run(recipe, options)
-    directory.check(record)
+    check_place(directory, record, options)
     if options.engine.deterministic:
         towers.enable_determinism()
     session = open_session(
@@ -47,11 +52,11 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
-    if session.data.summary:
+    if session.data.summary and not options.output.quiet:
         print(session.data.summary, flush=True)
     record["data_key"] = session.data.key
     record["about"] = session.data.about
-    directory.check(record)
+    check_place(directory, record, options)
     training = Training(session, directory, options)
     try:
         begin(directory, {**record, "devices": list(session.devices.towers)}, session, options)
@@ -61,12 +66,29 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     return training
 
 
+def check_place(directory: RunDirectory, record: dict[str, Any], options: TrainOptions) -> None:
+    """Raises ValueError unless this can run in its directory, with what it begins with."""
+    if options.init_from is not None:
+        before = RunDirectory(options.init_from)
+        before.read()
+        choose_checkpoint(before, "best")
+    if options.overwrite and is_one_of_several():
+        raise ValueError(
+            "--overwrite cannot say for several processes which of them removes the run. Remove "
+            f"{directory.path} yourself, and leave --overwrite out."
+        )
+    if not (options.overwrite and directory.exists):
+        directory.check(record)
+
+
 def begin(
     directory: RunDirectory, record: dict[str, Any], session: Session, options: TrainOptions
 ) -> None:
     """Records the run, in the chief and in every process that does not share its disk."""
     with session.processes.chief_first():
-        if session.processes.is_chief or not directory.exists:
+        if session.processes.is_chief or not directory.holds(record):
+            if options.overwrite or not directory.holds(record):
+                directory.clear()
             directory.begin(record)
             write_file(directory.config, config_text(session.recipe, options).encode("utf-8"))
             if session.data.text is not None:
@@ -86,7 +108,19 @@ def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
         "updates": engine.updates,
         "data": options.data,
         "parameters": options.devices.parameters,
+        "init_from": options.init_from,
+        "best_metric": recipe.best_metric,
     }
+
+
+def describe_model(model: keras.Model) -> str:
+    """Returns the size of a model, and the versions of what it runs on, in one line."""
+    count = sum(math.prod(variable.shape) for variable in model.variables)
+    size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.variables)
+    return (
+        f"model | {len(model.variables)} variables | {count:,} numbers | {size / 1e6:.1f} MB | "
+        f"tensorflow {tf.__version__} | keras {keras.__version__}"
+    )
 
 
 class Training:
@@ -106,18 +140,28 @@ class Training:
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._engine = open_engine(session, options)
         self._updates = self._engine.updates
-        print(
+        self._bar: towers.ProgressBar | None = None
+        self._write(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
             f"{self._engine.parameters}{self._engine.description}, "
-            f"run in {directory.path}{self._processes.description}",
-            flush=True,
+            f"run in {directory.path}{self._processes.description}"
         )
-        self._checkpoints = towers.CheckpointFolder(directory.checkpoints)
+        if options.output.verbose:
+            self._write(describe_model(session.model))
+        self._checkpoints = towers.CheckpointFolder(
+            directory.checkpoints, keep=options.periods.keep_checkpoints
+        )
+        self._metrics = MetricsFile(directory.metrics)
         recipe = session.recipe
         self._best = towers.Best(recipe.best_metric, recipe.maximize)
         self._updates.position = position = self._restore()
         self._writers = towers.SummaryWriters(directory.summaries)
-        self._bar = towers.ProgressBar(self._total_steps(), position.step)
+        self._bar = towers.ProgressBar(
+            self._total_steps(),
+            position.step,
+            steps_per_epoch=session.data.train.steps_per_epoch,
+            quiet=options.output.quiet,
+        )
         self._evaluated_step = position.step
         self._saved_step: int | None = position.step
 
@@ -129,7 +173,8 @@ class Training:
 
     def close(self) -> None:
         """Closes the progress bar and the curves."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
         self._writers.close()
 
     def train(self) -> str:
@@ -156,7 +201,7 @@ class Training:
                 self._updates.dry_run()
                 reason = trainer.train(steps=trainer.position.step + 1)
             for line in towers.format_op_devices(op_devices):
-                self._bar.write(line)
+                self._write(line)
             if reason in SIGNAL_CODES:
                 return reason
         return trainer.train(epochs=epochs, steps=steps)
@@ -169,7 +214,8 @@ class Training:
         periods = self._options.periods
         report = periods.report_every
         is_chief = self._processes.is_chief
-        yield self._bar
+        if self._bar is not None:
+            yield self._bar
         write_summaries = towers.write_summaries(
             self._writers, first_tower=self._first_tower, average=is_chief
         )
@@ -178,13 +224,16 @@ class Training:
             towers.print_report,
             unit=self._session.recipe.unit,
             first_tower=self._first_tower if self._processes.count > 1 else None,
-            write=self._bar.write,
+            write=self._write,
         )
         yield towers.with_rates(print_report, steps=report)
+        if self._options.max_minutes is not None:
+            yield towers.stop_after(self._options.max_minutes)
         if not is_chief:
             return
+        yield towers.with_rates(self._metrics.report(), steps=report)
         if self._engine.step is not None:
-            yield towers.advise_placement(self._engine.step, self._bar.write)
+            yield towers.advise_placement(self._engine.step, self._write)
         every = periods.evaluate_every
         yield towers.every(
             lambda report: self._pause_and_evaluate(), steps=every, epochs=every is None
@@ -211,14 +260,15 @@ class Training:
         self._writers.write("evaluation", step, metrics)
         better = self._best.improves(step, metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self._metrics.write(TEST, step, {**metrics, "best": better})
         mark = " | best so far" if better else ""
         count = f"{examples:.0f} {self._session.recipe.unit}"
-        self._bar.write(f"test  | step {step} | {values} | {count}{mark}")
+        self._write(f"test  | step {step} | {values} | {count}{mark}")
         if better:
             self._checkpoints.save_best(step, self._updates.groups(), self._state())
             self._saved_step = None  # A checkpoint of this step lacks the new best.
         if self._session.answer_evaluator is not None:
-            self._session.answer_evaluator.show_samples(self._bar.write)
+            self._session.answer_evaluator.show_samples(self._write)
 
     def _save_after(self, report: towers.StepReport) -> None:
         if bool(report.results.finite):
@@ -231,23 +281,30 @@ class Training:
         if step == self._saved_step:
             return
         self._writers.flush()
+        self._metrics.sync()
         self._updates.check_copies()
-        self._checkpoints.save(step, self._updates.groups(), self._state())
+        path = self._checkpoints.save(step, self._updates.groups(), self._state())
         self._saved_step = step
+        if self._options.output.verbose:
+            self._write(f"saved | step {step} | {path} | {path.stat().st_size / 1e6:.1f} MB")
 
     def _restore(self) -> towers.Position:
         """Restores the newest checkpoint, if there is one, and returns its position.
 
         Of several processes only the chief needs the files.
         """
-        checkpoint = self._checkpoints.latest() if self._processes.is_chief else None
+        is_new = self._options.overwrite or not self._processes.is_chief
+        checkpoint = None if is_new else self._checkpoints.latest()
         position = towers.Position()
         if checkpoint is not None:
             towers.restore(checkpoint, self._updates.groups())
             position = towers.Position(**checkpoint.state["position"])
             self._best = towers.Best(**checkpoint.state["best"])
-            print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
-        if self._processes.is_chief:
+            self._write(f"continues at step {position.step} from {checkpoint.path}")
+        elif self._options.init_from and self._processes.is_chief:
+            self._write(fill_from(self._options.init_from, self._session, self._updates))
+        if not is_new:
+            self._metrics.cut(position.step, position.step)
             towers.remove_events_after(self._directory.summaries, position.step)
         return self._share(position)
 
@@ -271,6 +328,15 @@ class Training:
             "seed": self._options.seed,
         }
 
+    def _write(self, line: str) -> None:
+        """Prints a line, above the bar if there is one, unless the training is to be quiet."""
+        if self._options.output.quiet:
+            return
+        if self._bar is None:
+            print(line, flush=True)
+        else:
+            self._bar.write(line)
+
     def _total_steps(self) -> int:
         fields, train = self._session.recipe.fields, self._session.data.train
         return self._options.steps or fields.epochs * train.steps_per_epoch
@@ -278,11 +344,17 @@ class Training:
     def _print_end(self, reason: str) -> None:
         position, best = self._updates.position, self._best
         is_chief = self._processes.is_chief
+        if is_chief:
+            early = self._options.periods.early_stopping
+            finished = position.step >= self._total_steps()
+            finished |= early is not None and best.stale >= early
+            self._metrics.write(END, position.step, {"reason": reason, "finished": finished})
         saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
-        self._bar.write(f"done: {reason}{saved}")
+        self._write(f"done: {reason}{saved}")
         if is_chief and best.value is not None:
-            self._bar.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
+            self._write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
         if reason in SIGNAL_CODES and self._processes.count > 1:
-            self._bar.write("continue with the commands that started all processes")
+            self._write("continue with the commands that started all processes")
         elif reason in SIGNAL_CODES:
-            self._bar.write(f"continue with: towers {shlex.join(sys.argv[1:])}")
+            again = [one for one in sys.argv[1:] if not one.startswith("--ov")]  # --overwrite
+            self._write(f"continue with: towers {shlex.join(again)}")

@@ -176,19 +176,34 @@ class ProgressBar:
     Args:
         total_steps: the number of steps in the whole run, or None if unknown.
         initial_step: the number of steps done before this process began.
+        steps_per_epoch: to show the number of the epoch, or None.
+        quiet: whether to show nothing on a terminal either.
     """
 
-    def __init__(self, total_steps: int | None, initial_step: int = 0):
+    def __init__(
+        self,
+        total_steps: int | None,
+        initial_step: int = 0,
+        *,
+        steps_per_epoch: int | None = None,
+        quiet: bool = False,
+    ):
+        self._num_epochs = None
+        if total_steps is not None and steps_per_epoch:
+            self._num_epochs = -(-total_steps // steps_per_epoch)
         self._bar = tqdm.tqdm(
             total=total_steps,
             initial=initial_step,
             unit="step",
-            disable=not sys.stderr.isatty(),
+            disable=quiet or not sys.stderr.isatty(),
             dynamic_ncols=True,
         )
 
     def __call__(self, report: StepReport) -> None:
         """Moves the bar one step."""
+        if self._num_epochs is not None:
+            epoch = f"epoch {report.epoch + 1}/{self._num_epochs}"
+            self._bar.set_description_str(epoch, refresh=False)
         self._bar.update(1)
 
     def write(self, line: str) -> None:

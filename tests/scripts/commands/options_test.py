@@ -13,6 +13,7 @@ from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
 from towers.scripts.commands.options import FLAGS, read_options
 from towers.scripts.commands.prepare import PrepareOptions
+from towers.scripts.commands.runs import RunsOptions
 from towers.scripts.commands.serve import ServeOptions
 from towers.scripts.launching.addresses import LaunchOptions
 from towers.scripts.main import COMMANDS, build_parser, load_command
@@ -30,6 +31,7 @@ TAKEN = {
     "recipes": ({"recipe"}, []),
     "prepare": (RECIPE, [PrepareOptions]),
     "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
+    "runs": (set(), [RunsOptions]),
     "launch": (set(), [LaunchOptions]),
     "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
     "chat": (set(), [ChatOptions, DecodingOptions, ModelOptions, DeviceOptions]),

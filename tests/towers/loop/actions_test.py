@@ -244,3 +244,12 @@ def test_the_handlers_are_put_back():
         assert signal.getsignal(signal.SIGTERM) is not before
         check(report_of(1))
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_training_stops_when_its_minutes_are_over():
+    stopping.stop_after(60)(report_of(1))
+    with pytest.raises(StopTraining, match="1e-09 minutes are over"):
+        stopping.stop_after(1e-9)(report_of(1))
+    for minutes in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="above 0"):
+            stopping.stop_after(minutes)
