@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import NoReturn
 
+from towers.scripts.commands.examples import HelpFormatter, epilog
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
@@ -39,6 +40,7 @@ COMMANDS = {
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",
+    "completion": "print the script that completes commands in your shell",
 }
 
 
@@ -92,7 +94,13 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         # Options that are not given are absent: their defaults stand in the options' dataclasses.
-        own = commands.add_parser(name, help=summary, argument_default=argparse.SUPPRESS)
+        own = commands.add_parser(
+            name,
+            help=summary,
+            argument_default=argparse.SUPPRESS,
+            epilog=epilog(name),
+            formatter_class=HelpFormatter,
+        )
         if name in names:
             load_command(name).add_options(own)
     return parser

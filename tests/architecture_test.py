@@ -125,7 +125,7 @@ def test_only_commands_see_the_command_line():
 def test_every_command_is_a_module():
     folder = "towers.scripts.commands."
     modules = {name.removeprefix(folder) for name in MODULES if name.startswith(folder)}
-    shared = {"options", "option_types", "config_file"}
+    shared = {"options", "option_types", "config_file", "examples"}
     assert modules - shared == set(COMMANDS)
 
 

@@ -25,8 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     parser.add_argument("--data", metavar="PATH", nargs="+",
                         help="default: the data of the training")  # fmt: skip
-    parser.add_argument("--batch-size", type=positive_int, metavar="B")
-    add_set_option(parser, "a field, such as part=test")
+    parser.add_argument("--batch-size", type=positive_int, metavar="B", help="default: the run's")
+    add_set_option(parser, "a field, such as part=test (default: the run's)")
     add_json_option(parser)
     add_decoding_options(parser)
     add_reranking_options(parser)

@@ -32,13 +32,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="see `towers recipes`; may stand in the config file")  # fmt: skip
     parser.add_argument("--run-dir", metavar="DIR", help="default: runs/RECIPE")
     parser.add_argument("--epochs", type=positive_int, metavar="E", help="default: the recipe's")
-    parser.add_argument("--steps", type=positive_int, metavar="S", help="instead of epochs")
+    parser.add_argument(
+        "--steps", type=positive_int, metavar="S", help="instead of epochs (default: none)"
+    )
     parser.add_argument("--max-minutes", type=positive_float, metavar="M",
-                        help="stop and save after M minutes; the same command goes "
-                             "on")  # fmt: skip
+                        help="stop and save after M minutes; the same command goes on "
+                             "(default: no limit)")  # fmt: skip
     parser.add_argument("--init-from", metavar="RUN_DIR",
                         help="begin with the weights of another run, as far as names and shapes "
-                             "are the same")  # fmt: skip
+                             "are the same (default: none)")  # fmt: skip
     parser.add_argument("--overwrite", action="store_true",
                         help="remove the run that is in the directory; asks first on a "
                              "terminal")  # fmt: skip
@@ -55,7 +57,7 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("config files")
     group.add_argument("--config", metavar="FILE",
                        help="options and fields in TOML (or YAML), such as a run's run.toml; the "
-                            "command line wins")  # fmt: skip
+                            "command line wins (default: none)")  # fmt: skip
     group.add_argument("--dump-config", action="store_true",
                        help="print the config file of this training instead of "
                             "training")  # fmt: skip
@@ -68,7 +70,8 @@ def add_period_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--evaluate-every", type=positive_int, metavar="STEPS",
                        help="default: every epoch")  # fmt: skip
     group.add_argument("--early-stopping", type=positive_int, metavar="N",
-                       help="stop after N evaluations without a better one")  # fmt: skip
+                       help="stop after N evaluations without a better one (default: "
+                            "never)")  # fmt: skip
     group.add_argument("--checkpoint-every", type=positive_int, metavar="STEPS",
                        help="default: every epoch")  # fmt: skip
     group.add_argument("--checkpoint-minutes", type=positive_float, metavar="M",

@@ -32,6 +32,7 @@ TAKEN = {
     "prepare": (RECIPE, [PrepareOptions]),
     "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
     "runs": (set(), [RunsOptions]),
+    "completion": ({"shell"}, []),
     "launch": (set(), [LaunchOptions]),
     "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
     "chat": (set(), [ChatOptions, DecodingOptions, ModelOptions, DeviceOptions]),
@@ -74,3 +75,11 @@ def test_options_that_are_given_arrive_in_their_group():
     assert options.devices.gpus == (0, 2)
     assert (options.engine.accumulate, options.engine.xla) == (3, True)
     assert options.periods.report_every == 7
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_with_a_value_says_its_default(command):
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    load_command(command).add_options(parser)
+    valued = [action for action in parser._actions if action.option_strings and action.nargs != 0]
+    assert [action.dest for action in valued if "default" not in (action.help or "")] == []
