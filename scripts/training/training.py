@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -224,6 +225,7 @@ class Training:
             towers.print_report,
             unit=self._session.recipe.unit,
             first_tower=self._first_tower if self._processes.count > 1 else None,
+            columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
             write=self._write,
         )
         yield towers.with_rates(print_report, steps=report)
