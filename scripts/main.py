@@ -36,6 +36,7 @@ COMMANDS = {
     "chat": "talk to a trained chatbot",
     "serve": "serve a trained chatbot: OpenAI's API and a page",
     "generate": "continue a prompt with a trained language model",
+    "predict": "print the classes of image files, by a trained image network",
     "export": "write a trained model as a SavedModel that runs without this package",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",

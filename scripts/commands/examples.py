@@ -31,6 +31,10 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
         'towers generate runs/stories --prompt "the cat" --length 30',
         "towers generate runs/stories --num-samples 3 --top-p 0.9",
     ),
+    "predict": (
+        "towers predict runs/shapes photo.png",
+        "towers predict runs/shapes photos/ --top 1 --json",
+    ),
     "export": ("towers export runs/shapes", "towers export runs/chatbot --output bot --beam 5"),
     "devices": ("towers devices", "towers devices --json"),
     "download": ("towers download mnist", "towers download ptb --data corpora/ptb"),

@@ -126,6 +126,7 @@ class EvaluateOptions:
         checkpoint: best or latest.
         batch_size: examples in one batch, None for the run's.
         overrides: texts such as `part=test`.
+        classes: whether to tell of each class.
     """
 
     run_dir: str
@@ -134,6 +135,7 @@ class EvaluateOptions:
     checkpoint: str = "best"
     batch_size: int | None = None
     overrides: tuple[str, ...] = ()
+    classes: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

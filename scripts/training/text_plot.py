@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 Curve = Sequence[tuple[float, float]]
 MARKS = "abcdefgh"
@@ -10,12 +10,13 @@ BOTH = "*"  # Several curves meet in this place.
 LABEL_WIDTH = 9
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
+def table(rows: Iterable[Sequence[str]]) -> list[str]:
     """Returns the rows as lines with aligned columns.
 
     >>> table([("run", "step"), ("runs/a", "10")])
     ['run     step', 'runs/a  10']
     """
+    rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

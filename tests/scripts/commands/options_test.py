@@ -12,6 +12,7 @@ from towers.scripts.commands.download import DownloadOptions
 from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
 from towers.scripts.commands.options import FLAGS, read_options
+from towers.scripts.commands.predict import PredictOptions
 from towers.scripts.commands.prepare import PrepareOptions
 from towers.scripts.commands.runs import RunsOptions
 from towers.scripts.commands.serve import ServeOptions
@@ -33,6 +34,7 @@ TAKEN = {
     "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
     "runs": (set(), [RunsOptions]),
     "completion": ({"shell"}, []),
+    "predict": (set(), [PredictOptions]),
     "launch": (set(), [LaunchOptions]),
     "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
     "chat": (set(), [ChatOptions, DecodingOptions, ModelOptions, DeviceOptions]),
