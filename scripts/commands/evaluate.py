@@ -16,6 +16,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.options import EvaluateOptions
 from towers.scripts.wrong_input import wrong_input
 
@@ -53,15 +54,15 @@ def run(given: argparse.Namespace) -> int:
         if decoding != DecodingOptions():
             decode_with(evaluation.session, decoding)
     with wrong_input(OSError):  # Such as a file of the data that is gone.
-        metrics = evaluation.evaluate(print)
+        metrics = evaluation.evaluate(show)
         confusion = count_confusions(evaluation.session) if options.classes else None
     checkpoint, unit = evaluation.checkpoint, evaluation.unit
-    print(describe_evaluation(checkpoint, metrics, unit))
+    show(describe_evaluation(checkpoint, metrics, unit))
     if confusion is not None:
-        print("\n".join(describe(confusion)))
+        show("\n".join(describe(confusion)))
         metrics["confusion"] = confusion.counts.tolist()
     if given.json:
         metrics["examples"] = round(metrics["examples"])
         metrics[unit] = metrics["examples"]
-        print(json.dumps({**metrics, "step": checkpoint.step, "checkpoint": str(checkpoint.path)}))
+        show(json.dumps({**metrics, "step": checkpoint.step, "checkpoint": str(checkpoint.path)}))
     return 0

@@ -9,6 +9,7 @@ import json
 from towers.scripts.commands.option_types import positive_int
 from towers.scripts.commands.options import add_json_option, add_model_options, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -68,8 +69,8 @@ def run(given: argparse.Namespace) -> int:
         for prediction in predict(session, paths, options.top):
             predictions.append(prediction)
             shares = [f"{name} {share:.1%}" for name, share in prediction.probabilities.items()]
-            print(f"{prediction.path} | {' | '.join(shares)}")
+            show(f"{prediction.path} | {' | '.join(shares)}")
     if options.json:
         found = {str(path): probabilities for path, probabilities in predictions}
-        print(json.dumps({"step": evaluation.checkpoint.step, "predictions": found}))
+        show(json.dumps({"step": evaluation.checkpoint.step, "predictions": found}))
     return 0

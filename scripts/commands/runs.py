@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from towers.scripts.commands.options import add_json_option, read_options
+from towers.scripts.shown import show
 from towers.scripts.training.metrics_file import TEST, TRAIN
 from towers.scripts.training.overview import Overview, find_runs, read_overview
 from towers.scripts.training.text_plot import MARKS, plot, table
@@ -57,9 +58,9 @@ def run(given: argparse.Namespace) -> int:
     else:
         runs = listed_runs(options.paths)
         lines = table([COLUMNS, *map(row_of, runs)])
-    print("\n".join(lines))
+    show("\n".join(lines))
     if options.json:
-        print(json.dumps({"runs": [one.summary() for one in runs]}))
+        show(json.dumps({"runs": [one.summary() for one in runs]}))
     return 0
 
 

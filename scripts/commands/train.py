@@ -17,6 +17,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.config import config_text
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.overview import read_overview
@@ -122,7 +123,7 @@ def train(recipe: Recipe, options: TrainOptions) -> int:
     with training, wrong_input(OSError):  # Such as a full disk.
         reason = training.train()
     if options.output.json:
-        print(json.dumps({**read_overview(run_dir).summary(), "reason": reason}), flush=True)
+        show(json.dumps({**read_overview(run_dir).summary(), "reason": reason}), flush=True)
     return SIGNAL_CODES.get(reason, 0)
 
 
@@ -132,7 +133,7 @@ def confirm_overwrite(run_dir: Path) -> None:
         return
     with wrong_input():
         run = read_overview(run_dir)
-    print(f"{run_dir} holds a run of {run.record['recipe']}, {run.state}, step {run.step}.")
+    show(f"{run_dir} holds a run of {run.record['recipe']}, {run.state}, step {run.step}.")
     try:
         answer = input("Remove it? [y/N] ")
     except EOFError:

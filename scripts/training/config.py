@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from towers.scripts.shown import OBEYED
 from towers.scripts.training.fields import Fields, field_meanings
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
@@ -64,5 +65,6 @@ def toml_of(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        text = json.dumps(value, ensure_ascii=False)
+        return OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return repr(value)

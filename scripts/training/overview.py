@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import towers
 from towers.scripts.training.metrics_file import END, TEST, TRAIN, read_metrics
 from towers.scripts.training.run_directory import RunDirectory
 
@@ -20,7 +21,7 @@ class Overview(NamedTuple):
     Attributes:
         path: the run's directory.
         record: what ran, from run.json.
-        state: finished, stopped, unfinished (killed, or running) or unsaved.
+        state: running, finished, stopped, unfinished (it was killed) or unsaved.
         step: of the newest checkpoint, or of the last line of metrics; 0 if there is none.
         metrics: the lines of metrics.jsonl; runs of older versions have none.
         size: of all files, in bytes.
@@ -108,7 +109,7 @@ def read_overview(path: Path) -> Overview:
     return Overview(
         path,
         record,
-        state=state_of(ends, bool(saved)),
+        state="running" if towers.lock_holder(path) else state_of(ends, bool(saved)),
         step=saved[-1] if saved else max((line["step"] for line in metrics), default=0),
         metrics=metrics,
         size=sum(one.st_size for one in stats),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -9,7 +10,7 @@ import math
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -17,17 +18,20 @@ import tensorflow as tf
 
 import towers
 from towers.data.text.durable import write_file
+from towers.scripts.shown import printable, show
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engines import check_engine, is_one_of_several, open_engine
 from towers.scripts.training.initial_values import fill_from
 from towers.scripts.training.metrics_file import END, TEST, MetricsFile
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_directory import RunDirectory, package_versions
 from towers.scripts.training.session import Session, open_session
 from towers.scripts.training.trained import choose_checkpoint
 
-SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
+EVALUATION = "evaluation"  # The curve of evaluations.
+Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def open_training(recipe: Recipe, options: TrainOptions) -> Training:
@@ -49,21 +53,23 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         devices=options.devices,
         seed=options.seed,
         precision=options.engine.precision,
-        join=True,
+        shared=shared_settings(record, options),
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
     if session.data.summary and not options.output.quiet:
-        print(session.data.summary, flush=True)
+        show(session.data.summary, flush=True)
     record["data_key"] = session.data.key
     record["about"] = session.data.about
     check_place(directory, record, options)
-    training = Training(session, directory, options)
-    try:
+    with contextlib.ExitStack() as stack:
+        if session.processes.is_chief:
+            stack.enter_context(directory.locked())
+            check_place(directory, record, options)  # Another process may have begun meanwhile.
+        training = Training(session, directory, options, record)
+        stack.callback(training.close)
         begin(directory, {**record, "devices": list(session.devices.towers)}, session, options)
-    except BaseException:
-        training.close()
-        raise
+        training.closing = stack.pop_all()
     return training
 
 
@@ -124,6 +130,21 @@ def describe_model(model: keras.Model) -> str:
     )
 
 
+def shared_settings(record: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
+    """Returns what must be equal in all processes, by name; the data is compared by its content."""
+    fields = {f"--set {name}": value for name, value in record["fields"].items()}
+    own = ("fields", "data", "parameters")
+    engine = dataclasses.asdict(options.engine)
+    return {
+        **{name: value for name, value in record.items() if name not in own},
+        **fields,
+        **engine,
+        "steps": options.steps,
+        "checkpoint-every": options.periods.checkpoint_every,
+        "versions": package_versions(),
+    }
+
+
 class Training:
     """One process of a run: a trainer with its reports, evaluations and checkpoints.
 
@@ -131,9 +152,21 @@ class Training:
         session: the recipe with its data and its model.
         directory: the place of checkpoints and curves.
         options: how to train, and how often to report, evaluate and save.
+        record: what runs; checkpoints hold it too.
+
+    Attributes:
+        closing: what `__exit__` closes.
     """
 
-    def __init__(self, session: Session, directory: RunDirectory, options: TrainOptions):
+    def __init__(
+        self,
+        session: Session,
+        directory: RunDirectory,
+        options: TrainOptions,
+        record: dict[str, Any],
+    ):
+        self.closing = contextlib.ExitStack()
+        self._record = record
         self._session = session
         self._options = options
         self._directory = directory
@@ -142,6 +175,7 @@ class Training:
         self._engine = open_engine(session, options)
         self._updates = self._engine.updates
         self._bar: towers.ProgressBar | None = None
+        self._reader_left = False
         self._write(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
             f"{self._engine.parameters}{self._engine.description}, "
@@ -155,6 +189,7 @@ class Training:
         self._metrics = MetricsFile(directory.metrics)
         recipe = session.recipe
         self._best = towers.Best(recipe.best_metric, recipe.maximize)
+        self._evaluated_step = 0
         self._updates.position = position = self._restore()
         self._writers = towers.SummaryWriters(directory.summaries)
         self._bar = towers.ProgressBar(
@@ -163,14 +198,13 @@ class Training:
             steps_per_epoch=session.data.train.steps_per_epoch,
             quiet=options.output.quiet,
         )
-        self._evaluated_step = position.step
         self._saved_step: int | None = position.step
 
     def __enter__(self) -> Training:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.closing.close()
 
     def close(self) -> None:
         """Closes the progress bar and the curves."""
@@ -183,15 +217,25 @@ class Training:
         is_new = not self._updates.position.step
         if is_new and self._processes.is_chief and self._updates.graph is not None:
             self._writers.write_graph(self._updates.graph)
-        with towers.stop_on_signals() as check_signals:
-            actions = towers.share_stop_requests(self._processes, [*self._actions(), check_signals])
+        with towers.stop_on_signals() as signals:
+            actions = towers.share_stop_requests(self._processes, [*self._actions(), signals])
             reason = self._run(towers.Trainer(self._updates, actions))
-        if self._processes.is_chief:
-            if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
-                self._evaluate()
-            self._save()
-        self._print_end(reason)
-        self._processes.wait()  # A process that leaves early looks like one that died.
+            self._compare_processes()
+            if self._processes.is_chief:
+                reason = self._end(reason, signals)
+            self._print_end(reason)
+            self._processes.wait()  # A process that leaves early looks like one that died.
+        return reason
+
+    def _end(self, reason: str, signals: towers.StopSignals) -> str:
+        """Evaluates and saves what the training reached, and returns why it ended."""
+        if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
+            self._save()  # Whatever happens to the evaluation.
+            try:
+                self._evaluate(signals.at_once)
+            except towers.StopTraining as stop:
+                reason = str(stop)
+        self._save()
         return reason
 
     def _run(self, trainer: towers.Trainer) -> str:
@@ -229,8 +273,12 @@ class Training:
             write=self._write,
         )
         yield towers.with_rates(print_report, steps=report)
+        yield self._check_reader
         if self._options.max_minutes is not None:
             yield towers.stop_after(self._options.max_minutes)
+        if self._processes.count > 1:
+            every = periods.checkpoint_every
+            yield towers.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
         yield towers.with_rates(self._metrics.report(), steps=report)
@@ -250,16 +298,21 @@ class Training:
             seconds=60 * periods.checkpoint_minutes,
         )
 
+    def _compare_processes(self, report: towers.StepReport | None = None) -> None:
+        with self._updates.paused():
+            towers.check_variables(self._processes, self._updates.groups())
+
     def _pause_and_evaluate(self) -> None:
         with self._updates.paused():
             self._evaluate()
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, interruptible: Interruptible = contextlib.nullcontext) -> None:
         step = self._updates.position.step
-        metrics = self._engine.evaluate()
+        with interruptible():
+            metrics = self._engine.evaluate()
         examples = metrics.pop("examples")
         self._evaluated_step = step
-        self._writers.write("evaluation", step, metrics)
+        self._writers.write(EVALUATION, step, metrics)
         better = self._best.improves(step, metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         self._metrics.write(TEST, step, {**metrics, "best": better})
@@ -268,9 +321,10 @@ class Training:
         self._write(f"test  | step {step} | {values} | {count}{mark}")
         if better:
             self._checkpoints.save_best(step, self._updates.groups(), self._state())
-            self._saved_step = None  # A checkpoint of this step lacks the new best.
+        self._saved_step = None  # A checkpoint of this step lacks the evaluation.
         if self._session.answer_evaluator is not None:
-            self._session.answer_evaluator.show_samples(self._write)
+            with interruptible():
+                self._session.answer_evaluator.show_samples(self._write)
 
     def _save_after(self, report: towers.StepReport) -> None:
         if bool(report.results.finite):
@@ -302,12 +356,17 @@ class Training:
             towers.restore(checkpoint, self._updates.groups())
             position = towers.Position(**checkpoint.state["position"])
             self._best = towers.Best(**checkpoint.state["best"])
+            # Older checkpoints do not say; they were saved after an evaluation as a rule.
+            self._evaluated_step = checkpoint.state.get("evaluated_step", position.step)
             self._write(f"continues at step {position.step} from {checkpoint.path}")
         elif self._options.init_from and self._processes.is_chief:
             self._write(fill_from(self._options.init_from, self._session, self._updates))
         if not is_new:
-            self._metrics.cut(position.step, position.step)
-            towers.remove_events_after(self._directory.summaries, position.step)
+            self._metrics.cut(position.step, self._evaluated_step)
+            summaries = self._directory.summaries
+            towers.remove_events_after(summaries, position.step)
+            # A killed evaluation may have left a point, which comes again.
+            towers.remove_events_after(summaries / EVALUATION, self._evaluated_step)
         return self._share(position)
 
     def _share(self, position: towers.Position) -> towers.Position:
@@ -327,17 +386,29 @@ class Training:
         return {
             "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self._best),
+            "evaluated_step": self._evaluated_step,
             "seed": self._options.seed,
+            "run": self._record,
         }
 
     def _write(self, line: str) -> None:
-        """Prints a line, above the bar if there is one, unless the training is to be quiet."""
-        if self._options.output.quiet:
+        """Prints a line, above the bar if there is one, unless the training is to be quiet.
+
+        If nobody can read it any more, the training saves and ends.
+        """
+        if self._reader_left or self._options.output.quiet:
             return
-        if self._bar is None:
-            print(line, flush=True)
-        else:
-            self._bar.write(line)
+        try:
+            if self._bar is None:
+                show(line, flush=True)
+            else:
+                self._bar.write(printable(line))
+        except OSError:  # Such as a closed terminal, or `| head`.
+            self._reader_left = True
+
+    def _check_reader(self, report: towers.StepReport) -> None:
+        if self._reader_left:
+            raise towers.StopTraining("SIGPIPE")
 
     def _total_steps(self) -> int:
         fields, train = self._session.recipe.fields, self._session.data.train
