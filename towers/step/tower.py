@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from towers.step.connections import check_gradients
 from towers.step.gradients import add_in_pairs
+from towers.step.host import tower_device
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
 from towers.step.parts import Part, part_of
@@ -69,8 +70,12 @@ class Tower:
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """The scope of the tower's device and of its name."""
-        with tf.device(self.device), tf.name_scope(f"tower_{self._index}"):
+        with self._device_scope(), tf.name_scope(f"tower_{self._index}"):
             yield
+
+    def _device_scope(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope of the tower's device, which XLA takes as a whole."""
+        return tf.device(self.device) if self._options.compiled else tower_device(self.device)
 
     def read(self) -> dict[int, Any]:
         """Returns the variables' values by the variable's id, each read once."""
@@ -126,7 +131,7 @@ class Tower:
         need: for weights that follow from the batch, such as masks, that is the whole model.
         """
         program, parts = self._program, self._parts(step, first_micro_batch)
-        with tf.device(self.device), tf.name_scope(f"denominators_{self._index}"):
+        with self._device_scope(), tf.name_scope(f"denominators_{self._index}"):
             values, shard = self.read(), program.carried.attach(self._index, shard)
 
             def run(values: dict[int, tf.Tensor], shard: Shard, part: Part) -> Denominators:
