@@ -38,6 +38,7 @@ from .run.checkpoints import restore as restore
 from .run.determinism import enable_determinism as enable_determinism
 from .run.devices import Devices as Devices
 from .run.devices import select_devices as select_devices
+from .run.driver import pci_id as pci_id
 from .run.op_devices import format_op_devices as format_op_devices
 from .run.op_devices import record_op_devices as record_op_devices
 from .run.op_devices import short_device as short_device
