@@ -23,15 +23,21 @@ def main():
         enable_determinism()
     sizes = recipe_steps.PUBLISHED if options.pop("published", False) else recipe_steps.SMALL
     devices = towers.select_devices(num_gpus).towers
-    task = recipe_steps.make_task(sizes[name], num_gpus)
+    task = recipe_steps.make_task(sizes[name], num_gpus, static=way in rivals.RIVALS)
     facts = {"recipe": name, "gpus": num_gpus, "way": way}
     if way in rivals.RIVALS:
+        # They compute shapes on the GPU, which are not there; so they are given fixed ones.
+        towers.any_number_of_rows = lambda spec: spec
         run = rivals.make_rival(way, rivals.Task(*task), devices)
     else:
         step = recipe_steps.build_step(task, devices, way, **options)
         facts["gradient_bytes"] = recipe_steps.parameter_bytes(step)
         run = trainer_run(step, task.dataset)
     run(FEW)
+    if way == "replicated":
+        with record() as log:
+            step.check_copies()
+        facts["bytes_of_a_check"] = int(log.of("d2h")["bytes"].sum())
     logs = []
     for num_steps in (FEW, MANY):
         with record() as log:

@@ -68,7 +68,7 @@ class Task(typing.NamedTuple):
     make_optimizer: typing.Callable[[], keras.optimizers.Optimizer]
 
 
-def make_data(size, num_towers):
+def make_data(size, num_towers, *, static):
     """Returns the recipe of a size, its data, and an endless data set of global batches."""
     recipe = with_fields(find_recipe(size.recipe), size.fields)
     rows = size.rows * num_towers
@@ -78,8 +78,8 @@ def make_data(size, num_towers):
         for part in batch
     )
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
-    # Real batches differ in rows and length: their shapes are not known when a step is traced.
-    dataset = dataset.map(lambda *parts: tuple(map(forget_shape, parts, specs)))
+    if not static:
+        dataset = dataset.map(lambda *parts: tuple(map(forget_shape, parts, specs)))
     train = types.SimpleNamespace(steps_per_epoch=100, num_rows=rows)
     words = range(getattr(recipe.fields, "vocabulary_size", 0))
     text = types.SimpleNamespace(vocabulary=words)
@@ -105,9 +105,15 @@ def make_batch(recipe, row, rows):
     return (first, second, np.zeros(rows, bool)) if streams else (first, second)
 
 
-def make_task(size, num_towers):
-    """Returns what the ways to train take."""
-    recipe, data, dataset = make_data(size, num_towers)
+def make_task(size, num_towers, *, static=False):
+    """Returns what the ways to train take.
+
+    Args:
+        size: a `Size`.
+        num_towers: of them.
+        static: whether the shapes of batches are known when a step is traced, unlike real ones.
+    """
+    recipe, data, dataset = make_data(size, num_towers, static=static)
     return Task(recipe, data, dataset, lambda: make_optimizer(recipe.fields, data, 1))
 
 
