@@ -1,11 +1,10 @@
-"""A recurrent language model, and its loss on contiguous streams and on sentences.
+"""A recurrent language model: stacked LSTM layers with dropout between them.
 
 Zaremba, Sutskever and Vinyals 2014, "Recurrent Neural Network Regularization".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -14,12 +13,10 @@ from keras import layers
 
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
-from towers.models.linear_cross_entropy import linear_cross_entropy
-from towers.models.losses import TowerFn
+from towers.models.language_losses import zeros_of
 from towers.models.token_ids import PADDING_ID
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
-StatefulTowerFn = Callable[[Any, State], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]]
 
 
 def rnn_language_model(
@@ -166,10 +163,7 @@ class RNNLanguageModel(keras.Model):
 
     def zero_state(self, batch_size: int | tf.Tensor) -> State:
         """Returns the state before the first token."""
-        return tf.nest.map_structure(
-            lambda spec: tf.zeros(tf.stack([batch_size, *spec.shape]), spec.dtype),
-            self.state_specs(),
-        )
+        return zeros_of(self.state_specs(), batch_size)
 
     def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
         """Returns the specs of one row of the state."""
@@ -194,6 +188,7 @@ def lstm(units: int, scale: float, name: str) -> layers.Layer:
 def uniform(scale: float) -> keras.initializers.Initializer:
     """Returns a new initializer, since each returns the same numbers every time."""
     return keras.initializers.RandomUniform(-scale, scale)
+<<<<<<< HEAD
 
 
 def streams(model: RNNLanguageModel, *, training: bool) -> StatefulTowerFn:
@@ -258,3 +253,5 @@ def token_sums(
         counted=counted,
     )
     return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}
+=======
+>>>>>>> main

@@ -9,6 +9,7 @@ from typing import Any
 
 from towers.scripts.commands.options import add_json_option
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +23,16 @@ def run(given: argparse.Namespace) -> int:
     found = find_devices()
     for kind, devices in found.items():
         for device in devices:
+<<<<<<< HEAD
             place = f", PCI {device['pci']}" if "pci" in device else ""
             print(f"{kind} {device['number']}: {device['name']}{place}")
+=======
+            show(f"{kind} {device['number']}: {device['name']}")
+>>>>>>> main
     if not found["GPU"]:
-        print("no GPU: towers run on virtual CPUs")
+        show("no GPU: towers run on virtual CPUs")
     if given.json:
-        print(json.dumps(found))
+        show(json.dumps(found))
     return 0
 
 
