@@ -39,7 +39,8 @@ def classification(model: keras.Model, *, training: bool, label_smoothing: float
         logits = at_least_float32(model(images, training=training))
         weights = example_weights(labels, logits, *sample_weights)
         losses = cross_entropy(logits, labels, label_smoothing=label_smoothing)
-        correct = tf.equal(tf.argmax(logits, -1, tf.int32), labels)
+        # Of int64: GPUs have no kernel that compares int32.
+        correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
         loss_sum, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
         if training:
             loss_sum += weight * regularisation(model, loss_sum.dtype)
