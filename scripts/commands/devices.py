@@ -8,6 +8,7 @@ from typing import Any
 
 from towers.scripts.commands.options import add_json_option
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +22,11 @@ def run(given: argparse.Namespace) -> int:
     found = find_devices()
     for kind, devices in found.items():
         for device in devices:
-            print(f"{kind} {device['number']}: {device['name']}")
+            show(f"{kind} {device['number']}: {device['name']}")
     if not found["GPU"]:
-        print("no GPU: towers run on virtual CPUs")
+        show("no GPU: towers run on virtual CPUs")
     if given.json:
-        print(json.dumps(found))
+        show(json.dumps(found))
     return 0
 
 
