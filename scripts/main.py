@@ -9,9 +9,12 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
+from typing import NoReturn
 
+from towers.scripts.shown import printable, show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
@@ -39,7 +42,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0, 1 if it failed, 2 for wrong input."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        arguments = sys.argv[1:]
+        warnings.showwarning = show_warning
     options = build_parser(arguments[:1]).parse_args(arguments)
     try:
         code = load_command(options.command).run(options)
@@ -50,14 +55,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WrongInputError as error:
         return fail(error, WRONG_INPUT)
     except KeyboardInterrupt:
-        print("towers: interrupted", file=sys.stderr)
+        show("towers: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         if is_for_users(error):
             return fail(error, FAILED)
-        traceback.print_exception(error)
-        print(BUG, file=sys.stderr)
+        show_traceback(error)
+        show(BUG, file=sys.stderr)
         return FAILED
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors show what was given without what a terminal would obey."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the message and ends with exit code 2."""
+        super().error(printable(message))
 
 
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -66,7 +79,7 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     Args:
         names: the commands whose options it knows. The modules of the others are not imported.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="towers",
         description="Trains models on several GPUs with one tower per GPU.",
         epilog="`towers COMMAND --help` explains a command.",
@@ -95,9 +108,19 @@ def leave_quietly() -> int:
 def fail(error: Exception, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if os.environ.get("TOWERS_TRACEBACK"):
-        traceback.print_exception(error)
-    print(f"towers: error: {error}", file=sys.stderr)
+        show_traceback(error)
+    show(f"towers: error: {error}", file=sys.stderr)
     return code
+
+
+def show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """Prints a warning of this package in one line, without the place in the code."""
+    show(f"towers: warning: {message}", file=sys.stderr)
+
+
+def show_traceback(error: Exception) -> None:
+    """Prints an error with its traceback."""
+    show("".join(traceback.format_exception(error)), file=sys.stderr)
 
 
 def is_for_users(error: Exception) -> bool:

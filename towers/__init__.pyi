@@ -14,6 +14,7 @@ from .loop.finite import FiniteCheck as FiniteCheck
 from .loop.finite import NonFiniteGradientError as NonFiniteGradientError
 from .loop.inputs import batches_from as batches_from
 from .loop.rates import Rates as Rates
+from .loop.stopping import StopSignals as StopSignals
 from .loop.stopping import share_stop_requests as share_stop_requests
 from .loop.stopping import stop_early as stop_early
 from .loop.stopping import stop_on_signals as stop_on_signals
@@ -29,6 +30,8 @@ from .loop.updates import end_empty_epoch as end_empty_epoch
 from .optimize.optimizers import build_optimizer as build_optimizer
 from .optimize.schedules import build_schedule as build_schedule
 from .optimize.schedules import scale_learning_rate as scale_learning_rate
+from .run.agreement import check_settings as check_settings
+from .run.agreement import check_variables as check_variables
 from .run.checkpoint_files import Checkpoint as Checkpoint
 from .run.checkpoint_files import DamagedCheckpointError as DamagedCheckpointError
 from .run.checkpoint_files import Groups as Groups
@@ -39,6 +42,7 @@ from .run.determinism import enable_determinism as enable_determinism
 from .run.devices import Devices as Devices
 from .run.devices import select_devices as select_devices
 from .run.driver import pci_id as pci_id
+from .run.lock import locked as locked
 from .run.op_devices import format_op_devices as format_op_devices
 from .run.op_devices import record_op_devices as record_op_devices
 from .run.op_devices import short_device as short_device

@@ -153,6 +153,6 @@ def _tokenise_all(
     bar = tqdm.tqdm(desc="tokenising", unit=" turns", disable=not sys.stderr.isatty())
     with path.open("wb") as file, bar:
         for chunk in tokenise(chunks, settings.text, processes):
-            index.add(chunk).tofile(file)
+            file.write(index.add(chunk).data)  # `tofile` does not say why it fails.
             bar.update(len(chunk.lengths))
     return index

@@ -13,6 +13,7 @@ import tensorflow as tf
 import towers
 from towers.scripts.baselines import rivals
 from towers.scripts.baselines.options import BenchmarkOptions
+from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state, data_paths, make_optimizer
 
@@ -202,14 +203,14 @@ def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[s
 def print_table(rows: list[dict[str, Any]], recipe: Recipe, options: BenchmarkOptions) -> None:
     """Prints the rows as a Markdown table."""
     first = rows[0]["name"]
-    print(
+    show(
         f"{recipe.name}, batch {recipe.fields.batch_size}, median of {options.repetitions} "
         f"interleaved repetitions of {options.steps} steps"
     )
-    print(f"| way | ms a step (min - max) | examples/s | time / {first} |")
-    print("|---|---|---|---|")
+    show(f"| way | ms a step (min - max) | examples/s | time / {first} |")
+    show("|---|---|---|---|")
     for row in rows:
-        print(
+        show(
             f"| {row['name']} | {row['milliseconds']:.1f} "
             f"({row['fastest']:.1f} - {row['slowest']:.1f}) "
             f"| {row['examples_per_second']:.0f} | {row['time_ratio']:.3f} |"

@@ -19,6 +19,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
 
@@ -57,5 +58,5 @@ def run(given: argparse.Namespace) -> int:
         report = benchmark.summarise(seconds, opened.rows)
         benchmark.print_table(report, recipe, options)
     if options.json:
-        print(json.dumps({"recipe": recipe.name, "results": report}))
+        show(json.dumps({"recipe": recipe.name, "results": report}))
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from towers.scripts.commands.options import add_json_option
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +24,11 @@ def run(given: argparse.Namespace) -> int:
     for kind, devices in found.items():
         for device in devices:
             place = f", PCI {device['pci']}" if "pci" in device else ""
-            print(f"{kind} {device['number']}: {device['name']}{place}")
+            show(f"{kind} {device['number']}: {device['name']}{place}")
     if not found["GPU"]:
-        print("no GPU: towers run on virtual CPUs")
+        show("no GPU: towers run on virtual CPUs")
     if given.json:
-        print(json.dumps(found))
+        show(json.dumps(found))
     return 0
 
 

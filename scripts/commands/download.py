@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 
 from towers.scripts.commands.options import read_options
+from towers.scripts.shown import show
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.wrong_input import wrong_input
 
@@ -40,5 +41,5 @@ def run(given: argparse.Namespace) -> int:
     with wrong_input():
         folder = options.data or DATA_SETS / options.name
         path = download(options.name, folder, base_url=options.url)
-    print(f"{options.name} is in {path}")
+    show(f"{options.name} is in {path}")
     return 0

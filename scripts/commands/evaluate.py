@@ -16,6 +16,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.options import EvaluateOptions
 from towers.scripts.wrong_input import wrong_input
 
@@ -46,11 +47,11 @@ def run(given: argparse.Namespace) -> int:
         if decoding != DecodingOptions():
             decode_with(evaluation.session, decoding)
     with wrong_input(OSError):  # Such as a file of the data that is gone.
-        metrics = evaluation.evaluate(print)
+        metrics = evaluation.evaluate(show)
     checkpoint, unit = evaluation.checkpoint, evaluation.unit
-    print(describe_evaluation(checkpoint, metrics, unit))
+    show(describe_evaluation(checkpoint, metrics, unit))
     if given.json:
         metrics["examples"] = round(metrics["examples"])
         metrics[unit] = metrics["examples"]
-        print(json.dumps({**metrics, "step": checkpoint.step, "checkpoint": str(checkpoint.path)}))
+        show(json.dumps({**metrics, "step": checkpoint.step, "checkpoint": str(checkpoint.path)}))
     return 0

@@ -13,6 +13,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions
 from towers.scripts.wrong_input import wrong_input
 
@@ -74,6 +75,6 @@ def run(given: argparse.Namespace) -> int:
     )
     for number, ids in enumerate(samples, start=1):
         if len(samples) > 1:
-            print(f"[{number}]")
-        print(opened.text.decode([*prompt, *ids]))
+            show(f"[{number}]")
+        show(opened.text.decode([*prompt, *ids]))
     return 0

@@ -38,6 +38,7 @@ from towers.scripts.chatbot.answerer import Answerer
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 from towers.scripts.chatbot.introduction import about_data
 from towers.scripts.chatbot.ranking import AnswerRanker
+from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
@@ -168,7 +169,7 @@ def prepare(
     paths: Sequence[Path] | None,
     *,
     processes: int | None = None,
-    write: Callable[[str], None] = print,
+    write: Callable[[str], None] = show,
 ) -> Corpus:
     """Returns the prepared corpus of files, or without paths the embedded one.
 

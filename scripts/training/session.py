@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -47,7 +47,7 @@ def open_session(
     devices: DeviceOptions,
     seed: int,
     precision: str,
-    join: bool = False,
+    shared: Mapping[str, Any] | None = None,
 ) -> Session:
     """Returns the session of a recipe.
 
@@ -57,14 +57,21 @@ def open_session(
         devices: the choice of the devices.
         seed: of the initial values and of the data's order.
         precision: as `set_precision` takes it.
-        join: whether to join the other processes that TF_CONFIG names.
+        shared: what must be equal in all processes that TF_CONFIG names, which are joined; None
+            to stay alone.
+
+    Raises:
+        ValueError: the devices or the data cannot be used, or the processes differ.
+        OSError: a file cannot be read, or a process did not come.
     """
     chosen = choose_devices(devices)
-    processes = towers.join_processes() if join else towers.Processes()
+    processes = towers.Processes() if shared is None else towers.join_processes()
+    towers.check_settings(processes, {**(shared or {}), "towers": len(chosen.towers)})
     towers.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
+    towers.check_settings(processes, {"the data's content": batches.key})
     placement = towers.Placement(chosen.towers, devices.parameters)
     with placement.scope():
         model = recipe.make_model(recipe.fields, batches)

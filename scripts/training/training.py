@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 import towers
+from towers.scripts.shown import printable, show
 from towers.scripts.training.engines import check_engine, open_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_directory import RunDirectory, package_versions
 from towers.scripts.training.session import Session, open_session
 
-SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
+EVALUATION = "evaluation"  # The curve of evaluations.
+Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def open_training(recipe: Recipe, options: TrainOptions) -> Training:
@@ -41,21 +45,23 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         devices=options.devices,
         seed=options.seed,
         precision=options.engine.precision,
-        join=True,
+        shared=shared_settings(record, options),
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
     if session.data.summary:
-        print(session.data.summary, flush=True)
+        show(session.data.summary, flush=True)
     record["data_key"] = session.data.key
     record["about"] = session.data.about
     directory.check(record)
-    training = Training(session, directory, options)
-    try:
+    with contextlib.ExitStack() as stack:
+        if session.processes.is_chief:
+            stack.enter_context(directory.locked())
+            directory.check(record)  # Another process may have begun meanwhile.
+        training = Training(session, directory, options, record)
+        stack.callback(training.close)
         begin(directory, {**record, "devices": list(session.devices.towers)}, session)
-    except BaseException:
-        training.close()
-        raise
+        training.closing = stack.pop_all()
     return training
 
 
@@ -84,6 +90,21 @@ def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
     }
 
 
+def shared_settings(record: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
+    """Returns what must be equal in all processes, by name; the data is compared by its content."""
+    fields = {f"--set {name}": value for name, value in record["fields"].items()}
+    own = ("fields", "data", "parameters")
+    engine = dataclasses.asdict(options.engine)
+    return {
+        **{name: value for name, value in record.items() if name not in own},
+        **fields,
+        **engine,
+        "steps": options.steps,
+        "checkpoint-every": options.periods.checkpoint_every,
+        "versions": package_versions(),
+    }
+
+
 class Training:
     """One process of a run: a trainer with its reports, evaluations and checkpoints.
 
@@ -91,9 +112,21 @@ class Training:
         session: the recipe with its data and its model.
         directory: the place of checkpoints and curves.
         options: how to train, and how often to report, evaluate and save.
+        record: what runs; checkpoints hold it too.
+
+    Attributes:
+        closing: what `__exit__` closes.
     """
 
-    def __init__(self, session: Session, directory: RunDirectory, options: TrainOptions):
+    def __init__(
+        self,
+        session: Session,
+        directory: RunDirectory,
+        options: TrainOptions,
+        record: dict[str, Any],
+    ):
+        self.closing = contextlib.ExitStack()
+        self._record = record
         self._session = session
         self._options = options
         self._directory = directory
@@ -101,7 +134,7 @@ class Training:
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._engine = open_engine(session, options)
         self._updates = self._engine.updates
-        print(
+        show(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
             f"{self._engine.parameters}{self._engine.description}, "
             f"run in {directory.path}{self._processes.description}",
@@ -110,17 +143,18 @@ class Training:
         self._checkpoints = towers.CheckpointFolder(directory.checkpoints)
         recipe = session.recipe
         self._best = towers.Best(recipe.best_metric, recipe.maximize)
+        self._evaluated_step = 0
         self._updates.position = position = self._restore()
         self._writers = towers.SummaryWriters(directory.summaries)
         self._bar = towers.ProgressBar(self._total_steps(), position.step)
-        self._evaluated_step = position.step
         self._saved_step: int | None = position.step
+        self._reader_left = False
 
     def __enter__(self) -> Training:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.closing.close()
 
     def close(self) -> None:
         """Closes the progress bar and the curves."""
@@ -132,15 +166,25 @@ class Training:
         is_new = not self._updates.position.step
         if is_new and self._processes.is_chief and self._updates.graph is not None:
             self._writers.write_graph(self._updates.graph)
-        with towers.stop_on_signals() as check_signals:
-            actions = towers.share_stop_requests(self._processes, [*self._actions(), check_signals])
+        with towers.stop_on_signals() as signals:
+            actions = towers.share_stop_requests(self._processes, [*self._actions(), signals])
             reason = self._run(towers.Trainer(self._updates, actions))
-        if self._processes.is_chief:
-            if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
-                self._evaluate()
-            self._save()
-        self._print_end(reason)
-        self._processes.wait()  # A process that leaves early looks like one that died.
+            self._compare_processes()
+            if self._processes.is_chief:
+                reason = self._end(reason, signals)
+            self._print_end(reason)
+            self._processes.wait()  # A process that leaves early looks like one that died.
+        return reason
+
+    def _end(self, reason: str, signals: towers.StopSignals) -> str:
+        """Evaluates and saves what the training reached, and returns why it ended."""
+        if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
+            self._save()  # Whatever happens to the evaluation.
+            try:
+                self._evaluate(signals.at_once)
+            except towers.StopTraining as stop:
+                reason = str(stop)
+        self._save()
         return reason
 
     def _run(self, trainer: towers.Trainer) -> str:
@@ -151,7 +195,7 @@ class Training:
                 self._updates.dry_run()
                 reason = trainer.train(steps=trainer.position.step + 1)
             for line in towers.format_op_devices(op_devices):
-                self._bar.write(line)
+                self._write(line)
             if reason in SIGNAL_CODES:
                 return reason
         return trainer.train(epochs=epochs, steps=steps)
@@ -173,13 +217,17 @@ class Training:
             towers.print_report,
             unit=self._session.recipe.unit,
             first_tower=self._first_tower if self._processes.count > 1 else None,
-            write=self._bar.write,
+            write=self._write,
         )
         yield towers.with_rates(print_report, steps=report)
+        yield self._check_reader
+        if self._processes.count > 1:
+            every = periods.checkpoint_every
+            yield towers.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
         if self._engine.step is not None:
-            yield towers.advise_placement(self._engine.step, self._bar.write)
+            yield towers.advise_placement(self._engine.step, self._write)
         every = periods.evaluate_every
         yield towers.every(
             lambda report: self._pause_and_evaluate(), steps=every, epochs=every is None
@@ -194,26 +242,32 @@ class Training:
             seconds=60 * periods.checkpoint_minutes,
         )
 
+    def _compare_processes(self, report: towers.StepReport | None = None) -> None:
+        with self._updates.paused():
+            towers.check_variables(self._processes, self._updates.groups())
+
     def _pause_and_evaluate(self) -> None:
         with self._updates.paused():
             self._evaluate()
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, interruptible: Interruptible = contextlib.nullcontext) -> None:
         step = self._updates.position.step
-        metrics = self._engine.evaluate()
+        with interruptible():
+            metrics = self._engine.evaluate()
         examples = metrics.pop("examples")
         self._evaluated_step = step
-        self._writers.write("evaluation", step, metrics)
+        self._writers.write(EVALUATION, step, metrics)
         better = self._best.improves(step, metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         mark = " | best so far" if better else ""
         count = f"{examples:.0f} {self._session.recipe.unit}"
-        self._bar.write(f"test  | step {step} | {values} | {count}{mark}")
+        self._write(f"test  | step {step} | {values} | {count}{mark}")
         if better:
             self._checkpoints.save_best(step, self._updates.groups(), self._state())
-            self._saved_step = None  # A checkpoint of this step lacks the new best.
+        self._saved_step = None  # A checkpoint of this step lacks the evaluation.
         if self._session.answer_evaluator is not None:
-            self._session.answer_evaluator.show_samples(self._bar.write)
+            with interruptible():
+                self._session.answer_evaluator.show_samples(self._write)
 
     def _save_after(self, report: towers.StepReport) -> None:
         if bool(report.results.finite):
@@ -241,9 +295,14 @@ class Training:
             towers.restore(checkpoint, self._updates.groups())
             position = towers.Position(**checkpoint.state["position"])
             self._best = towers.Best(**checkpoint.state["best"])
-            print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
+            # Older checkpoints do not say; they were saved after an evaluation as a rule.
+            self._evaluated_step = checkpoint.state.get("evaluated_step", position.step)
+            show(f"continues at step {position.step} from {checkpoint.path}", flush=True)
         if self._processes.is_chief:
-            towers.remove_events_after(self._directory.summaries, position.step)
+            summaries = self._directory.summaries
+            towers.remove_events_after(summaries, position.step)
+            # A killed evaluation may have left a point, which comes again.
+            towers.remove_events_after(summaries / EVALUATION, self._evaluated_step)
         return self._share(position)
 
     def _share(self, position: towers.Position) -> towers.Position:
@@ -263,8 +322,23 @@ class Training:
         return {
             "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self._best),
+            "evaluated_step": self._evaluated_step,
             "seed": self._options.seed,
+            "run": self._record,
         }
+
+    def _write(self, line: str) -> None:
+        """Prints a line; if nobody can read it any more, the training saves and ends."""
+        if self._reader_left:
+            return
+        try:
+            self._bar.write(printable(line))
+        except OSError:  # Such as a closed terminal, or `| head`.
+            self._reader_left = True
+
+    def _check_reader(self, report: towers.StepReport) -> None:
+        if self._reader_left:
+            raise towers.StopTraining("SIGPIPE")
 
     def _total_steps(self) -> int:
         fields, train = self._session.recipe.fields, self._session.data.train
@@ -274,10 +348,10 @@ class Training:
         position, best = self._updates.position, self._best
         is_chief = self._processes.is_chief
         saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
-        self._bar.write(f"done: {reason}{saved}")
+        self._write(f"done: {reason}{saved}")
         if is_chief and best.value is not None:
-            self._bar.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
+            self._write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
         if reason in SIGNAL_CODES and self._processes.count > 1:
-            self._bar.write("continue with the commands that started all processes")
+            self._write("continue with the commands that started all processes")
         elif reason in SIGNAL_CODES:
-            self._bar.write(f"continue with: towers {shlex.join(sys.argv[1:])}")
+            self._write(f"continue with: towers {shlex.join(sys.argv[1:])}")
