@@ -167,11 +167,17 @@ def token_losses(
 
     The smoothed target is `(1 - s) * one_hot(label) + s / vocabulary` (Szegedy et al. 2016). One
     fused kernel computes both results. On CPUs it is deterministic. On GPUs it is not, and
-    TensorFlow refuses to run it there once ops have to be; only then other ops take its place.
+    TensorFlow refuses to run it there once ops have to be; and they have none for float64. Only
+    then other ops take its place.
     """
-    if is_op_determinism_enabled() and may_run_on_gpu(logits):
+    if needs_other_ops(logits):
         return deterministic_losses(logits, labels, label_smoothing)
     return fused_losses(logits, labels, label_smoothing)
+
+
+def needs_other_ops(logits: tf.Tensor) -> bool:
+    """Returns whether GPUs have no kernel for the loss of these logits that may be used."""
+    return (is_op_determinism_enabled() or logits.dtype == tf.float64) and may_run_on_gpu(logits)
 
 
 def may_run_on_gpu(tensor: tf.Tensor) -> bool:

@@ -23,12 +23,8 @@ def run(given: argparse.Namespace) -> int:
     found = find_devices()
     for kind, devices in found.items():
         for device in devices:
-<<<<<<< HEAD
             place = f", PCI {device['pci']}" if "pci" in device else ""
-            print(f"{kind} {device['number']}: {device['name']}{place}")
-=======
-            show(f"{kind} {device['number']}: {device['name']}")
->>>>>>> main
+            show(f"{kind} {device['number']}: {device['name']}{place}")
     if not found["GPU"]:
         show("no GPU: towers run on virtual CPUs")
     if given.json:
