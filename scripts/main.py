@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import importlib.metadata
 import os
+import platform
 import signal
 import sys
 import traceback
@@ -14,6 +16,7 @@ from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import NoReturn, TextIO
 
+from towers.scripts.commands.examples import HelpFormatter, epilog
 from towers.scripts.shown import brief, printable, show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
@@ -23,21 +26,35 @@ BUG = (
     "towers: this is a bug, not wrong input. Please report it with the traceback above: see "
     "CONTRIBUTING.md"
 )
+PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands, each with `add_options(parser)` and `run(options)`.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
     "prepare": "read and tokenise a corpus ahead of the training",
     "train": "train a recipe, or continue its run",
     "launch": "train with several processes, on this machine or on several",
+    "runs": "list the runs in a folder, or compare some",
     "evaluate": "evaluate a run on its test data",
     "chat": "talk to a trained chatbot",
     "serve": "serve a trained chatbot: OpenAI's API and a page",
     "generate": "continue a prompt with a trained language model",
+    "predict": "print the classes of image files, by a trained image network",
     "export": "write a trained model as a SavedModel that runs without this package",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",
+    "completion": "print the script that completes commands in your shell",
 }
+
+
+class PrintVersion(argparse.Action):
+    """Prints the versions and ends; they are looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Prints one line."""
+        versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
+        show(f"{', '.join(versions)}, Python {platform.python_version()}")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,10 +101,19 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         description="Trains models on several GPUs with one tower per GPU.",
         epilog="`towers COMMAND --help` explains a command.",
     )
+    parser.add_argument("--version", action=PrintVersion, nargs=0,
+                        default=argparse.SUPPRESS,
+                        help="print the versions of this program and what it uses")  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         # Options that are not given are absent: their defaults stand in the options' dataclasses.
-        own = commands.add_parser(name, help=summary, argument_default=argparse.SUPPRESS)
+        own = commands.add_parser(
+            name,
+            help=summary,
+            argument_default=argparse.SUPPRESS,
+            epilog=epilog(name),
+            formatter_class=HelpFormatter,
+        )
         if name in names:
             load_command(name).add_options(own)
     return parser

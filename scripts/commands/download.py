@@ -31,7 +31,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.add_argument("name", metavar="NAME", help="mnist, fashion_mnist, cifar10 or ptb")
     parser.add_argument("--data", type=path_name, metavar="DIR", help="default: datasets/NAME")
-    parser.add_argument("--url", metavar="URL", help="another address that serves the same files")
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="another address that serves the same files (default: the official one)",
+    )
 
 
 def run(given: argparse.Namespace) -> int:

@@ -31,14 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=number_of_parts, metavar="N",
                         help="how many here (default: one per GPU of --gpus, or 2)")  # fmt: skip
     parser.add_argument("--gpus", type=int_list, metavar="LIST",
-                        help="dealt to the processes in order")  # fmt: skip
+                        help="dealt to the processes in order (default: all)")  # fmt: skip
     parser.add_argument("--log-dir", type=path_name, metavar="DIR",
                         help="folder of worker.0.log, ... (default: logs)")  # fmt: skip
     parser.add_argument("--cluster", type=name_list, metavar="HOST:PORT,...",
-                        help="several machines, a process on each")  # fmt: skip
+                        help="several machines, a process on each (default: this one)")  # fmt: skip
     parser.add_argument("--index", type=int, metavar="I",
                         help="the number of this machine's address in --cluster, "
-                             "from 0")  # fmt: skip
+                             "from 0 (default: none)")  # fmt: skip
     parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="-- train ...",
                         help="the same on every machine")  # fmt: skip
 
