@@ -15,8 +15,7 @@ UNDECODED = "turns with bytes that do not decode"
 NUM_PLACES = 3
 UNDECODED_SHARE = 0.1  # Of all lines; above this share the encoding is probably wrong.
 ENCODING_ADVICE = (
-    "the encoding of the file may be another: try another (--encoding), such as gb18030 or big5 "
-    "(Chinese), cp1252 (Western) or utf-16"
+    "its encoding may differ: try another (--encoding), such as gb18030, big5, cp1252 or utf-16"
 )
 
 
