@@ -40,6 +40,8 @@ COMMANDS = {
     "generate": "continue a prompt with a trained language model",
     "predict": "print the classes of image files, by a trained image network",
     "export": "write a trained model as a SavedModel that runs without this package",
+    "doctor": "examine this machine: software, devices, room, and equal steps on all towers",
+    "estimate": "estimate the memory and the traffic of a recipe's training",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",

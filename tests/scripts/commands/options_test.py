@@ -8,7 +8,9 @@ import pytest
 
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.commands.chat import ChatOptions
+from towers.scripts.commands.doctor import DoctorOptions
 from towers.scripts.commands.download import DownloadOptions
+from towers.scripts.commands.estimate import EstimateOptions
 from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
 from towers.scripts.commands.options import FLAGS, read_options
@@ -34,6 +36,8 @@ TAKEN = {
     "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
     "runs": (set(), [RunsOptions]),
     "completion": ({"shell"}, []),
+    "estimate": (RECIPE, [EstimateOptions]),
+    "doctor": (set(), [DoctorOptions]),
     "predict": (set(), [PredictOptions]),
     "launch": (set(), [LaunchOptions]),
     "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
