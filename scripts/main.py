@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import importlib.metadata
 import os
 import platform
 import signal
@@ -54,6 +53,8 @@ class PrintVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """Prints one line."""
+        import importlib.metadata  # It takes a while, and no other command needs it.
+
         versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
         print(f"{', '.join(versions)}, Python {platform.python_version()}")
         parser.exit()

@@ -43,7 +43,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.description = (
         "Prints how many parameters a recipe has, what its variables, optimizer and gradients take "
-        "on each device, and how many bytes move in a step. Activations and the rows of looked-up tables come on top."
+        "on each device, and how many bytes move in a step. Activations "
+        "and the rows of looked-up tables come on top."
     )
     parser.add_argument("recipe", metavar="RECIPE", help="see `towers recipes`")
     parser.add_argument("--towers", type=positive_int, metavar="N",

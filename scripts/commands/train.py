@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from towers.scripts.commands.config_file import with_config
-from towers.scripts.commands.option_types import positive_float, positive_int
+from towers.scripts.commands.option_types import positive_float, positive_int, step_range
 from towers.scripts.commands.options import (
     add_device_options,
     add_engine_options,
@@ -20,9 +20,7 @@ from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.config import config_text
 from towers.scripts.training.options import TrainOptions
-from towers.scripts.training.overview import read_overview
 from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
@@ -90,6 +88,9 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
                             "versions")  # fmt: skip
     group.add_argument("--json", action="store_true",
                        help="last line: one JSON object with the run's metrics")  # fmt: skip
+    group.add_argument("--profile", type=step_range, metavar="FIRST-LAST",
+                       help="record these steps for TensorBoard's profiler, such as 100-110 "
+                            "(default: none)")  # fmt: skip
 
 
 def run(given: argparse.Namespace) -> int:
@@ -113,6 +114,7 @@ def run(given: argparse.Namespace) -> int:
 
 def train(recipe: Recipe, options: TrainOptions) -> int:
     """Trains; with --json, the last line is the run's overview."""
+    from towers.scripts.training.overview import read_overview
     from towers.scripts.training.training import SIGNAL_CODES, open_training
 
     run_dir = Path(options.run_dir or f"runs/{recipe.name}")
@@ -129,6 +131,9 @@ def train(recipe: Recipe, options: TrainOptions) -> int:
 
 def confirm_overwrite(run_dir: Path) -> None:
     """Asks on a terminal whether a run is to be removed; WrongInputError if it is not."""
+    from towers.scripts.training.overview import read_overview
+    from towers.scripts.training.run_directory import RunDirectory
+
     if not RunDirectory(run_dir).exists or not sys.stdin.isatty():
         return
     with wrong_input():

@@ -75,6 +75,13 @@ def test_options_that_are_not_given_have_the_defaults_of_the_dataclass():
     assert options.devices == DeviceOptions() and options.seed == 0
 
 
+@pytest.mark.parametrize("text", ["1-5", "5", "7-5", "a-b", "-5-7"])
+def test_a_wrong_range_of_steps_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        build_parser(["train"]).parse_args(["train", "shapes", f"--profile={text}"])
+    assert "expected a range of steps from 2 on, such as 100-110" in capsys.readouterr().err
+
+
 def test_options_that_are_given_arrive_in_their_group():
     command = ["train", "shapes", "--gpus", "0,2", "--accumulate", "3", "--report-every", "7"]
     options = read_options(TrainOptions, build_parser().parse_args([*command, "--xla"]))

@@ -9,9 +9,9 @@ from towers.scripts.diagnosis.findings import OK, WARNING, WRONG
 from towers.scripts.main import main
 
 PEERS = """
- 	GPU0	GPU1
- GPU0	X	{one}
- GPU1	OK	X
+     GPU0    GPU1
+ GPU0    X    {one}
+ GPU1    OK    X
 
 Legend:
   X    = Self
