@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from towers.scripts.commands.examples import HelpFormatter, epilog
 from towers.scripts.shown import printable, show
@@ -142,8 +142,15 @@ def fail(error: Exception, code: int) -> int:
     return code
 
 
-def show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
-    """Prints a warning of this package in one line, without the place in the code."""
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning in one line, without its place in the code."""
     show(f"towers: warning: {message}", file=sys.stderr)
 
 

@@ -45,6 +45,7 @@ from .run.checkpoints import restore_matching as restore_matching
 from .run.determinism import enable_determinism as enable_determinism
 from .run.devices import Devices as Devices
 from .run.devices import select_devices as select_devices
+from .run.driver import pci_id as pci_id
 from .run.lock import lock_holder as lock_holder
 from .run.lock import locked as locked
 from .run.op_devices import format_op_devices as format_op_devices

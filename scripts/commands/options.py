@@ -154,6 +154,9 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--parameters", choices=("auto", "cpu", "tower0", "replicated"),
                        help="where the shared variables live; replicated: a copy on each tower "
                             "(default: auto)")  # fmt: skip
+    group.add_argument("--tf32", action=argparse.BooleanOptionalAction,
+                       help="whether GPUs may round the factors of float32 products to 10 bits "
+                            "of mantissa (default: where they can, they do)")  # fmt: skip
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:

@@ -111,7 +111,7 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     check_choice("Field network", fields.network, NETWORKS)
     corpus = prepare(fields, paths)
     tokens, evaluated = corpus.part("train"), corpus.part(fields.part)
-    ids: dict[str, int] = {"first": END, "padding": PAD}
+    ids: dict[str, Any] = {"first": END, "padding": PAD}
     train: Any
     test: Any
     if fields.form == "streams":
@@ -124,7 +124,15 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         train = piece_batches(tokens, *size, seed=seed, **ids)
         test = piece_batches(evaluated, *size, shuffle=False, **ids)
     summary = f"{len(tokens):,} tokens to train on in {train.steps_per_epoch:,} batches"
-    return Data(train, test, text=corpus.text, corpus=corpus, key=corpus.key, summary=summary)
+    return Data(
+        train,
+        test,
+        text=corpus.text,
+        corpus=corpus,
+        key=corpus.key,
+        summary=summary,
+        about={"evaluated": fields.part},
+    )
 
 
 def prepare(
@@ -232,9 +240,9 @@ def make_carried(fields: Fields, model: Any) -> Any:
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexities; that per character compares vocabularies with each other."""
-    parts = data.corpus.num_characters
-    part = next(name for name in parts if len(data.corpus.part(name)) == data.test.num_examples)
-    tokens_per_character = metrics["examples"] / parts[part]
+    about = data.about or {}
+    num_characters = data.corpus.num_characters[about["evaluated"]]
+    tokens_per_character = metrics["examples"] / num_characters
     return {
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),

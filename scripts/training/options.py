@@ -16,6 +16,7 @@ class DeviceOptions:
         virtual: whether to split one GPU into the towers.
         gpu_memory: limit in GB, or a fraction of a GPU's memory; None to grow with need.
         parameters: where the shared variables live: auto, cpu, tower0 or replicated.
+        tf32: whether GPUs may round the factors of float32 products; None for TensorFlow's default.
     """
 
     towers: int | None = None
@@ -24,6 +25,7 @@ class DeviceOptions:
     virtual: bool = False
     gpu_memory: float | None = None
     parameters: str = "auto"
+    tf32: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)

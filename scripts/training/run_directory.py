@@ -21,7 +21,8 @@ from towers.data.text.durable import make_folder, write_file
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
 BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
-FIELDS_BEFORE = {"max_answer_repeats": 0}  # The same of the fields, in the recipes that have them.
+# The same of the fields, in the recipes that have them.
+FIELDS_BEFORE = {"max_answer_repeats": 0, "columns": [], "fix_text": False, "simplify": False}
 # What a process left that was killed while it wrote run.json, with the names of older versions.
 LOCK = ".lock"  # Of a process that was killed; it holds nothing any more.
 LEFTOVER = re.compile(r"\.run\.json\.(\d+\.tmp|partial)")

@@ -92,6 +92,7 @@ def choose_devices(options: DeviceOptions) -> towers.Devices:
         virtual=options.virtual,
         gpu_memory=options.gpu_memory,
         cpu_towers=options.cpu_towers,
+        tf32=options.tf32,
     )
 
 

@@ -171,7 +171,12 @@ def kill_one(folder, index, at):
     assert CheckpointFolder(folder / "run" / "checkpoints").latest().step < NUM_STEPS
 
 
-@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_worker_ends_all(tmp_path):
+    kill_one(tmp_path, 1, at=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
 def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, pair, tmp_path):
     kill_one(tmp_path, index, at=12)
     train(tmp_path, "--processes", "2")
@@ -520,9 +525,8 @@ REFUSED_BY_WORKERS = {
 @pytest.mark.parametrize(
     "name",
     [
-        "absent GPUs",
         "wrong argument",
-        pytest.param("a carried state", marks=pytest.mark.slow),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("absent GPUs", "a carried state")),
     ],
 )
 def test_what_the_workers_refuse_is_told(name, capfd, tmp_path):
