@@ -81,7 +81,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         for name in ("key", "summary", "characters", "tokens", "dtype"):
             manifest[name]
         return manifest
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is no manifest of a prepared text: {error!r}.") from error
 
 
