@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import importlib.metadata
 import os
 import platform
 import signal
@@ -40,6 +39,8 @@ COMMANDS = {
     "generate": "continue a prompt with a trained language model",
     "predict": "print the classes of image files, by a trained image network",
     "export": "write a trained model as a SavedModel that runs without this package",
+    "doctor": "examine this machine: software, devices, room, and equal steps on all towers",
+    "estimate": "estimate the memory and the traffic of a recipe's training",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",
@@ -52,6 +53,8 @@ class PrintVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """Prints one line."""
+        import importlib.metadata  # It takes a while, and no other command needs it.
+
         versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
         show(f"{', '.join(versions)}, Python {platform.python_version()}")
         parser.exit()

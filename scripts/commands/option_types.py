@@ -91,6 +91,16 @@ def int_list(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(message) from error
 
 
+def step_range(text: str) -> str:
+    """Returns a range of steps such as 100-110."""
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdigit() and last.isdigit() and 2 <= int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(
+            f"expected a range of steps from 2 on, such as 100-110, not {text!r}"
+        )
+    return f"{int(first)}-{int(last)}"
+
+
 def name_list(text: str) -> list[str]:
     """Returns names from a list such as plain,fit."""
     return [part.strip() for part in text.split(",") if part.strip()]

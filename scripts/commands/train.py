@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 from towers.scripts.commands.config_file import with_config
-from towers.scripts.commands.option_types import path_name, positive_float, positive_int
+from towers.scripts.commands.option_types import (
+    path_name,
+    positive_float,
+    positive_int,
+    step_range,
+)
 from towers.scripts.commands.options import (
     add_device_options,
     add_engine_options,
@@ -89,6 +94,9 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
                             "versions")  # fmt: skip
     group.add_argument("--json", action="store_true",
                        help="last line: one JSON object with the run's metrics")  # fmt: skip
+    group.add_argument("--profile", type=step_range, metavar="FIRST-LAST",
+                       help="record these steps for TensorBoard's profiler, such as 100-110 "
+                            "(default: none)")  # fmt: skip
 
 
 def run(given: argparse.Namespace) -> int:

@@ -259,10 +259,10 @@ RECIPE = Recipe(
     name="language_model",
     fields=Fields(
         batch_size=32,
-        epochs=5,
+        epochs=10,
         learning_rate=2e-3,
         schedule="cosine",
-        warmup_steps=200,
+        warmup_steps=50,
         clip_norm=1.0,
     ),
     takes_files=True,
