@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import NoReturn, TextIO
 
 from towers.scripts.commands.examples import HelpFormatter, epilog
-from towers.scripts.shown import printable, show
+from towers.scripts.shown import brief, printable, show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
@@ -56,7 +56,7 @@ class PrintVersion(argparse.Action):
         import importlib.metadata  # It takes a while, and no other command needs it.
 
         versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
-        print(f"{', '.join(versions)}, Python {platform.python_version()}")
+        show(f"{', '.join(versions)}, Python {platform.python_version()}")
         parser.exit()
 
 
@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the message and ends with exit code 2."""
-        super().error(printable(message))
+        super().error(brief(printable(message)))
 
 
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -138,7 +138,7 @@ def fail(error: Exception, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if os.environ.get("TOWERS_TRACEBACK"):
         show_traceback(error)
-    show(f"towers: error: {error}", file=sys.stderr)
+    show(f"towers: error: {brief(str(error))}", file=sys.stderr)
     return code
 
 
