@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from towers.loop import requests
 from towers.loop.actions import Best
 from towers.loop.updates import Action, StepReport, StopTraining
 from towers.run.processes import NO_SIGNAL, Processes
@@ -36,9 +37,10 @@ def stop_early(best: Best, *, patience: int) -> Action:
 def stop_on_signals() -> Iterator[Action]:
     """The scope in which Ctrl-C and SIGTERM end the training after the current step.
 
-    Yields the action to give to the trainer. A second signal ends the process at once.
+    Yields the action to give to the trainer. A training that waits for its next batch ends after
+    a second. A second signal ends the process at once.
     """
-    received: list[int] = []
+    received = requests.listen()
 
     def remember(number: int, frame: FrameType | None) -> None:
         received.append(number)
@@ -60,6 +62,7 @@ def stop_on_signals() -> Iterator[Action]:
     try:
         yield check
     finally:
+        requests.forget(received)
         restore()
 
 
