@@ -83,6 +83,21 @@ class ImageBatches:
         """The number of batches in an epoch, a smaller last one included."""
         return -(-self.num_examples // self.batch_size)
 
+    @property
+    def input_spec(self) -> tf.TensorSpec:
+        """What `pixels_of` takes: uint8 [batch, height, width, channels]."""
+        return tf.TensorSpec([None, *self.image_set.images.shape[1:]], tf.uint8, name="images")
+
+    @property
+    def input_description(self) -> str:
+        """The same in words."""
+        height, width, channels = self.image_set.images.shape[1:]
+        return f"uint8 images of {height} x {width} x {channels}"
+
+    def pixels_of(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns what a network takes, by a transform without random numbers."""
+        return self.transform(images, tf.zeros([tf.shape(images)[0], 0]))
+
     def _batch_of_step(self, epoch: int) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
         """Returns the function from a step of the epoch to its batch."""
         order = tf.constant(self._order(epoch))

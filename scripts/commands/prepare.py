@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from towers.scripts.commands.option_types import positive_int
+from towers.scripts.commands.option_types import number_of_parts
 from towers.scripts.commands.options import (
     add_data_options,
     add_text_options,
+    check_contradictions,
     chosen_recipe,
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
@@ -36,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "is needed."
     )
     parser.add_argument("recipe", metavar="RECIPE", help="such as chatbot")
-    parser.add_argument("--processes", type=positive_int, metavar="N",
+    parser.add_argument("--processes", type=number_of_parts, metavar="N",
                         help="default: one per core")  # fmt: skip
     add_data_options(parser)
     add_text_options(parser)
@@ -51,10 +53,11 @@ def run(given: argparse.Namespace) -> int:
     printed: list[str] = []
 
     def write(line: str) -> None:
-        print(line)
+        show(line)
         printed.append(line)
 
     with wrong_input():
+        check_contradictions(given)
         recipe = chosen_recipe(given)
         if recipe.prepare is None:
             raise WrongInputError(f"Recipe {recipe.name} has nothing to prepare.")
@@ -62,6 +65,6 @@ def run(given: argparse.Namespace) -> int:
         corpus = recipe.prepare(recipe.fields, paths, processes=options.processes, write=write)
     for line in corpus.summary:
         if line not in printed:  # The preparation of a new corpus prints these lines itself.
-            print(line)
-    print(f"prepared in {corpus.folder}")
+            show(line)
+    show(f"prepared in {corpus.folder}")
     return 0

@@ -9,7 +9,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towers.scripts.commands.option_types import port_number, positive_float, positive_int
+from towers.scripts.commands.option_types import (
+    path_name,
+    port_number,
+    positive_float,
+    positive_int,
+)
 from towers.scripts.commands.options import (
     add_decoding_options,
     add_device_options,
@@ -19,6 +24,7 @@ from towers.scripts.commands.options import (
 )
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.serving.limits import Limits
+from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -56,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="where to listen (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=port_number, metavar="P",
                         help="0 for any that is free (default: 8000)")  # fmt: skip
-    parser.add_argument("--token-file", metavar="FILE",
+    parser.add_argument("--token-file", type=path_name, metavar="FILE",
                         help="clients must give the token that this file holds (default: that in "
                              "the environment variable TOWERS_TOKEN, if there is one)")  # fmt: skip
     parser.add_argument("--ignore-system", action="store_true",
@@ -119,7 +125,13 @@ def read_token(path: str | None) -> str | None:
     if path is None:
         token, place = os.environ.get(TOKEN), f"the environment variable {TOKEN}"
     else:
-        token, place = Path(path).read_text(encoding="utf-8"), path
+        try:
+            token, place = Path(path).read_text(encoding="utf-8"), path
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"--token-file takes a file with a token. Received {path!r}, which cannot be read: "
+                f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}."
+            ) from error
     if token is not None and not (token.strip().isascii() and token.strip().isprintable()):
         token = ""
     if token is not None and not token.strip():
@@ -150,7 +162,7 @@ def serve(
         bound.listen(server.BACKLOG)  # From here on nobody is turned away.
         print_start(name, bound, token)
         server.run_until_stopped(server.make_server(app, limits.timeout), bound)
-    print("stopped", flush=True)
+    show("stopped", flush=True)
 
 
 def open_chatbot(given: argparse.Namespace, limits: Limits) -> tuple[ServedChatbot, str, int]:
@@ -169,7 +181,7 @@ def open_chatbot(given: argparse.Namespace, limits: Limits) -> tuple[ServedChatb
         opened = open_model(read_options(ModelOptions, given), read_options(DeviceOptions, given))
         chatbot = ServedChatbot(opened, decoding, max_choices=limits.max_choices)
     chatbot.compile()
-    print(opened.description, flush=True)
+    show(opened.description, flush=True)
     name = opened.directory.path.resolve().name.encode("utf-8", "replace").decode("utf-8")
     return chatbot, name, decoding.nbest
 
@@ -180,8 +192,8 @@ def print_start(name: str, bound: socket.socket, token: str | None) -> None:
 
     address = server.address_of(bound)
     if not server.is_local(bound) and token is None:
-        print(
+        show(
             "warning: whoever reaches this machine can use the service; give a token with "
             f"--token-file or {TOKEN}."
         )
-    print(f"{name} is served at {address} (API: {address}/v1); Ctrl-C stops it", flush=True)
+    show(f"{name} is served at {address} (API: {address}/v1); Ctrl-C stops it", flush=True)

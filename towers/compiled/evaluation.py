@@ -13,6 +13,7 @@ from keras.src.backend.tensorflow.trainer import (
 )
 from keras.src.utils.python_utils import pythonify_logs
 
+from towers.compiled.callbacks import callback_list
 from towers.compiled.checks import check_model
 from towers.compiled.data import Data, read_data
 from towers.compiled.logs import Logs
@@ -82,17 +83,6 @@ def evaluate(
     evaluation = Evaluation(model, place(model, towers), data, steps, added_losses)
     logs = evaluation.run(callback_list(model, callbacks, verbose, steps or data.num_batches))
     return logs if return_dict else model._flatten_metrics_in_order(logs)
-
-
-def callback_list(
-    model: keras.Model, callbacks: Any, verbose: Any, steps: int | None
-) -> keras.callbacks.CallbackList:
-    """Returns the callbacks of one pass, as Keras makes them."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks
-    return keras.callbacks.CallbackList(
-        callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=steps, model=model
-    )
 
 
 class Evaluation:

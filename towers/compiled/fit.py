@@ -9,8 +9,10 @@ from typing import Any
 import keras
 from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
+from towers.compiled.callbacks import callback_list
 from towers.compiled.checks import check_model
-from towers.compiled.data import epochs_of, read_data
+from towers.compiled.data import read_data
+from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.epochs import Epochs, FitUpdates
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.setting import place, prepare, split_optimizer
@@ -95,18 +97,8 @@ def fit(
         size = validation_batch_size or batch_size
         held_out = read_data(*parts, batch_size=size, steps=validation_steps)
         validation = Evaluation(model, placement, held_out, validation_steps, added_losses)
-    heard = listeners(model, callbacks, verbose, epochs, steps_per_epoch or data.num_batches)
+    heard = callback_list(
+        model, callbacks, verbose, steps_per_epoch or data.num_batches, epochs, history=True
+    )
     run = Epochs(model, FitUpdates(step, batches, model), heard, validation, validation_freq)
     return run.train(initial_epoch, epochs, run_dir)
-
-
-def listeners(
-    model: keras.Model, callbacks: Any, verbose: Any, epochs: int, steps: int | None
-) -> keras.callbacks.CallbackList:
-    """Returns the callbacks of a training, as Keras makes them."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks
-    return keras.callbacks.CallbackList(
-        callbacks, add_history=True, add_progbar=verbose != 0, verbose=verbose,
-        epochs=epochs, steps=steps, model=model,
-    )  # fmt: skip

@@ -14,10 +14,9 @@ POLL_SECONDS = 0.2
 _RECEIVED: list[list[int]] = []  # The signals of each `stop_on_signals`, the innermost last.
 
 
-def listen() -> list[int]:
-    """Returns a list for the numbers of signals, whose first one is a request to stop."""
-    _RECEIVED.append([])
-    return _RECEIVED[-1]
+def listen(received: list[int]) -> None:
+    """Takes the first of these signals, which arrive later, for a request to stop."""
+    _RECEIVED.append(received)
 
 
 def forget(received: list[int]) -> None:

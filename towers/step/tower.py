@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from towers.step.connections import check_gradients
+from towers.step.host import tower_device
 from towers.step.micro_batches import MicroBatches, sum_one_by_one
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
@@ -73,8 +74,12 @@ class Tower:
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """The scope of the tower's device and of its name."""
-        with tf.device(self.device), tf.name_scope(f"tower_{self._index}"):
+        with self._device_scope(), tf.name_scope(f"tower_{self._index}"):
             yield
+
+    def _device_scope(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope of the tower's device, which XLA takes as a whole."""
+        return tf.device(self.device) if self._options.compiled else tower_device(self.device)
 
     def read(self) -> dict[int, Any]:
         """Returns the variables' values by the variable's id, each read once."""
@@ -138,7 +143,7 @@ class Tower:
         """
         program = self._program
         with (
-            tf.device(self.device),
+            self._device_scope(),
             tf.name_scope(f"denominators_{self._index}"),
             self._join(meeting) as member,
         ):

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import towers
 from tests.helpers import tower_devices
-from towers.compiled.data import epochs_of, read_data
+from towers.compiled.data import read_data
+from towers.compiled.epoch_batches import epochs_of
 
 X, Y = np.arange(20.0).reshape(10, 2), np.arange(10.0)[:, None] * 0.1
 

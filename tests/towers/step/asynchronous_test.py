@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import towers
-from tests import helpers
+from tests import helpers, programs
 from towers import NonFiniteGradientError, Position, StepReport
 from towers.loop import actions
 from towers.loop.tower_threads import MOST_UNREPORTED
@@ -50,7 +50,7 @@ def numbers(num_batches, size=2):
 
 def build(tower_fn, variables, optimizer, batches, num_towers, **options):
     placement = helpers.tower_placement(num_towers, options.pop("parameters", "auto"))
-    options = towers.StepOptions(**options)
+    options = towers.StepOptions(**{"probe": False, **options})  # A trace less.
     return towers.build_async_step(tower_fn, variables, optimizer, placement, batches, options)
 
 
@@ -454,22 +454,28 @@ def test_nothing_stands_still_after_the_data_has_failed():
     assert trainer.position == Position(3, 0, 3)
 
 
-def test_waiting_for_the_data_is_counted_for_each_tower():
-    """Of three towers that do nothing else each waits for the batches of the others, too."""
+def test_waiting_for_the_data_is_counted_for_each_tower(monkeypatch):
+    """Of three towers that do nothing else each waits for the batches of the others, too.
+
+    A batch takes its time by the clock alone. It comes when those before it are done, but for the
+    last one, which is done when it is known that another one follows.
+    """
     _, step, _ = counting_step(3)
-    waits = []
+    waits, delays, clock = [], [], time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + sum(delays))
 
     def generate():
-        for _ in range(15):
-            time.sleep(0.1)
+        for number in range(15):
+            programs.wait_until(lambda done=number - 1: len(waits) >= done, "the last batches")
+            time.sleep(0.05)  # Until the tower that was the last one waits again.
+            delays.append(1e6)
             yield (np.ones(2, "float32"),)
 
     def act(report):
         waits.append(max(report.waits))
 
     helpers.make_async_trainer(step, generated(generate), [act]).train(epochs=1)
-    # On a busy machine towers are late themselves, and many waits are short.
-    assert max(waits) > 0.15
+    assert max(waits) > 1.5e6
 
 
 def test_a_pause_is_no_wait_for_data(monkeypatch):

@@ -1,0 +1,88 @@
+"""The batches of an epoch: a pass over the data, or so many steps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from towers.compiled.data import Data, IterableData
+from towers.step.shards import Batches
+
+
+def epochs_of(data: Data, steps: int | None) -> Batches:
+    """Returns `batches(epoch, first_step)`: an epoch is a pass, or so many steps.
+
+    With steps, an epoch continues where the last one stopped, and a new pass begins where one ends.
+    """
+    if steps is None:
+        if getattr(data, "is_generator", False):
+            raise ValueError(
+                "A generator can be read only once, so towers.fit needs to know where an epoch "
+                "ends. Pass steps_per_epoch."
+            )
+        return data.one_pass
+    count = data.num_batches
+    if isinstance(data, IterableData) or count is None:
+        return Stream(data, steps).batches
+    return windows(data.one_pass, steps, count)
+
+
+def windows(one_pass: Callable[[int, int], tf.data.Dataset], steps: int, count: int) -> Batches:
+    """Returns epochs of `steps` batches out of passes of `count`; the last of a pass is shorter."""
+    in_pass = -(-count // steps)
+
+    def batches(epoch: int, first_step: int) -> tf.data.Dataset:
+        number, start = epoch // in_pass, epoch % in_pass * steps
+        if count - start < steps:
+            warn_of_end()
+        return one_pass(number, start + first_step).take(steps - first_step)
+
+    return batches
+
+
+class Stream:
+    """Epochs of so many batches out of data that is read one batch after the other.
+
+    Args:
+        data: the data.
+        steps: the number of batches in an epoch.
+    """
+
+    def __init__(self, data: Data, steps: int):
+        self._data, self._steps = data, steps
+        self._dataset = data.one_pass(0)
+        self._iterator: Iterator[Any] | None = None
+        self._next: tuple[int, int] = (0, 0)
+
+    def batches(self, epoch: int, first_step: int) -> tf.data.Dataset:
+        """Returns the batches of an epoch from `first_step` on."""
+        return tf.data.Dataset.from_generator(
+            lambda: self._take(epoch, first_step), output_signature=self._dataset.element_spec
+        )
+
+    def _take(self, epoch: int, first_step: int) -> Iterator[Any]:
+        if self._next != (epoch, first_step):
+            self._iterator = iter(self._dataset.skip(epoch * self._steps + first_step))
+        for step in range(first_step, self._steps):
+            batch = None if self._iterator is None else next(self._iterator, None)
+            if batch is None and step == first_step:  # The pass before ended with its epoch.
+                self._iterator = iter(self._dataset)
+                batch = next(self._iterator, None)
+            if batch is None:
+                warn_of_end()
+                break
+            self._next = (epoch, step + 1)
+            yield batch
+        self._next = (epoch + 1, 0)
+
+
+def warn_of_end() -> None:
+    """Warns, as Keras does, of data that ends before the steps of an epoch."""
+    warnings.warn(
+        "The data ended before the steps of the epoch: give steps_per_epoch and the number of "
+        "batches so that one is a multiple of the other, or use `.repeat()`.",
+        stacklevel=2,
+    )
