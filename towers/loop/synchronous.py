@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
 from towers.loop.inputs import Feed, as_batches, check_end, open_feed
-from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
+from towers.loop.updates import Position, Report, StepReport, StopTraining, end_empty_epoch
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
 from towers.step.results import StepResults
@@ -59,7 +59,8 @@ class SynchronousUpdates:
         devices = self._train_step.devices
         dataset = self._batches(self.position.epoch, self.position.epoch_step)
         check_end(dataset, steps)
-        with open_feed(self._split(dataset, len(devices)), devices) as feed:
+        shards, may_stop = self._split(dataset, len(devices)), self.num_processes == 1
+        with open_feed(shards, devices, may_stop=may_stop) as feed:
             if feed.exhausted():
                 self.position = end_empty_epoch(self.position)
             for shards in feed:
@@ -75,7 +76,10 @@ class SynchronousUpdates:
         results = self._train_step(shards, step)
         self._finite.add(step, results)  # Checks the previous step, so this one need not be done.
         seconds = max(waits) + time.perf_counter() - started
-        epoch_end = feed.exhausted()
+        try:
+            epoch_end = feed.exhausted()
+        except StopTraining:  # The step is reported; then the training ends.
+            epoch_end = False
         self.position = before.after_step(epoch_end=epoch_end)
         return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
 
