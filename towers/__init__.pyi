@@ -61,6 +61,7 @@ from .step.joint import build_joint_step as build_joint_step
 from .step.mirrored import MirroredStep as MirroredStep
 from .step.mirrored import build_mirrored_step as build_mirrored_step
 from .step.options import StepOptions as StepOptions
+from .step.own_rows import RowBatches as RowBatches
 from .step.parallel import parallel as parallel
 from .step.parameters import SharedVariables as SharedVariables
 from .step.placement import Placement as Placement

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching.epochs import check_position
+from towers.data.batching.epochs import ChooseRows, all_rows, check_position, with_sizes
 from towers.data.language.vocabulary import END, PAD
 
 
@@ -81,11 +81,24 @@ class StreamBatches:
             epoch: number of the epoch, from 0.
             first_step: number of its batches that were consumed already.
         """
+        return self._epoch(epoch, first_step, all_rows(self.num_rows))
+
+    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns pairs (some rows of each batch, the number of all its rows).
+
+        Args:
+            choose: `choose(num_rows)` returns the slice of a batch's rows.
+            epoch, first_step: as for whole batches.
+        """
+        rows = self._epoch(epoch, first_step, choose(self.num_rows))
+        return with_sizes(rows, np.full(self.steps_per_epoch - first_step, self.num_rows))
+
+    def _epoch(self, epoch: int, first_step: int, rows: slice) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
         starts = np.zeros((self.steps_per_epoch, self.num_rows), bool)
         starts[0] = True
         arrays = (self.inputs, self.targets, starts)
-        return tf.data.Dataset.from_tensor_slices(tuple(part[first_step:] for part in arrays))
+        return tf.data.Dataset.from_tensor_slices(tuple(part[first_step:, rows] for part in arrays))
 
     @property
     def num_rows(self) -> int:

@@ -20,8 +20,9 @@ from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import Coordin
 from tensorflow.python.eager import context
 
 from towers.step.gradients import sum_repeated_rows
+from towers.step.own_rows import OwnRows, RowBatches
 from towers.step.placement import CPU
-from towers.step.shards import split
+from towers.step.shards import Batches, split
 
 HEARTBEAT_SECONDS = 100
 NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
@@ -67,12 +68,30 @@ class Processes:
         return self.index * num_towers
 
     def split(self, dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
-        """Returns this process's shards of global batches, which all processes read."""
+        """Returns this process's shards of global batches, all of which it reads."""
         first = self.first_tower(num_towers)
         shards = split(dataset, self.count * num_towers)
         if self.count == 1:
             return shards
         return shards.map(lambda *all_shards: all_shards[first : first + num_towers])
+
+    def shards(
+        self, batches: Batches, num_towers: int, epoch: int, first_step: int = 0
+    ) -> tf.data.Dataset:
+        """Returns this process's shards of the batches of an epoch.
+
+        Of batches that can be read in part, it reads its own rows only; others it reads whole.
+
+        Args:
+            batches: `batches(epoch, first_step)` of global batches, the same in every process.
+            num_towers: the number of towers of each process.
+            epoch: number of the epoch, from 0.
+            first_step: number of its batches that were consumed already.
+        """
+        if self.count == 1 or not isinstance(batches, RowBatches):
+            return self.split(batches(epoch, first_step), num_towers)
+        own = OwnRows(self.first_tower(num_towers), num_towers, self.count * num_towers)
+        return own.shards(batches, epoch, first_step)
 
     def sum(self, nest: Any) -> Any:
         """Returns a nest summed over the processes, in the graph of a step.
