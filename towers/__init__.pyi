@@ -19,6 +19,8 @@ from .loop.stopping import stop_early as stop_early
 from .loop.stopping import stop_on_signals as stop_on_signals
 from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
 from .loop.trainer import Trainer as Trainer
+from .loop.trial import Trial as Trial
+from .loop.trial import try_parameters as try_parameters
 from .loop.updates import Action as Action
 from .loop.updates import Position as Position
 from .loop.updates import Report as Report

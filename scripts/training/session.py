@@ -48,6 +48,7 @@ def open_session(
     seed: int,
     precision: str,
     join: bool = False,
+    choose_placement: Callable[[towers.Devices, Data], towers.Placement] | None = None,
 ) -> Session:
     """Returns the session of a recipe.
 
@@ -58,6 +59,7 @@ def open_session(
         seed: of the initial values and of the data's order.
         precision: as `set_precision` takes it.
         join: whether to join the other processes that TF_CONFIG names.
+        choose_placement: chooses where the variables live; by default as `devices` says.
     """
     chosen = choose_devices(devices)
     processes = towers.join_processes() if join else towers.Processes()
@@ -65,7 +67,10 @@ def open_session(
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
-    placement = towers.Placement(chosen.towers, devices.parameters)
+    if choose_placement is None:
+        placement = towers.Placement(chosen.towers, devices.parameters)
+    else:
+        placement = choose_placement(chosen, batches)
     with placement.scope():
         model = recipe.make_model(recipe.fields, batches)
     evaluate = make_evaluate(recipe, model, batches, placement)

@@ -18,6 +18,7 @@ from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import Session, open_session
+from towers.scripts.training.trial import MeasuredPlacement
 
 SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
@@ -35,6 +36,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     directory.check(record)
     if options.engine.deterministic:
         towers.enable_determinism()
+    choose_placement = MeasuredPlacement(recipe, options, directory)
     session = open_session(
         recipe,
         data=options.data,
@@ -42,6 +44,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         seed=options.seed,
         precision=options.engine.precision,
         join=True,
+        choose_placement=choose_placement,
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
@@ -49,6 +52,8 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         print(session.data.summary, flush=True)
     record["data_key"] = session.data.key
     record["about"] = session.data.about
+    if choose_placement.record:
+        record["trial"] = choose_placement.record
     directory.check(record)
     training = Training(session, directory, options)
     try:
