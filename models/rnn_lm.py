@@ -1,11 +1,10 @@
-"""A recurrent language model, and its loss on contiguous streams and on sentences.
+"""A recurrent language model: stacked LSTM layers with dropout between them.
 
 Zaremba, Sutskever and Vinyals 2014, "Recurrent Neural Network Regularization".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -14,12 +13,10 @@ from keras import layers
 
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
-from towers.models.linear_cross_entropy import linear_cross_entropy
-from towers.models.losses import TowerFn
+from towers.models.language_losses import zeros_of
 from towers.models.token_ids import PADDING_ID
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
-StatefulTowerFn = Callable[[Any, State], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]]
 
 
 def rnn_language_model(
@@ -166,10 +163,7 @@ class RNNLanguageModel(keras.Model):
 
     def zero_state(self, batch_size: int | tf.Tensor) -> State:
         """Returns the state before the first token."""
-        return tf.nest.map_structure(
-            lambda spec: tf.zeros(tf.stack([batch_size, *spec.shape]), spec.dtype),
-            self.state_specs(),
-        )
+        return zeros_of(self.state_specs(), batch_size)
 
     def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
         """Returns the specs of one row of the state."""
@@ -194,65 +188,3 @@ def lstm(units: int, scale: float, name: str) -> layers.Layer:
 def uniform(scale: float) -> keras.initializers.Initializer:
     """Returns a new initializer, since each returns the same numbers every time."""
     return keras.initializers.RandomUniform(-scale, scale)
-
-
-def streams(model: RNNLanguageModel, *, training: bool) -> StatefulTowerFn:
-    """Returns `tower_fn((inputs, targets, starts), state) -> (loss_sum, weight, metrics, state)`.
-
-    inputs and targets are int32 [batch, steps]; starts is bool [batch], True for rows whose state
-    is reset to zero. The results are scalars, summed over the targets that are not padding:
-
-    - loss_sum: cross-entropy, float32 or, of a float64 model, float64.
-    - weight: number of these tokens.
-    - metrics: `{"accuracy": number of them that were the most probable prediction}`.
-    - state: for the next batch.
-
-    Args:
-        model: the model.
-        training: whether dropout is on and gradients are computed.
-    """
-
-    def tower_fn(
-        batch: Sequence[tf.Tensor], state: State
-    ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]:
-        inputs, targets, starts = batch
-        state = tf.nest.map_structure(
-            lambda part: tf.where(starts[:, None], tf.zeros_like(part), part), state
-        )
-        hidden, state = model.hidden(inputs, state, training=training)
-        return *token_sums(model, hidden, targets, training), state
-
-    return tower_fn
-
-
-def sentences(model: RNNLanguageModel, *, training: bool) -> TowerFn:
-    """Returns `tower_fn((inputs, targets)) -> (loss_sum, weight, metrics)`, as in `streams`.
-
-    Each row is one example, int32 [batch, length], padded with `model.padding_id` at the end.
-    """
-
-    def tower_fn(batch: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-        inputs, targets = batch
-        hidden, _ = model.hidden(inputs, training=training)
-        return token_sums(model, hidden, targets, training)
-
-    return tower_fn
-
-
-def token_sums(
-    model: RNNLanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
-) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-    """Returns the summed loss, the number of targets that are not padding, and the metrics."""
-    kernel, bias = model.kernel_and_bias()
-    labels = tf.reshape(targets, [-1])
-    dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
-    weights = tf.cast(tf.not_equal(labels, model.padding_id), dtype)
-    sums = linear_cross_entropy(
-        tf.reshape(hidden, [-1, model.hidden_size]),
-        kernel,
-        bias,
-        labels,
-        weights,
-        training=training,
-    )
-    return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import importlib.metadata
 import os
+import platform
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
+from typing import NoReturn, TextIO
 
+from towers.scripts.commands.examples import HelpFormatter, epilog
+from towers.scripts.shown import printable, show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
@@ -20,26 +26,42 @@ BUG = (
     "towers: this is a bug, not wrong input. Please report it with the traceback above: see "
     "CONTRIBUTING.md"
 )
+PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands, each with `add_options(parser)` and `run(options)`.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
     "prepare": "read and tokenise a corpus ahead of the training",
     "train": "train a recipe, or continue its run",
     "launch": "train with several processes, on this machine or on several",
+    "runs": "list the runs in a folder, or compare some",
     "evaluate": "evaluate a run on its test data",
     "chat": "talk to a trained chatbot",
     "serve": "serve a trained chatbot: OpenAI's API and a page",
     "generate": "continue a prompt with a trained language model",
+    "predict": "print the classes of image files, by a trained image network",
     "export": "write a trained model as a SavedModel that runs without this package",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",
+    "completion": "print the script that completes commands in your shell",
 }
+
+
+class PrintVersion(argparse.Action):
+    """Prints the versions and ends; they are looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Prints one line."""
+        versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
+        print(f"{', '.join(versions)}, Python {platform.python_version()}")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0, 1 if it failed, 2 for wrong input."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        arguments = sys.argv[1:]
+        warnings.showwarning = show_warning
     options = build_parser(arguments[:1]).parse_args(arguments)
     try:
         code = load_command(options.command).run(options)
@@ -50,14 +72,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WrongInputError as error:
         return fail(error, WRONG_INPUT)
     except KeyboardInterrupt:
-        print("towers: interrupted", file=sys.stderr)
+        show("towers: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         if is_for_users(error):
             return fail(error, FAILED)
-        traceback.print_exception(error)
-        print(BUG, file=sys.stderr)
+        show_traceback(error)
+        show(BUG, file=sys.stderr)
         return FAILED
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors show what was given without what a terminal would obey."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the message and ends with exit code 2."""
+        super().error(printable(message))
 
 
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -66,15 +96,24 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     Args:
         names: the commands whose options it knows. The modules of the others are not imported.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="towers",
         description="Trains models on several GPUs with one tower per GPU.",
         epilog="`towers COMMAND --help` explains a command.",
     )
+    parser.add_argument("--version", action=PrintVersion, nargs=0,
+                        default=argparse.SUPPRESS,
+                        help="print the versions of this program and what it uses")  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         # Options that are not given are absent: their defaults stand in the options' dataclasses.
-        own = commands.add_parser(name, help=summary, argument_default=argparse.SUPPRESS)
+        own = commands.add_parser(
+            name,
+            help=summary,
+            argument_default=argparse.SUPPRESS,
+            epilog=epilog(name),
+            formatter_class=HelpFormatter,
+        )
         if name in names:
             load_command(name).add_options(own)
     return parser
@@ -95,9 +134,26 @@ def leave_quietly() -> int:
 def fail(error: Exception, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if os.environ.get("TOWERS_TRACEBACK"):
-        traceback.print_exception(error)
-    print(f"towers: error: {error}", file=sys.stderr)
+        show_traceback(error)
+    show(f"towers: error: {error}", file=sys.stderr)
     return code
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning in one line, without its place in the code."""
+    show(f"towers: warning: {message}", file=sys.stderr)
+
+
+def show_traceback(error: Exception) -> None:
+    """Prints an error with its traceback."""
+    show("".join(traceback.format_exception(error)), file=sys.stderr)
 
 
 def is_for_users(error: Exception) -> bool:

@@ -76,6 +76,18 @@ def with_sizes(rows: tf.data.Dataset, sizes: np.ndarray) -> tf.data.Dataset:
     return tf.data.Dataset.zip((rows, counts))
 
 
+def bounds_of(num_examples: int, batch_size: int) -> np.ndarray:
+    """Returns where each batch begins in the order of an epoch, and the end: int64 [steps + 1]."""
+    return np.append(np.arange(0, num_examples, batch_size), num_examples)
+
+
+def chosen_rows(bounds: np.ndarray, choose: ChooseRows) -> np.ndarray:
+    """Returns where the chosen rows of each batch begin and end in an epoch: int64 [steps, 2]."""
+    sizes = np.diff(bounds).tolist()
+    slices = {size: choose(size) for size in set(sizes)}
+    return bounds[:-1, None] + [(slices[size].start, slices[size].stop) for size in sizes]
+
+
 def check_position(epoch: int, first_step: int, steps_per_epoch: int) -> None:
     """Raises ValueError unless this is a position in an epoch, its end included."""
     if epoch < 0 or not 0 <= first_step <= steps_per_epoch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from towers.data.arguments import check_choice
+from towers.data.corpus.digests import digest_file
 from towers.data.text import END, UNKNOWN, TextCodec
 from towers.data.text.durable import make_folder, publish
 
@@ -130,20 +132,38 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise ValueError(f"its version is {manifest['version']}, not {VERSION}")
         manifest["key"], manifest["summary"], manifest["unknown_rate"]
         dict[str, int](manifest["sizes"])
+        digest = manifest.pop("digest", None)  # Earlier versions wrote no digests.
+        if (digest or "digests" in manifest) and digest != digest_manifest(manifest):
+            raise ValueError("it has other bytes than were written")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no manifest of a prepared corpus: {error!r}.") from error
     return manifest
 
 
+def digest_manifest(manifest: dict[str, Any]) -> str:
+    """Returns the digest of a manifest."""
+    text = json.dumps(manifest, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 def check_files(folder: Path) -> None:
-    """Raises ValueError unless every file of the cache has the size that was written."""
-    for name, size in read_manifest(folder)["sizes"].items():
+    """Raises ValueError unless every file of the cache is as it was written.
+
+    Caches of earlier versions have sizes and no digests.
+    """
+    manifest = read_manifest(folder)
+    digests = manifest.get("digests", {})
+    for name, size in manifest["sizes"].items():
         path = folder / name
         found = path.stat().st_size if path.exists() else None
         if found != size:
             raise ValueError(
                 f"{path} of a prepared corpus is damaged: expected {size} bytes, found "
                 f"{'no file' if found is None else found}."
+            )
+        if name in digests and digest_file(path) != digests[name]:
+            raise ValueError(
+                f"{path} of a prepared corpus is damaged: it has other bytes than were written."
             )
 
 
@@ -162,7 +182,9 @@ def write_cache(
     codec.save(folder / "text")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
-    content = {"version": VERSION, **manifest, "sizes": sizes}
+    digests = {name: digest_file(folder / name) for name in sizes}
+    content = {"version": VERSION, **manifest, "sizes": sizes, "digests": digests}
+    content["digest"] = digest_manifest(content)
     (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
@@ -171,13 +193,23 @@ def unfinished_cache(folder: Path) -> Iterator[Path]:
     """Yields an empty folder that is renamed to the cache at the end, unless there was an error.
 
     If another process finished first, its cache stays.
+
+    Raises:
+        OSError: something cannot be written; it names the folder of all caches.
     """
     _remove_abandoned(folder.parent)
     unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
-    make_folder(unfinished)
     try:
+        make_folder(unfinished)
         yield unfinished
         _put_in_place(unfinished, folder)
+    except OSError as error:
+        # NumPy says only how much of an array was written.
+        why = error.strerror or "the disk may be full"
+        raise OSError(
+            f"The corpus cannot be prepared in {folder.parent}: {why}. Make room there, or start "
+            "in another working folder. Nothing unfinished stays."
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -46,14 +47,14 @@ def write_corpus(
 
     offsets = _offsets(lengths)
     dtype = np.uint16 if num_ids <= 1 << 16 else np.uint32
-    tokens = np.lib.format.open_memmap(folder / "tokens.npy", "w+", dtype, (int(offsets[-1]),))
     counts = _Counts(len(vocabulary), parts["train_pairs"], index.held_out)
-    for block in _blocks(starts):
-        ids = renumbering.ids(provisional, starts, block, SEPARATOR)
-        tokens[offsets[block.start] : offsets[block.stop]] = ids
-        counts.add(ids, np.repeat(np.arange(block.start, block.stop), lengths[block]))
-    tokens.flush()
-    del tokens, provisional
+    with (folder / "tokens.npy").open("wb") as file:  # Mapped, a full disk would be a SIGBUS.
+        _write_header(file, dtype, int(offsets[-1]))
+        for block in _blocks(starts):
+            ids = renumbering.ids(provisional, starts, block, SEPARATOR)
+            file.write(ids.astype(dtype).data)
+            counts.add(ids, np.repeat(np.arange(block.start, block.stop), lengths[block]))
+    del provisional
     path.unlink()
     arrays = {
         "offsets": offsets,
@@ -72,6 +73,13 @@ def write_corpus(
     manifest = {"key": key, "summary": summary, "unknown_rate": counts.unknown_rate}
     codec = TextCodec(settings.text, vocabulary)
     write_cache(folder, arrays, codec, renumbering.unknown_words, manifest)
+
+
+def _write_header(file: BinaryIO, dtype: type[np.generic], size: int) -> None:
+    """Writes the beginning of an .npy file of one dimension."""
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:

@@ -9,7 +9,14 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching.epochs import ChooseRows, all_rows, check_position, with_sizes
+from towers.data.batching.epochs import (
+    ChooseRows,
+    all_rows,
+    bounds_of,
+    check_position,
+    chosen_rows,
+    with_sizes,
+)
 from towers.data.batching.random_numbers import permutation, uniform_table
 from towers.data.images.augmentation import Transform, scaled
 from towers.data.images.image_set import ImageSet
@@ -96,22 +103,25 @@ class ImageBatches:
         return -(-self.num_examples // self.batch_size)
 
     @property
-    def _bounds(self) -> np.ndarray:
-        """Where each batch begins in the order of an epoch, and the end: int64 [steps + 1]."""
-        starts = np.arange(self.steps_per_epoch) * self.batch_size
-        return np.append(starts, self.num_examples)
+    def input_spec(self) -> tf.TensorSpec:
+        """What `pixels_of` takes: uint8 [batch, height, width, channels]."""
+        return tf.TensorSpec([None, *self.image_set.images.shape[1:]], tf.uint8, name="images")
 
-    def _chosen(self, choose: ChooseRows) -> np.ndarray:
-        """Returns where the chosen rows of each batch begin and end: int64 [steps, 2]."""
-        slices = {size: choose(size) for size in set(np.diff(self._bounds).tolist())}
-        chosen = [slices[size] for size in np.diff(self._bounds).tolist()]
-        return self._bounds[:-1, None] + [(rows.start, rows.stop) for rows in chosen]
+    @property
+    def input_description(self) -> str:
+        """The same in words."""
+        height, width, channels = self.image_set.images.shape[1:]
+        return f"uint8 images of {height} x {width} x {channels}"
+
+    def pixels_of(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns what a network takes, by a transform without random numbers."""
+        return self.transform(images, tf.zeros([tf.shape(images)[0], 0]))
 
     def _batch_of_step(
         self, epoch: int, choose: ChooseRows
     ) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
         """Returns the function from a step of the epoch to the chosen rows of its batch."""
-        bounds = tf.constant(self._chosen(choose))
+        bounds = tf.constant(chosen_rows(self._bounds, choose))
         order = tf.constant(self._order(epoch))
         table = tf.constant(
             uniform_table(
@@ -128,6 +138,10 @@ class ImageBatches:
             return self.transform(images, tf.gather(table, rows)), tf.gather(labels, rows)
 
         return batch_of_step
+
+    @property
+    def _bounds(self) -> np.ndarray:
+        return bounds_of(self.num_examples, self.batch_size)
 
     def _order(self, epoch: int) -> np.ndarray:
         if self.shuffle:

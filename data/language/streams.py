@@ -7,25 +7,42 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching.epochs import ChooseRows, all_rows, check_position, with_sizes
+from towers.data.batching.epochs import (
+    NUM_PARALLEL_CALLS,
+    NUM_PREFETCHED,
+    ChooseRows,
+    all_rows,
+    check_position,
+    with_sizes,
+)
+from towers.data.language.pieces import inputs_and_targets
 from towers.data.language.vocabulary import END, PAD
 
 
 def stream_batches(
-    tokens: np.ndarray, num_rows: int, num_steps: int, *, drop_tail: bool = True
+    tokens: np.ndarray,
+    num_rows: int,
+    num_steps: int,
+    *,
+    drop_tail: bool = True,
+    first: int = END,
+    padding: int = PAD,
 ) -> StreamBatches:
     """Returns `batches(epoch, first_step=0) -> tf.data.Dataset` over a text cut into streams.
 
     Row r of every batch belongs to stream r, the r-th of `num_rows` equal parts of the text. Each
-    token is the target of the one before it; before the first one the text begins with END.
+    token is the target of the one before it.
 
     Args:
-        tokens: int32 [n], without padding.
+        tokens: integers [n], without padding, which may be memory-mapped: only what a batch needs
+            is read.
         num_rows: number of streams, the rows of every batch.
         num_steps: number of tokens of a stream in a batch.
         drop_tail: whether to leave out the tokens at the end that do not fill a batch (as Zaremba
             et al. 2014 do in training); otherwise every token is a target exactly once, and the
             last batch is padded.
+        first: the token that is read before the text.
+        padding: the id outside of the text.
 
     Raises:
         ValueError: a number is below 1, or the text does not fill a batch.
@@ -39,36 +56,19 @@ def stream_batches(
             f"A batch of {num_rows} streams with {num_steps} tokens each needs {least} tokens. "
             f"The text has {len(tokens)}; give a longer text, or fewer streams or tokens."
         )
-    before = np.concatenate([[END], tokens[:-1]])
-    inputs, targets = (cut(part, num_rows, num_steps, drop_tail) for part in (before, tokens))
-    return StreamBatches(inputs, targets)
-
-
-def cut(tokens: np.ndarray, num_rows: int, num_steps: int, drop_tail: bool) -> np.ndarray:
-    """Returns the tokens as int32 [num_batches, num_rows, num_steps]; pads a tail that is kept."""
-    if drop_tail:
-        length = len(tokens) // num_rows
-        used = length - length % num_steps
-        streams = tokens[: length * num_rows].reshape(num_rows, length)[:, :used]
-    else:
-        length = -(-len(tokens) // num_rows)
-        padded = np.pad(tokens, (0, length * num_rows - len(tokens)), constant_values=PAD)
-        fill = -length % num_steps
-        streams = np.pad(padded.reshape(num_rows, length), ((0, 0), (0, fill)), constant_values=PAD)
-    batches = streams.reshape(num_rows, -1, num_steps).swapaxes(0, 1)
-    return np.ascontiguousarray(batches, np.int32)
+    return StreamBatches(tokens, num_rows, num_steps, drop_tail, first, padding)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StreamBatches:
-    """The batches of `stream_batches`.
+    """The batches of `stream_batches`, which documents the attributes."""
 
-    Attributes:
-        inputs, targets: int32 [steps_per_epoch, num_rows, num_steps], padded with 0.
-    """
-
-    inputs: np.ndarray
-    targets: np.ndarray
+    tokens: np.ndarray
+    num_rows: int
+    num_steps: int
+    drop_tail: bool
+    first: int
+    padding: int
 
     def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of an epoch from one of its steps on.
@@ -95,22 +95,44 @@ class StreamBatches:
 
     def _epoch(self, epoch: int, first_step: int, rows: slice) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
-        starts = np.zeros((self.steps_per_epoch, self.num_rows), bool)
-        starts[0] = True
-        arrays = (self.inputs, self.targets, starts)
-        return tf.data.Dataset.from_tensor_slices(tuple(part[first_step:, rows] for part in arrays))
+        shape = (rows.stop - rows.start, self.num_steps)
 
-    @property
-    def num_rows(self) -> int:
-        """The number of rows of every batch."""
-        return self.inputs.shape[1]
+        def batch_of_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return self._batch(step, rows)
+
+        @tf.autograph.experimental.do_not_convert
+        def load(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            inputs, targets = tf.numpy_function(batch_of_step, [step], [tf.int32, tf.int32])
+            starts = tf.fill(shape[:1], tf.equal(step, 0))
+            return tf.ensure_shape(inputs, shape), tf.ensure_shape(targets, shape), starts
+
+        steps = tf.data.Dataset.range(first_step, self.steps_per_epoch)
+        batches = steps.map(load, num_parallel_calls=NUM_PARALLEL_CALLS, deterministic=True)
+        return batches.prefetch(NUM_PREFETCHED)
 
     @property
     def num_examples(self) -> int:
         """The number of tokens in an epoch that are targets."""
-        return int(np.count_nonzero(self.targets != PAD))
+        if self.drop_tail:
+            return self.steps_per_epoch * self.num_rows * self.num_steps
+        return len(self.tokens)
 
     @property
     def steps_per_epoch(self) -> int:
         """The number of batches in an epoch."""
-        return len(self.inputs)
+        return (
+            self._length // self.num_steps if self.drop_tail else -(-self._length // self.num_steps)
+        )
+
+    @property
+    def _length(self) -> int:
+        """The number of tokens of each stream, the last of which may have fewer."""
+        if self.drop_tail:
+            return len(self.tokens) // self.num_rows
+        return -(-len(self.tokens) // self.num_rows)
+
+    def _batch(self, step: np.ndarray, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        within = int(step) * self.num_steps + np.arange(self.num_steps)
+        places = np.arange(rows.start, rows.stop)[:, None] * self._length + within
+        inside = (within < self._length) & (places < len(self.tokens))
+        return inputs_and_targets(self.tokens, places, inside, self.first, self.padding)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+import tqdm
 
 import towers
 from towers.scripts.baselines import rivals
 from towers.scripts.baselines.options import BenchmarkOptions
+from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state, data_paths, make_optimizer
 
@@ -169,13 +172,21 @@ def measure(
     The repetitions are interleaved, since a machine's speed drifts: times that are compared were
     measured within seconds of each other. Every second round has the opposite order.
     """
-    for contender in contenders:
-        contender.run(WARM_UP_STEPS)
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    for repetition in range(repetitions):
-        for contender in contenders if repetition % 2 == 0 else reversed(contenders):
-            seconds[contender.name].append(contender.run(num_steps) / (num_steps - 1))
+    with progress(len(contenders) * (repetitions + 1)) as bar:
+        for contender in contenders:
+            contender.run(WARM_UP_STEPS)
+            bar.update()
+        for repetition in range(repetitions):
+            for contender in contenders if repetition % 2 == 0 else reversed(contenders):
+                seconds[contender.name].append(contender.run(num_steps) / (num_steps - 1))
+                bar.update()
     return seconds
+
+
+def progress(total: int) -> tqdm.tqdm:
+    """Returns a bar with the time that is left; only on a terminal, and after two seconds."""
+    return tqdm.tqdm(total=total, unit="run", disable=not sys.stderr.isatty(), delay=2, leave=False)
 
 
 def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[str, Any]]:
@@ -202,14 +213,14 @@ def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[s
 def print_table(rows: list[dict[str, Any]], recipe: Recipe, options: BenchmarkOptions) -> None:
     """Prints the rows as a Markdown table."""
     first = rows[0]["name"]
-    print(
+    show(
         f"{recipe.name}, batch {recipe.fields.batch_size}, median of {options.repetitions} "
         f"interleaved repetitions of {options.steps} steps"
     )
-    print(f"| way | ms a step (min - max) | examples/s | time / {first} |")
-    print("|---|---|---|---|")
+    show(f"| way | ms a step (min - max) | examples/s | time / {first} |")
+    show("|---|---|---|---|")
     for row in rows:
-        print(
+        show(
             f"| {row['name']} | {row['milliseconds']:.1f} "
             f"({row['fastest']:.1f} - {row['slowest']:.1f}) "
             f"| {row['examples_per_second']:.0f} | {row['time_ratio']:.3f} |"

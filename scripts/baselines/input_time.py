@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import towers
 from towers.scripts.baselines.options import BenchmarkOptions
+from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import data_paths
 
@@ -92,14 +93,14 @@ def step_seconds(steps: Iterator[Any], number: int) -> float:
 
 def print_input(rows: list[InputTime], recipe: Recipe, options: BenchmarkOptions) -> None:
     """Prints the rows as a Markdown table."""
-    print(
+    show(
         f"input of {recipe.name}, one process of several with a tower each, least of "
         f"{options.repetitions} repetitions of {options.steps} steps"
     )
-    print("| processes | batch size | CPU ms a step | time / first | with whole batches | epoch |")
-    print("|---|---|---|---|---|---|")
+    show("| processes | batch size | CPU ms a step | time / first | with whole batches | epoch |")
+    show("|---|---|---|---|---|---|")
     for row in rows:
-        print(
+        show(
             f"| {row.processes} | {row.batch_size} | {row.milliseconds:.2f} "
             f"| {row.milliseconds / rows[0].milliseconds:.2f} "
             f"| {row.whole_milliseconds:.2f} | {row.opening_milliseconds:.0f} |"

@@ -15,6 +15,7 @@ import tensorflow as tf
 import towers
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.baselines.rivals import Task
+from towers.scripts.shown import show
 from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import WrongInputError
 
@@ -183,17 +184,17 @@ def summary(rates: Sequence[Rates]) -> dict[str, Any]:
 def print_table(report: Sequence[dict[str, Any]], task: Task, options: BenchmarkOptions) -> None:
     """Prints the rows as a Markdown table."""
     num_towers = len(report[0]["updates_per_second"])
-    print(
+    show(
         f"{task.recipe.name}, batch {task.recipe.fields.batch_size}, median of "
         f"{options.repetitions} interleaved repetitions of {options.steps} updates"
     )
     titles = "".join(f" updates/s of tower {tower} |" for tower in range(num_towers))
-    print(f"| updates | last tower |{titles} examples/s | staleness |")
-    print("|---" * (num_towers + 4) + "|")
+    show(f"| updates | last tower |{titles} examples/s | staleness |")
+    show("|---" * (num_towers + 4) + "|")
     for row in report:
         speed = "like the others" if row["slow"] == 1 else f"{row['slow']:g} times slower"
         rates = "".join(f" {rate:.1f} |" for rate in row["updates_per_second"])
-        print(
+        show(
             f"| {row['mode']} | {speed} |{rates} {row['examples_per_second']:.0f} "
             f"| {row['staleness']:.2f} |"
         )

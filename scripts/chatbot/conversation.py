@@ -18,6 +18,7 @@ from towers.scripts.chatbot.commands import (
 from towers.scripts.chatbot.explanation import MakeAnswerer, explain
 from towers.scripts.chatbot.introduction import introduce, list_kinds
 from towers.scripts.chatbot.words import unknown_share
+from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
 
@@ -72,7 +73,7 @@ class Conversation:
         try:
             command = read_command(line)
         except ValueError as error:  # It can be typed again.
-            print(error)
+            show(error)
             return False
         if command is None or command.name == "bye":
             self._reply(line)
@@ -92,11 +93,11 @@ class Conversation:
         self._last = turns, answers[0]
         if not self._hint_given and unknown_share(self._opened.text, message) > MOST:
             self._hint_given = True
-            print(HINT)
+            show(HINT)
 
     def _obey(self, command: Command) -> None:
         if command.name == "help":
-            print("\n".join([*help_lines(), *list_kinds(self._opened.about)]))
+            show("\n".join([*help_lines(), *list_kinds(self._opened.about)]))
         elif command.name == "new":
             self._forget()
         elif command.name == "why":
@@ -109,21 +110,21 @@ class Conversation:
             options = change_decoding(self._options, command)
             self._answerer = self._make_answerer(options)
         except ValueError as error:  # It can be typed again.
-            print(error)
+            show(error)
             return
         self._options = options
-        print(describe_decoding(options))
+        show(describe_decoding(options))
 
     def _forget(self) -> None:
         self._said.clear()
         self._last, self._hint_given = None, False
-        print(FORGOT)
+        show(FORGOT)
 
     def _explain(self) -> None:
         if self._last is None:
-            print(NOTHING_SAID)
+            show(NOTHING_SAID)
             return
-        print("\n".join(explain(self._opened, self._make_answerer, self._options, *self._last)))
+        show("\n".join(explain(self._opened, self._make_answerer, self._options, *self._last)))
 
 
 def answer_lines(answerer: Chatbot, context: int, seed: int) -> None:
@@ -132,7 +133,7 @@ def answer_lines(answerer: Chatbot, context: int, seed: int) -> None:
         turns = [turn for turn in line.rstrip("\r\n").split("\t") if turn.strip()]
         turns = turns[-1 - context :]
         answers = answerer.answer([turns], seed=seed + number)[0] if turns else []
-        print("\t".join(answer.text for answer in answers), flush=True)
+        show("\t".join(answer.text for answer in answers), flush=True)
 
 
 def typed_lines() -> Iterator[str]:
@@ -141,7 +142,7 @@ def typed_lines() -> Iterator[str]:
         try:
             line = input(PROMPT).strip()
         except EOFError:
-            print()
+            show()
             return
         if line:
             yield line
@@ -150,17 +151,17 @@ def typed_lines() -> Iterator[str]:
 def asked_lines(questions: Iterable[str]) -> Iterator[str]:
     """Yields questions, and prints each as if it was typed."""
     for question in questions:
-        print(f"{PROMPT}{question}")
+        show(f"{PROMPT}{question}")
         yield question
 
 
 def print_answers(answers: list[Answer]) -> None:
     """Prints the answer, or all of an n-best list with their scores."""
     if len(answers) == 1:
-        print(f"bot> {answers[0].text}")
+        show(f"bot> {answers[0].text}")
         return
     for answer in answers:
-        print(f"bot> {answer.score:8.3f}  {answer.text}")
+        show(f"bot> {answer.score:8.3f}  {answer.text}")
 
 
 @contextlib.contextmanager

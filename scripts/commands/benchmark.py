@@ -19,6 +19,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
@@ -29,13 +30,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--towers", type=int_list, metavar="N,N",
                         help="numbers of towers to compare (default: 1,2)")  # fmt: skip
     parser.add_argument("--against", type=name_list, metavar="NAME,NAME",
-                        help="plain, fit, mirrored, mirrored_fit")  # fmt: skip
+                        help="plain, fit, mirrored, mirrored_fit (default: none)")  # fmt: skip
     parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
                         help="instead, compare synchronous with asynchronous towers while the "
-                             "last one takes FACTOR times as long")  # fmt: skip
+                             "last one takes FACTOR times as long (default: none)")  # fmt: skip
     parser.add_argument("--input", type=int_list, metavar="N,N",
                         help="instead, the processor time of the input of one of N processes, "
-                             "whose batch is N times the recipe's")  # fmt: skip
+                             "whose batch is N times the recipe's (default: none)")  # fmt: skip
     parser.add_argument("--repetitions", type=positive_int, metavar="R", help="default: 10")
     parser.add_argument("--steps", type=positive_int, metavar="S",
                         help="steps in a repetition (default: 20)")  # fmt: skip
@@ -63,7 +64,7 @@ def run(given: argparse.Namespace) -> int:
         report = benchmark.summarise(seconds, opened.rows)
         benchmark.print_table(report, recipe, options)
     if options.json:
-        print(json.dumps({"recipe": recipe.name, "results": report}))
+        show(json.dumps({"recipe": recipe.name, "results": report}))
     return 0
 
 
@@ -76,5 +77,5 @@ def run_input(recipe: Recipe, options: BenchmarkOptions) -> int:
     print_input(rows, recipe, options)
     if options.json:
         results = [row._asdict() for row in rows]
-        print(json.dumps({"recipe": recipe.name, "results": results}))
+        show(json.dumps({"recipe": recipe.name, "results": results}))
     return 0

@@ -14,6 +14,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions
 from towers.scripts.wrong_input import wrong_input
 
@@ -36,7 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--ask", nargs="+", metavar="QUESTION",
-                       help="ask these questions in turn instead of typed ones")  # fmt: skip
+                       help="ask these questions in turn instead of typed ones "
+                            "(default: none)")  # fmt: skip
     group.add_argument("--stdin", action="store_true",
                        help="print one answer per input line; TABs separate turns")  # fmt: skip
     add_decoding_options(parser)
@@ -62,10 +64,10 @@ def run(given: argparse.Namespace) -> int:
         if options.stdin:
             conversation.answer_lines(answerer, opened.recipe.fields.context, decoding.seed)
         elif options.ask:
-            print(talk.introduction)
+            show(talk.introduction)
             talk.hold(conversation.asked_lines(options.ask))
         else:
-            print(f"{talk.introduction}\n{conversation.WELCOME}")
+            show(f"{talk.introduction}\n{conversation.WELCOME}")
             with conversation.line_editing(opened.directory.path / "chat_history"):
                 talk.hold(conversation.typed_lines())
     return 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from typing import Any
 
 from towers.scripts.commands.options import add_json_option
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,30 +23,41 @@ def run(given: argparse.Namespace) -> int:
     found = find_devices()
     for kind, devices in found.items():
         for device in devices:
-            print(f"{kind} {device['number']}: {device['name']}")
+            place = f", PCI {device['pci']}" if "pci" in device else ""
+            show(f"{kind} {device['number']}: {device['name']}{place}")
     if not found["GPU"]:
-        print("no GPU: towers run on virtual CPUs")
+        show("no GPU: towers run on virtual CPUs")
     if given.json:
-        print(json.dumps(found))
+        show(json.dumps(found))
     return 0
 
 
 def find_devices() -> dict[str, list[dict[str, Any]]]:
     """Returns the physical devices by kind, without touching the memory of a GPU.
 
-    A device has its product name, or TensorFlow's name if the product is unknown.
+    A device has its product name, or TensorFlow's name if the product is unknown; a GPU also has
+    its PCI id, by which `nvidia-smi` knows it, if the driver tells it.
     """
     import tensorflow as tf
 
     return {
         kind: [
-            {
-                "number": number,
-                "name": tf.config.experimental.get_device_details(device).get(
-                    "device_name", device.name
-                ),
-            }
+            describe_device(device, number)
             for number, device in enumerate(tf.config.list_physical_devices(kind))
         ]
         for kind in ("CPU", "GPU")
     }
+
+
+def describe_device(device: Any, number: int) -> dict[str, Any]:
+    """Returns the number, the name and, if it is known, the PCI id of a physical device."""
+    import tensorflow as tf
+
+    import towers
+
+    details = tf.config.experimental.get_device_details(device)
+    described = {"number": number, "name": details.get("device_name", device.name)}
+    if device.device_type == "GPU":
+        with contextlib.suppress(OSError):
+            described["pci"] = towers.pci_id(number)
+    return described

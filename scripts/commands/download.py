@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 
 from towers.scripts.commands.options import read_options
+from towers.scripts.shown import show
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.wrong_input import wrong_input
 
@@ -29,7 +30,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.add_argument("name", metavar="NAME", help="mnist, fashion_mnist, cifar10 or ptb")
     parser.add_argument("--data", metavar="DIR", help="default: datasets/NAME")
-    parser.add_argument("--url", metavar="URL", help="another address that serves the same files")
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="another address that serves the same files (default: the official one)",
+    )
 
 
 def run(given: argparse.Namespace) -> int:
@@ -40,5 +45,5 @@ def run(given: argparse.Namespace) -> int:
     with wrong_input():
         folder = options.data or DATA_SETS / options.name
         path = download(options.name, folder, base_url=options.url)
-    print(f"{options.name} is in {path}")
+    show(f"{options.name} is in {path}")
     return 0

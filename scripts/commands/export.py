@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import glob
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from towers.data.text.durable import publish
 from towers.scripts.commands.options import add_decoding_options, add_model_options, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.options import ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -50,16 +52,34 @@ def run(given: argparse.Namespace) -> int:
         )
     with wrong_input(OSError):  # Such as a folder that cannot be made.
         line = publish_whole(write, folder)
-    print(f"exported to {folder}; {line.format(folder=folder)}")
+    show(f"exported to {folder}; {line.format(folder=folder)}")
     return 0
 
 
 def publish_whole(write: Callable[[Path], str], folder: Path) -> str:
-    """Writes a folder that is there as a whole or not at all; returns what `write` returns."""
+    """Writes a folder that is there as a whole or not at all; returns what `write` returns.
+
+    What a process left that was killed while it wrote this folder is removed.
+    """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.*.tmp"):
+        number = leftover.name.removeprefix(f".{folder.name}.").removesuffix(".tmp")
+        if number.isdigit() and not is_running(int(number)):
+            shutil.rmtree(leftover, ignore_errors=True)
     try:
         line = write(unfinished)
         publish(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return line
+
+
+def is_running(process_id: int) -> bool:
+    """Returns whether another process has this number."""
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # It is somebody else's.
+        return True
+    return process_id != os.getpid()

@@ -13,6 +13,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions
 from towers.scripts.wrong_input import wrong_input
 
@@ -41,7 +42,9 @@ class GenerateOptions:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     add_model_options(parser)
-    parser.add_argument("--prompt", metavar="TEXT", help="words separated by spaces")
+    parser.add_argument(
+        "--prompt", metavar="TEXT", help="words separated by spaces (default: none)"
+    )
     parser.add_argument("--length", type=positive_int, metavar="N",
                         help="words after the prompt (default: 50)")  # fmt: skip
     parser.add_argument("--num-samples", type=positive_int, metavar="M",
@@ -74,6 +77,6 @@ def run(given: argparse.Namespace) -> int:
     )
     for number, ids in enumerate(samples, start=1):
         if len(samples) > 1:
-            print(f"[{number}]")
-        print(opened.text.decode([*prompt, *ids]))
+            show(f"[{number}]")
+        show(opened.text.decode([*prompt, *ids]))
     return 0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Sequence
 
 from towers.scripts.commands.option_types import int_list, name_list, positive_int
 from towers.scripts.commands.options import read_options
 from towers.scripts.launching.addresses import LaunchOptions, choose_addresses, gpu_shares
+from towers.scripts.launching.exposure import closed_network, warn_of_open_ports
 from towers.scripts.launching.processes import (
     WorkerProcess,
     make_log_dir,
@@ -14,6 +17,7 @@ from towers.scripts.launching.processes import (
     worker_environment,
 )
 from towers.scripts.launching.watching import forward_signals, watch
+from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
 
@@ -27,14 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=positive_int, metavar="N",
                         help="how many here (default: one per GPU of --gpus, or 2)")  # fmt: skip
     parser.add_argument("--gpus", type=int_list, metavar="LIST",
-                        help="dealt to the processes in order")  # fmt: skip
+                        help="dealt to the processes in order (default: all)")  # fmt: skip
     parser.add_argument("--log-dir", metavar="DIR",
                         help="folder of worker.0.log, ... (default: logs)")  # fmt: skip
     parser.add_argument("--cluster", type=name_list, metavar="HOST:PORT,...",
-                        help="several machines, a process on each")  # fmt: skip
+                        help="several machines, a process on each (default: this one)")  # fmt: skip
     parser.add_argument("--index", type=int, metavar="I",
                         help="the number of this machine's address in --cluster, "
-                             "from 0")  # fmt: skip
+                             "from 0 (default: none)")  # fmt: skip
     parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="-- train ...",
                         help="the same on every machine")  # fmt: skip
 
@@ -43,18 +47,27 @@ def run(given: argparse.Namespace) -> int:
     """Starts the workers, waits, and returns 0, or the code of the first that failed."""
     options = read_options(LaunchOptions, given)
     with wrong_input():
-        command = worker_command(options.command_line)
+        worker_command(options.command_line)
         addresses, indices = choose_addresses(options)
         log_dir = make_log_dir(options.log_dir)
         shares = gpu_shares(options.gpus, len(indices))
-    print(f"starting {len(indices)} of {len(addresses)} processes, logs in {log_dir}", flush=True)
-    workers: list[WorkerProcess] = []
-    with forward_signals(workers) as forwarded:
+    with contextlib.ExitStack() as stack:
+        network: Sequence[int] = ()
+        if options.cluster is None:
+            network = stack.enter_context(closed_network(addresses))
+        else:
+            warn_of_open_ports([addresses[index] for index in indices])
+        show(
+            f"starting {len(indices)} of {len(addresses)} processes, logs in {log_dir}", flush=True
+        )
+        workers: list[WorkerProcess] = []
+        forwarded = stack.enter_context(forward_signals(workers))
+        command = worker_command(options.command_line, network)
         for index, share in zip(indices, shares, strict=True):
             if forwarded:
                 return 128 + forwarded[0]
             environment = worker_environment(addresses, index, len(indices))
             with wrong_input():  # Such as a log that cannot be written.
-                worker = WorkerProcess(index, command + share, environment, log_dir)
+                worker = WorkerProcess(index, command + share, environment, log_dir, network)
             workers.append(worker)
         return watch(workers, forwarded)

@@ -3,6 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
+
+
+class Switch(argparse.Action):
+    """An option that is on with `--name` and off with `--no-name`, such as one of a config file."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **others: Any):
+        opposites = [f"--no-{name.removeprefix('--')}" for name in option_strings]
+        super().__init__([*option_strings, *opposites], dest, nargs=0, **others)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Sets the option."""
+        setattr(namespace, self.dest, not str(option_string).startswith("--no-"))
 
 
 def positive_int(text: str) -> int:

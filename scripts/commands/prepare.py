@@ -13,6 +13,7 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
@@ -51,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
     printed: list[str] = []
 
     def write(line: str) -> None:
-        print(line)
+        show(line)
         printed.append(line)
 
     with wrong_input():
@@ -62,6 +63,6 @@ def run(given: argparse.Namespace) -> int:
         corpus = recipe.prepare(recipe.fields, paths, processes=options.processes, write=write)
     for line in corpus.summary:
         if line not in printed:  # The preparation of a new corpus prints these lines itself.
-            print(line)
-    print(f"prepared in {corpus.folder}")
+            show(line)
+    show(f"prepared in {corpus.folder}")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
 from towers.scripts.training.catalogue import check_name, describe_recipe, find_recipe, summaries
 from towers.scripts.training.fields import describe_fields
 from towers.scripts.wrong_input import wrong_input
@@ -32,11 +33,11 @@ def print_recipes() -> None:
     lines = summaries()
     width = max(map(len, lines))
     for name, line in lines.items():
-        print(f"{name:<{width}}  {line}")
+        show(f"{name:<{width}}  {line}")
 
 
 def print_recipe(name: str) -> None:
     """Prints a recipe's description, and its fields with their values, meanings and bounds."""
-    print(f"{describe_recipe(name)}\n\nFields (--set FIELD=VALUE):")
+    show(f"{describe_recipe(name)}\n\nFields (--set FIELD=VALUE):")
     for line in describe_fields(find_recipe(name).fields):
-        print(f"  {line}")
+        show(f"  {line}")

@@ -19,6 +19,7 @@ from towers.scripts.commands.options import (
 )
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.serving.limits import Limits
+from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -150,7 +151,7 @@ def serve(
         bound.listen(server.BACKLOG)  # From here on nobody is turned away.
         print_start(name, bound, token)
         server.run_until_stopped(server.make_server(app, limits.timeout), bound)
-    print("stopped", flush=True)
+    show("stopped", flush=True)
 
 
 def open_chatbot(given: argparse.Namespace, limits: Limits) -> tuple[ServedChatbot, str, int]:
@@ -169,7 +170,7 @@ def open_chatbot(given: argparse.Namespace, limits: Limits) -> tuple[ServedChatb
         opened = open_model(read_options(ModelOptions, given), read_options(DeviceOptions, given))
         chatbot = ServedChatbot(opened, decoding, max_choices=limits.max_choices)
     chatbot.compile()
-    print(opened.description, flush=True)
+    show(opened.description, flush=True)
     name = opened.directory.path.resolve().name.encode("utf-8", "replace").decode("utf-8")
     return chatbot, name, decoding.nbest
 
@@ -180,8 +181,8 @@ def print_start(name: str, bound: socket.socket, token: str | None) -> None:
 
     address = server.address_of(bound)
     if not server.is_local(bound) and token is None:
-        print(
+        show(
             "warning: whoever reaches this machine can use the service; give a token with "
             f"--token-file or {TOKEN}."
         )
-    print(f"{name} is served at {address} (API: {address}/v1); Ctrl-C stops it", flush=True)
+    show(f"{name} is served at {address} (API: {address}/v1); Ctrl-C stops it", flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.scripts.exporting.folders import write_model
+from towers.scripts.exporting.folders import write_model, write_settings
 from towers.scripts.training.evaluation import open_evaluation
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.training.session import Session
@@ -33,24 +33,27 @@ def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
 def write_classifier(session: Session, folder: Path) -> str:
     """Writes the network of an image run.
 
-    The signature `classify` takes `images`, uint8 [batch, height, width, channels] as the files
-    of the data hold them, and returns `probabilities`, float32 [batch, classes], and `classes`,
-    int64 [batch], the most probable one of each.
+    The signature `classify` takes `images` as the files of the data hold them, uint8 [batch,
+    height, width, channels], or string [batch] for a recipe that reads picture files. It returns
+    `probabilities`, float32 [batch, classes], and `classes`, int64 [batch], the most probable one
+    of each. `settings.json` has the names of the classes, if the recipe knows them.
     """
     write_model(session.model, {"classify": classify_images(session)}, folder)
-    height, width, channels = session.data.test.image_set.images.shape[1:]
-    return f"its signature classify takes uint8 images of {height} x {width} x {channels}"
+    if session.data.about:
+        write_settings(session.data.about, folder)
+    return f"its signature classify takes {session.data.test.input_description}"
 
 
 def classify_images(session: Session) -> Callable[..., Any]:
     """Returns `classify(images) -> dict`, one graph for every number of images."""
     batches = session.data.test
-    shape = [None, *batches.image_set.images.shape[1:]]
+    has_several = getattr(session.recipe.fields, "multi_label", False)
+    probabilities_of = tf.sigmoid if has_several else tf.nn.softmax
 
-    @tf.function(input_signature=[tf.TensorSpec(shape, tf.uint8, name="images")], autograph=False)
+    @tf.function(input_signature=[batches.input_spec], autograph=False)
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        pixels = batches.transform(images, tf.zeros([tf.shape(images)[0], 0]))
-        probabilities = tf.nn.softmax(tf.cast(session.model(pixels, training=False), tf.float32))
+        logits = session.model(batches.pixels_of(images), training=False)
+        probabilities = probabilities_of(tf.cast(logits, tf.float32))
         return {"probabilities": probabilities, "classes": tf.argmax(probabilities, -1)}
 
     return classify

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import socket
 from collections.abc import Sequence
 
@@ -60,8 +61,9 @@ def choose_addresses(options: LaunchOptions) -> tuple[list[str], list[int]]:
             "--cluster takes one address for each process, all different. "
             f"Received {','.join(addresses)}."
         )
-    ports = [port_of(address) for address in addresses]
-    check_free(ports[options.index])
+    for address in addresses:
+        port_of(address)
+    check_free(addresses[options.index])
     return addresses, [options.index]
 
 
@@ -75,18 +77,32 @@ def port_of(address: str) -> int:
     return int(port)
 
 
-def check_free(port: int) -> None:
-    """Raises ValueError if a port of this machine is in use; two processes would share it."""
-    with socket.socket() as one:
-        # The port of an ended run may linger.
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind(("", port))
-        except OSError as error:
-            raise ValueError(
-                f"Port {port} of this machine cannot be used ({error.strerror}): choose another "
-                "in --cluster, the same on every machine."
-            ) from error
+def check_free(address: str) -> None:
+    """Raises ValueError if the port of an address is in use; two processes would share it.
+
+    An address that is not one of this machine's own, as behind a translation of addresses, passes.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind) as one:
+            # The port of an ended run may linger.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(place)
+    except socket.gaierror as error:
+        raise ValueError(
+            f"--cluster names {host}, which this machine cannot find ({error.strerror}): write its "
+            "address, or a name that every machine knows."
+        ) from error
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            return
+        raise ValueError(
+            f"Port {port} of this machine cannot be used ({error.strerror}): choose another "
+            "in --cluster, the same on every machine."
+        ) from error
 
 
 def free_ports(count: int) -> list[int]:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 LAST_LINES = 5
+WAITING = "waiting for "  # The beginning of a line about processes that are missing.
 # The paths of this program, since `-m` would look for it in the working folder first.
 WORKER_PROGRAM = (
     "import sys; sys.path[:] = {!r}; "
-    "from towers.scripts.launching.worker import run; sys.exit(run({}))"
+    "from towers.scripts.launching.worker import run; sys.exit(run({}, {}))"
 )
 
 
@@ -30,8 +31,13 @@ def make_log_dir(name: str) -> Path:
     return Path(name)
 
 
-def worker_command(arguments: Sequence[str]) -> list[str]:
-    """Returns the command of every worker; raises ValueError if it is not `train`."""
+def worker_command(arguments: Sequence[str], network: Sequence[int] = ()) -> list[str]:
+    """Returns the command of every worker; raises ValueError if it is not `train`.
+
+    Args:
+        arguments: `train` with its arguments, behind `--` or not.
+        network: the descriptors of the network that the workers enter.
+    """
     arguments = list(arguments)
     arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
     if arguments[:1] != ["train"]:
@@ -40,7 +46,12 @@ def worker_command(arguments: Sequence[str]) -> list[str]:
             f"{' '.join(arguments) or 'nothing'}."
         )
     paths = [os.path.abspath(entry) for entry in sys.path]
-    return [sys.executable, "-c", WORKER_PROGRAM.format(paths, os.getpid()), *arguments]
+    return [
+        sys.executable,
+        "-c",
+        WORKER_PROGRAM.format(paths, os.getpid(), tuple(network)),
+        *arguments,
+    ]
 
 
 def worker_environment(addresses: Sequence[str], index: int, local_workers: int) -> dict[str, str]:
@@ -64,15 +75,21 @@ class WorkerProcess:
         command: its command line.
         environment: its whole environment.
         log_dir: the folder of `worker.INDEX.log`; it continues the log of an earlier start.
+        network: the descriptors of the network that it enters, if it is not the machine's.
     """
 
     def __init__(
-        self, index: int, command: Sequence[str], environment: dict[str, str], log_dir: Path
+        self,
+        index: int,
+        command: Sequence[str],
+        environment: dict[str, str],
+        log_dir: Path,
+        network: Sequence[int] = (),
     ):
         self.index = index
         self.log = log_dir / f"worker.{index}.log"
         with open_log(self.log) as log:
-            self._begin = log.tell()
+            self._begin = self._read = log.tell()
             # In a session of its own, Ctrl-C reaches it only once, by `forward_signals`.
             self.process = subprocess.Popen(
                 command,
@@ -81,12 +98,23 @@ class WorkerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=network,
             )
 
     @property
     def code(self) -> int | None:
         """The exit code, negative for a signal, or None while it runs."""
         return self.process.poll()
+
+    def waiting_lines(self) -> list[str]:
+        """Returns the new lines of its log about processes that it waits for."""
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            content = log.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read += len(whole)
+        lines = whole.decode("utf-8", "replace").splitlines()
+        return [line for line in lines if line.startswith(WAITING)]
 
     def describe_end(self) -> str:
         """Returns how the process ended, with the path and the last lines of its log."""

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from towers.scripts.launching.processes import WorkerProcess
+from towers.scripts.shown import show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 
 POLL_SECONDS = 0.2
@@ -34,6 +35,9 @@ def watch(workers: Sequence[WorkerProcess], forwarded: Sequence[int] = ()) -> in
         asked = [code for number in forwarded for code in (128 + number, -number)]
         asked += STOPPED if time.monotonic() < deadline else ()
         codes = [worker.code for worker in workers]
+        for worker in workers:
+            for line in worker.waiting_lines():
+                show(f"worker {worker.index}: {line}", flush=True)
         failed = [
             worker
             for worker, code in zip(workers, codes, strict=True)
@@ -42,7 +46,7 @@ def watch(workers: Sequence[WorkerProcess], forwarded: Sequence[int] = ()) -> in
         if failed:
             return give_up(first_to_fail(failed), workers)
         if None not in codes:
-            print(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
+            show(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
             return stopped_code(codes, forwarded)
         if any(codes) and not forwarded:
             deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
@@ -65,11 +69,11 @@ def first_to_fail(failed: Sequence[WorkerProcess]) -> WorkerProcess:
 
 def give_up(failed: WorkerProcess, workers: Sequence[WorkerProcess]) -> int:
     """Prints how a worker failed, ends the others, and returns its exit code."""
-    print(f"towers: error: {failed.describe_end()}", file=sys.stderr, flush=True)
+    show(f"towers: error: {failed.describe_end()}", file=sys.stderr, flush=True)
     end(workers)
     code = failed.process.returncode
     remedy = "" if code == WRONG_INPUT else "; the same command continues from the last checkpoint"
-    print(f"all workers ended{remedy}")
+    show(f"all workers ended{remedy}")
     return code if code > 0 else 1
 
 
@@ -111,7 +115,7 @@ def forward_signals(workers: Sequence[WorkerProcess]) -> Iterator[list[int]]:
         if not is_second:
             with contextlib.suppress(OSError):  # The terminal may be gone.
                 message = "the workers finish their step and save; a second signal kills them"
-                print(message, flush=True)
+                show(message, flush=True)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.

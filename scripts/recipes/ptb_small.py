@@ -29,7 +29,7 @@ from towers.data.language import (
     sentence_batches,
     stream_batches,
 )
-from towers.models import rnn_lm
+from towers.models import language_losses, rnn_lm
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
@@ -103,7 +103,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function, whose weight is the number of tokens."""
-    make = rnn_lm.streams if fields.form == "streams" else rnn_lm.sentences
+    make = language_losses.streams if fields.form == "streams" else language_losses.sentences
     return make(model, training=training)
 
 

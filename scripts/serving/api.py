@@ -23,6 +23,7 @@ from towers.scripts.serving.chat_response import completion, events
 from towers.scripts.serving.limits import RefusedError, error_body
 from towers.scripts.serving.page import HEADERS, PageFile, read_page
 from towers.scripts.serving.served_chatbot import Replies
+from towers.scripts.shown import show
 
 DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its client hears why.
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -137,7 +138,7 @@ class Service:
         replies = await wait_for_replies(request, self._submit(asked), limits.timeout)
         if self._access.log_messages:
             said = {"turns": asked.turns, "answers": [reply.text for reply in replies.replies]}
-            print(json.dumps(said, ensure_ascii=False), flush=True)
+            show(json.dumps(said, ensure_ascii=False), flush=True)
         if not asked.stream:
             return JSONResponse(completion(replies, self._rules.model))
         return StreamingResponse(

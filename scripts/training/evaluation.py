@@ -60,6 +60,7 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         precision=record["precision"],
     )
     check_text(directory.text, session.data.text)
+    check_classes(record.get("about"), session.data.about)
     restore_model(session.model, checkpoint)
     return Evaluation(session, checkpoint)
 
@@ -77,6 +78,18 @@ def check_text(saved: pathlib.Path, text: Any) -> None:
             "The data has another vocabulary than the run: a model knows only the ids that it was "
             "trained with. Keep the training part as it was and exchange only the part that is "
             "evaluated."
+        )
+
+
+def check_classes(trained: dict[str, Any] | None, found: dict[str, Any] | None) -> None:
+    """Raises ValueError unless the data has the classes that the run was trained with."""
+    before, now = ((about or {}).get("classes") for about in (trained, found))
+    if before != now:
+        differing = sorted(set(before or []) ^ set(now or [])) or "the same names in another order"
+        raise ValueError(
+            "The data has other classes than the run: a model knows only those that it was "
+            f"trained with. Received {len(now or [])} classes, expected {len(before or [])}; they "
+            f"differ by {differing}."
         )
 
 

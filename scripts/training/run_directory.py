@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -9,16 +10,21 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import sys
+import warnings
 from typing import Any
 
+import towers
 from towers.data.text.durable import make_folder, write_file
 
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
 BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
-FIELDS_BEFORE = {"max_answer_repeats": 0}  # The same of the fields, in the recipes that have them.
+# The same of the fields, in the recipes that have them.
+FIELDS_BEFORE = {"max_answer_repeats": 0, "columns": [], "fix_text": False, "simplify": False}
 # What a process left that was killed while it wrote run.json, with the names of older versions.
+LOCK = ".lock"  # Of a process that was killed; it holds nothing any more.
 LEFTOVER = re.compile(r"\.run\.json\.(\d+\.tmp|partial)")
 
 
@@ -34,17 +40,56 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.summaries = self.path / "summaries"
         self.text = self.path / "text"
+        self.config = self.path / "run.toml"
+        self.metrics = self.path / "metrics.jsonl"
         self._record = self.path / "run.json"
 
     @property
     def exists(self) -> bool:
         """Whether a run was recorded here."""
-        return self._record.exists()
+        return self._record.exists() or self._saved_record() is not None
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which no other process trains here.
+
+        Raises:
+            ValueError: another process does; it is named.
+            OSError: the directory cannot be written.
+        """
+        self._make()
+        return towers.locked(self.path)
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the run saved no checkpoint, so that nothing is lost with it."""
+        return not any(self.checkpoints.glob("*.ckpt.npz"))
+
+    def holds(self, record: dict[str, Any]) -> bool:
+        """Returns whether the run of this record is recorded here."""
+        try:
+            check_same(self.read(), record, self.path)
+        except ValueError:
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Removes the run, run.json last, so that whoever is killed in between can go on.
+
+        What `towers export` wrote and files of the user's stay.
+        """
+        for folder in (self.checkpoints, self.summaries, self.text):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self.config, self.metrics, self._record):
+            file.unlink(missing_ok=True)
 
     def check(self, record: dict[str, Any]) -> None:
-        """Raises ValueError unless this can run here: in a free place, or where it ran before."""
+        """Raises ValueError unless this can run here: in a free place, or where it ran before.
+
+        A run that saved no checkpoint leaves its place to another one.
+        """
         if self.exists:
-            check_same(self.read(), record, self.path)
+            if not self.is_unsaved:
+                check_same(self.read(), record, self.path)
         elif self.path.exists():
             self._check_free()
 
@@ -65,7 +110,17 @@ class RunDirectory:
         Raises:
             ValueError: if the directory holds no run, or run.json is damaged.
         """
-        if not self.exists:
+        try:
+            return self._read_record()
+        except ValueError as error:
+            record = self._saved_record()
+            if record is None:
+                raise
+            warnings.warn(f"{error} A checkpoint's copy is used.", RuntimeWarning, stacklevel=2)
+            return {**BEFORE, "starts": [], **record}
+
+    def _read_record(self) -> dict[str, Any]:
+        if not self._record.exists():
             raise ValueError(
                 f"{self.path} holds no run: there is no run.json in it. Give the directory that "
                 "`towers train` named in its first line."
@@ -84,6 +139,13 @@ class RunDirectory:
                 f"{self._record} is damaged ({error}). Expected what `towers train` wrote."
             ) from error
         return record
+
+    def _saved_record(self) -> dict[str, Any] | None:
+        """Returns the record in the latest checkpoint, or None."""
+        if not self.checkpoints.is_dir():
+            return None
+        checkpoint = towers.CheckpointFolder(self.checkpoints).latest()
+        return None if checkpoint is None else checkpoint.state.get("run")
 
     def _make(self) -> None:
         try:
@@ -105,7 +167,9 @@ class RunDirectory:
                 f"The run directory {self.path} is a file. Choose another with --run-dir."
             )
         found = sorted(
-            entry.name for entry in self.path.iterdir() if not LEFTOVER.fullmatch(entry.name)
+            entry.name
+            for entry in self.path.iterdir()
+            if not LEFTOVER.fullmatch(entry.name) and entry.name != LOCK
         )
         if found:
             raise ValueError(
@@ -127,8 +191,8 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) 
     if differences:
         raise ValueError(
             f"{path} holds another run, which cannot go on with these settings: "
-            f"{'; '.join(differences)}. Give the settings of before, or choose another "
-            "directory with --run-dir."
+            f"{'; '.join(differences)}. Give the settings of before, choose another directory "
+            "with --run-dir, or remove that run with --overwrite."
         )
 
 
@@ -145,15 +209,20 @@ def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def describe_start(record: dict[str, Any]) -> dict[str, Any]:
     """Returns when, on what and with which versions a process trains."""
-    packages = ("towers", "tensorflow", "keras", "numpy")
     return {
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": sys.argv,
         "devices": record["devices"],
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "versions": package_versions(),
         "machine": platform.platform(),
     }
+
+
+def package_versions() -> dict[str, str]:
+    """Returns the versions of the packages that compute."""
+    packages = ("towers", "tensorflow", "keras", "numpy")
+    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:

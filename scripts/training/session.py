@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -47,7 +47,7 @@ def open_session(
     devices: DeviceOptions,
     seed: int,
     precision: str,
-    join: bool = False,
+    shared: Mapping[str, Any] | None = None,
     choose_placement: Callable[[towers.Devices, Data], towers.Placement] | None = None,
 ) -> Session:
     """Returns the session of a recipe.
@@ -58,15 +58,22 @@ def open_session(
         devices: the choice of the devices.
         seed: of the initial values and of the data's order.
         precision: as `set_precision` takes it.
-        join: whether to join the other processes that TF_CONFIG names.
+        shared: what must be equal in all processes that TF_CONFIG names, which are joined; None
+            to stay alone.
         choose_placement: chooses where the variables live; by default as `devices` says.
+
+    Raises:
+        ValueError: the devices or the data cannot be used, or the processes differ.
+        OSError: a file cannot be read, or a process did not come.
     """
     chosen = choose_devices(devices)
-    processes = towers.join_processes() if join else towers.Processes()
+    processes = towers.Processes() if shared is None else towers.join_processes()
+    towers.check_settings(processes, {**(shared or {}), "towers": len(chosen.towers)})
     towers.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
+    towers.check_settings(processes, {"the data's content": batches.key})
     if choose_placement is None:
         placement = towers.Placement(chosen.towers, devices.parameters)
     else:
@@ -90,6 +97,7 @@ def choose_devices(options: DeviceOptions) -> towers.Devices:
         virtual=options.virtual,
         gpu_memory=options.gpu_memory,
         cpu_towers=options.cpu_towers,
+        tf32=options.tf32,
     )
 
 

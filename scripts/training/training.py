@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 import towers
-from towers.scripts.training.engines import check_engine, open_engine
+from towers.data.text.durable import write_file
+from towers.scripts.shown import printable, show
+from towers.scripts.training.config import config_text
+from towers.scripts.training.engines import check_engine, is_one_of_several, open_engine
+from towers.scripts.training.initial_values import fill_from
+from towers.scripts.training.metrics_file import END, TEST, MetricsFile
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_directory import RunDirectory, package_versions
 from towers.scripts.training.session import Session, open_session
+from towers.scripts.training.trained import choose_checkpoint
 from towers.scripts.training.trial import MeasuredPlacement
 
-SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
+EVALUATION = "evaluation"  # The curve of evaluations.
+Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def open_training(recipe: Recipe, options: TrainOptions) -> Training:
@@ -33,42 +45,74 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     check_engine(recipe, options)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     record = describe_run(recipe, options)
-    directory.check(record)
+    check_place(directory, record, options)
     if options.engine.deterministic:
         towers.enable_determinism()
-    choose_placement = MeasuredPlacement(recipe, options, directory)
+    choose_placement = MeasuredPlacement(recipe, options, trial_before(directory, record, options))
     session = open_session(
         recipe,
         data=options.data,
         devices=options.devices,
         seed=options.seed,
         precision=options.engine.precision,
-        join=True,
+        shared=shared_settings(record, options),
         choose_placement=choose_placement,
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
-    if session.data.summary:
-        print(session.data.summary, flush=True)
+    if session.data.summary and not options.output.quiet:
+        show(session.data.summary, flush=True)
     record["data_key"] = session.data.key
     record["about"] = session.data.about
     if choose_placement.record:
         record["trial"] = choose_placement.record
-    directory.check(record)
-    training = Training(session, directory, options)
-    try:
-        begin(directory, {**record, "devices": list(session.devices.towers)}, session)
-    except BaseException:
-        training.close()
-        raise
+    check_place(directory, record, options)
+    with contextlib.ExitStack() as stack:
+        if session.processes.is_chief:
+            stack.enter_context(directory.locked())
+            check_place(directory, record, options)  # Another process may have begun meanwhile.
+        training = Training(session, directory, options, record)
+        stack.callback(training.close)
+        begin(directory, {**record, "devices": list(session.devices.towers)}, session, options)
+        training.closing = stack.pop_all()
     return training
 
 
-def begin(directory: RunDirectory, record: dict[str, Any], session: Session) -> None:
+def trial_before(
+    directory: RunDirectory, record: dict[str, Any], options: TrainOptions
+) -> dict[str, Any] | None:
+    """Returns what the run that goes on here measured of its placement, if it did."""
+    if options.overwrite or not directory.holds(record):
+        return None
+    trial: dict[str, Any] | None = directory.read().get("trial")
+    return trial
+
+
+def check_place(directory: RunDirectory, record: dict[str, Any], options: TrainOptions) -> None:
+    """Raises ValueError unless this can run in its directory, with what it begins with."""
+    if options.init_from is not None:
+        before = RunDirectory(options.init_from)
+        before.read()
+        choose_checkpoint(before, "best")
+    if options.overwrite and is_one_of_several():
+        raise ValueError(
+            "--overwrite cannot say for several processes which of them removes the run. Remove "
+            f"{directory.path} yourself, and leave --overwrite out."
+        )
+    if not (options.overwrite and directory.exists):
+        directory.check(record)
+
+
+def begin(
+    directory: RunDirectory, record: dict[str, Any], session: Session, options: TrainOptions
+) -> None:
     """Records the run, in the chief and in every process that does not share its disk."""
     with session.processes.chief_first():
-        if session.processes.is_chief or not directory.exists:
+        if session.processes.is_chief or not directory.holds(record):
+            if options.overwrite or not directory.holds(record):
+                directory.clear()
             directory.begin(record)
+            write_file(directory.config, config_text(session.recipe, options).encode("utf-8"))
             if session.data.text is not None:
                 session.data.text.save(directory.text)
 
@@ -86,6 +130,33 @@ def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
         "updates": engine.updates,
         "data": options.data,
         "parameters": options.devices.parameters,
+        "init_from": options.init_from,
+        "best_metric": recipe.best_metric,
+    }
+
+
+def describe_model(model: keras.Model) -> str:
+    """Returns the size of a model, and the versions of what it runs on, in one line."""
+    count = sum(math.prod(variable.shape) for variable in model.variables)
+    size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.variables)
+    return (
+        f"model | {len(model.variables)} variables | {count:,} numbers | {size / 1e6:.1f} MB | "
+        f"tensorflow {tf.__version__} | keras {keras.__version__}"
+    )
+
+
+def shared_settings(record: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
+    """Returns what must be equal in all processes, by name; the data is compared by its content."""
+    fields = {f"--set {name}": value for name, value in record["fields"].items()}
+    own = ("fields", "data", "parameters")
+    engine = dataclasses.asdict(options.engine)
+    return {
+        **{name: value for name, value in record.items() if name not in own},
+        **fields,
+        **engine,
+        "steps": options.steps,
+        "checkpoint-every": options.periods.checkpoint_every,
+        "versions": package_versions(),
     }
 
 
@@ -96,9 +167,21 @@ class Training:
         session: the recipe with its data and its model.
         directory: the place of checkpoints and curves.
         options: how to train, and how often to report, evaluate and save.
+        record: what runs; checkpoints hold it too.
+
+    Attributes:
+        closing: what `__exit__` closes.
     """
 
-    def __init__(self, session: Session, directory: RunDirectory, options: TrainOptions):
+    def __init__(
+        self,
+        session: Session,
+        directory: RunDirectory,
+        options: TrainOptions,
+        record: dict[str, Any],
+    ):
+        self.closing = contextlib.ExitStack()
+        self._record = record
         self._session = session
         self._options = options
         self._directory = directory
@@ -106,30 +189,42 @@ class Training:
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._engine = open_engine(session, options)
         self._updates = self._engine.updates
-        print(
+        self._bar: towers.ProgressBar | None = None
+        self._reader_left = False
+        self._write(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
             f"{self._engine.parameters}{self._engine.description}, "
-            f"run in {directory.path}{self._processes.description}",
-            flush=True,
+            f"run in {directory.path}{self._processes.description}"
         )
-        self._checkpoints = towers.CheckpointFolder(directory.checkpoints)
+        if options.output.verbose:
+            self._write(describe_model(session.model))
+        self._checkpoints = towers.CheckpointFolder(
+            directory.checkpoints, keep=options.periods.keep_checkpoints
+        )
+        self._metrics = MetricsFile(directory.metrics)
         recipe = session.recipe
         self._best = towers.Best(recipe.best_metric, recipe.maximize)
+        self._evaluated_step = 0
         self._updates.position = position = self._restore()
         self._writers = towers.SummaryWriters(directory.summaries)
-        self._bar = towers.ProgressBar(self._total_steps(), position.step)
-        self._evaluated_step = position.step
+        self._bar = towers.ProgressBar(
+            self._total_steps(),
+            position.step,
+            steps_per_epoch=session.data.train.steps_per_epoch,
+            quiet=options.output.quiet,
+        )
         self._saved_step: int | None = position.step
 
     def __enter__(self) -> Training:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.closing.close()
 
     def close(self) -> None:
         """Closes the progress bar and the curves."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
         self._writers.close()
 
     def train(self) -> str:
@@ -137,15 +232,25 @@ class Training:
         is_new = not self._updates.position.step
         if is_new and self._processes.is_chief and self._updates.graph is not None:
             self._writers.write_graph(self._updates.graph)
-        with towers.stop_on_signals() as check_signals:
-            actions = towers.share_stop_requests(self._processes, [*self._actions(), check_signals])
+        with towers.stop_on_signals() as signals:
+            actions = towers.share_stop_requests(self._processes, [*self._actions(), signals])
             reason = self._run(towers.Trainer(self._updates, actions))
-        if self._processes.is_chief:
-            if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
-                self._evaluate()
-            self._save()
-        self._print_end(reason)
-        self._processes.wait()  # A process that leaves early looks like one that died.
+            self._compare_processes()
+            if self._processes.is_chief:
+                reason = self._end(reason, signals)
+            self._print_end(reason)
+            self._processes.wait()  # A process that leaves early looks like one that died.
+        return reason
+
+    def _end(self, reason: str, signals: towers.StopSignals) -> str:
+        """Evaluates and saves what the training reached, and returns why it ended."""
+        if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
+            self._save()  # Whatever happens to the evaluation.
+            try:
+                self._evaluate(signals.at_once)
+            except towers.StopTraining as stop:
+                reason = str(stop)
+        self._save()
         return reason
 
     def _run(self, trainer: towers.Trainer) -> str:
@@ -156,7 +261,7 @@ class Training:
                 self._updates.dry_run()
                 reason = trainer.train(steps=trainer.position.step + 1)
             for line in towers.format_op_devices(op_devices):
-                self._bar.write(line)
+                self._write(line)
             if reason in SIGNAL_CODES:
                 return reason
         return trainer.train(epochs=epochs, steps=steps)
@@ -169,7 +274,8 @@ class Training:
         periods = self._options.periods
         report = periods.report_every
         is_chief = self._processes.is_chief
-        yield self._bar
+        if self._bar is not None:
+            yield self._bar
         write_summaries = towers.write_summaries(
             self._writers, first_tower=self._first_tower, average=is_chief
         )
@@ -178,13 +284,21 @@ class Training:
             towers.print_report,
             unit=self._session.recipe.unit,
             first_tower=self._first_tower if self._processes.count > 1 else None,
-            write=self._bar.write,
+            columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+            write=self._write,
         )
         yield towers.with_rates(print_report, steps=report)
+        yield self._check_reader
+        if self._options.max_minutes is not None:
+            yield towers.stop_after(self._options.max_minutes)
+        if self._processes.count > 1:
+            every = periods.checkpoint_every
+            yield towers.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
+        yield towers.with_rates(self._metrics.report(), steps=report)
         if self._engine.step is not None:
-            yield towers.advise_placement(self._engine.step, self._bar.write)
+            yield towers.advise_placement(self._engine.step, self._write)
         every = periods.evaluate_every
         yield towers.every(
             lambda report: self._pause_and_evaluate(), steps=every, epochs=every is None
@@ -199,26 +313,33 @@ class Training:
             seconds=60 * periods.checkpoint_minutes,
         )
 
+    def _compare_processes(self, report: towers.StepReport | None = None) -> None:
+        with self._updates.paused():
+            towers.check_variables(self._processes, self._updates.groups())
+
     def _pause_and_evaluate(self) -> None:
         with self._updates.paused():
             self._evaluate()
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, interruptible: Interruptible = contextlib.nullcontext) -> None:
         step = self._updates.position.step
-        metrics = self._engine.evaluate()
+        with interruptible():
+            metrics = self._engine.evaluate()
         examples = metrics.pop("examples")
         self._evaluated_step = step
-        self._writers.write("evaluation", step, metrics)
+        self._writers.write(EVALUATION, step, metrics)
         better = self._best.improves(step, metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self._metrics.write(TEST, step, {**metrics, "best": better})
         mark = " | best so far" if better else ""
         count = f"{examples:.0f} {self._session.recipe.unit}"
-        self._bar.write(f"test  | step {step} | {values} | {count}{mark}")
+        self._write(f"test  | step {step} | {values} | {count}{mark}")
         if better:
             self._checkpoints.save_best(step, self._updates.groups(), self._state())
-            self._saved_step = None  # A checkpoint of this step lacks the new best.
+        self._saved_step = None  # A checkpoint of this step lacks the evaluation.
         if self._session.answer_evaluator is not None:
-            self._session.answer_evaluator.show_samples(self._bar.write)
+            with interruptible():
+                self._session.answer_evaluator.show_samples(self._write)
 
     def _save_after(self, report: towers.StepReport) -> None:
         if bool(report.results.finite):
@@ -231,24 +352,36 @@ class Training:
         if step == self._saved_step:
             return
         self._writers.flush()
+        self._metrics.sync()
         self._updates.check_copies()
-        self._checkpoints.save(step, self._updates.groups(), self._state())
+        path = self._checkpoints.save(step, self._updates.groups(), self._state())
         self._saved_step = step
+        if self._options.output.verbose:
+            self._write(f"saved | step {step} | {path} | {path.stat().st_size / 1e6:.1f} MB")
 
     def _restore(self) -> towers.Position:
         """Restores the newest checkpoint, if there is one, and returns its position.
 
         Of several processes only the chief needs the files.
         """
-        checkpoint = self._checkpoints.latest() if self._processes.is_chief else None
+        is_new = self._options.overwrite or not self._processes.is_chief
+        checkpoint = None if is_new else self._checkpoints.latest()
         position = towers.Position()
         if checkpoint is not None:
             towers.restore(checkpoint, self._updates.groups())
             position = towers.Position(**checkpoint.state["position"])
             self._best = towers.Best(**checkpoint.state["best"])
-            print(f"continues at step {position.step} from {checkpoint.path}", flush=True)
-        if self._processes.is_chief:
-            towers.remove_events_after(self._directory.summaries, position.step)
+            # Older checkpoints do not say; they were saved after an evaluation as a rule.
+            self._evaluated_step = checkpoint.state.get("evaluated_step", position.step)
+            self._write(f"continues at step {position.step} from {checkpoint.path}")
+        elif self._options.init_from and self._processes.is_chief:
+            self._write(fill_from(self._options.init_from, self._session, self._updates))
+        if not is_new:
+            self._metrics.cut(position.step, self._evaluated_step)
+            summaries = self._directory.summaries
+            towers.remove_events_after(summaries, position.step)
+            # A killed evaluation may have left a point, which comes again.
+            towers.remove_events_after(summaries / EVALUATION, self._evaluated_step)
         return self._share(position)
 
     def _share(self, position: towers.Position) -> towers.Position:
@@ -268,8 +401,29 @@ class Training:
         return {
             "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self._best),
+            "evaluated_step": self._evaluated_step,
             "seed": self._options.seed,
+            "run": self._record,
         }
+
+    def _write(self, line: str) -> None:
+        """Prints a line, above the bar if there is one, unless the training is to be quiet.
+
+        If nobody can read it any more, the training saves and ends.
+        """
+        if self._reader_left or self._options.output.quiet:
+            return
+        try:
+            if self._bar is None:
+                show(line, flush=True)
+            else:
+                self._bar.write(printable(line))
+        except OSError:  # Such as a closed terminal, or `| head`.
+            self._reader_left = True
+
+    def _check_reader(self, report: towers.StepReport) -> None:
+        if self._reader_left:
+            raise towers.StopTraining("SIGPIPE")
 
     def _total_steps(self) -> int:
         fields, train = self._session.recipe.fields, self._session.data.train
@@ -278,11 +432,17 @@ class Training:
     def _print_end(self, reason: str) -> None:
         position, best = self._updates.position, self._best
         is_chief = self._processes.is_chief
+        if is_chief:
+            early = self._options.periods.early_stopping
+            finished = position.step >= self._total_steps()
+            finished |= early is not None and best.stale >= early
+            self._metrics.write(END, position.step, {"reason": reason, "finished": finished})
         saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
-        self._bar.write(f"done: {reason}{saved}")
+        self._write(f"done: {reason}{saved}")
         if is_chief and best.value is not None:
-            self._bar.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
+            self._write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
         if reason in SIGNAL_CODES and self._processes.count > 1:
-            self._bar.write("continue with the commands that started all processes")
+            self._write("continue with the commands that started all processes")
         elif reason in SIGNAL_CODES:
-            self._bar.write(f"continue with: towers {shlex.join(sys.argv[1:])}")
+            again = [one for one in sys.argv[1:] if not one.startswith("--ov")]  # --overwrite
+            self._write(f"continue with: towers {shlex.join(again)}")

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 
 import towers
+from towers.scripts.shown import show
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Data, Recipe
-from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import Session, build_step
 
 
@@ -18,20 +18,19 @@ class MeasuredPlacement:
 
     Args:
         recipe, options: as given.
-        directory: the run's; what was measured before on as many devices is not measured again.
+        before: what the run measured before, or None; with as many towers it is taken again.
 
     Attributes:
         record: what the run keeps of the measurement, or None without one.
     """
 
-    def __init__(self, recipe: Recipe, options: TrainOptions, directory: RunDirectory):
-        self._recipe, self._options, self._directory = recipe, options, directory
-        self.record: dict[str, Any] | None = None
+    def __init__(self, recipe: Recipe, options: TrainOptions, before: dict[str, Any] | None):
+        self._recipe, self._options = recipe, options
+        self.record = before
 
     def __call__(self, devices: towers.Devices, data: Data) -> towers.Placement:
         """Returns the placement; a line says what was measured."""
-        policy, before = self._options.devices.parameters, self._before()
-        self.record = before
+        policy, before = self._options.devices.parameters, self.record
         if self.applies_to(devices):
             if not before or before["towers"] != len(devices.towers):
                 before = self._measure(devices, data)
@@ -53,16 +52,13 @@ class MeasuredPlacement:
             and all("GPU" in device for device in devices.towers)
         )
 
-    def _before(self) -> dict[str, Any] | None:
-        """Returns what this run measured before, if it did."""
-        return self._directory.read().get("trial") if self._directory.exists else None
-
     def _measure(self, devices: towers.Devices, data: Data) -> dict[str, Any]:
         trial = towers.try_parameters(
             lambda placement: self._build(devices, data, placement), devices.towers, data.train
         )
         keras.utils.set_random_seed(self._options.seed)
-        print(trial.description, flush=True)
+        if not self._options.output.quiet:
+            show(trial.description, flush=True)
         return {
             "towers": len(devices.towers),
             "parameters": trial.parameters,

@@ -10,8 +10,12 @@ from tests import helpers
 from tests.data.corpus.helpers import LIMITS, corpus_of
 from tests.data.images.batches_test import numbered_images
 from towers.data.corpus import pair_batches
+from towers.data.image_files.augmentation import Augmentation
+from towers.data.image_files.batches import ImageFileBatches
+from towers.data.image_files.image_files import Part
 from towers.data.images import augmentation
 from towers.data.images.batches import image_batches
+from towers.data.language.pieces import piece_batches
 from towers.data.language.sentences import sentence_batches
 from towers.data.language.streams import stream_batches
 from towers.data.language.vocabulary import END
@@ -24,6 +28,18 @@ def sentences():
     random = np.random.default_rng(0)
     lines = [[*random.integers(4, 60, length), END] for length in random.integers(1, 12, 41)]
     return np.concatenate(lines).astype(np.int32)
+
+
+def files(folder, **options):
+    paths = [folder / f"{number}.png" for number in range(11)]
+    for number, path in enumerate(paths):
+        pixels = np.full((8, 8, 3), 20 * number, np.uint8)
+        path.write_bytes(tf.io.encode_png(pixels).numpy())
+    whole_files = -np.ones(len(paths), np.int64)
+    names = list(map(str, paths))
+    labels = [(number % 3,) for number in range(len(paths))]
+    part = Part(names, names, whole_files, whole_files, labels, is_jpeg=False)
+    return ImageFileBatches(part, 3, 5, Augmentation(4, "flip"), **options)
 
 
 SOURCES = {
@@ -40,6 +56,9 @@ SOURCES = {
         **LIMITS,
     ),
     "sentences": lambda folder: sentence_batches(sentences(), 8),
+    "files": files,
+    "mixed_files": lambda folder: files(folder, mixup=0.4),
+    "pieces": lambda folder: piece_batches(sentences(), 6, 5, first=END),
     "streams": lambda folder: stream_batches(sentences(), 5, 4),
 }
 

@@ -11,7 +11,7 @@ import towers
 from tests import helpers
 from towers.data.language import make_language, sentence_batches, stream_batches
 from towers.data.samples import stories
-from towers.models import rnn_lm
+from towers.models import language_losses, rnn_lm
 
 ROWS, STEPS, NUM_BATCHES = 7, 6, 5
 
@@ -35,9 +35,9 @@ def fresh(form):
     keras.utils.set_random_seed(3)
     model = rnn_lm.rnn_language_model(len(text().vocabulary), hidden_size=8)
     if form == "sentences":
-        return rnn_lm.sentences(model, training=True), model, {}
+        return language_losses.sentences(model, training=True), model, {}
     carried = {"carried": towers.Carried(model.state_specs(), ROWS)}
-    return rnn_lm.streams(model, training=True), model, carried
+    return language_losses.streams(model, training=True), model, carried
 
 
 def optimizer_of(name):
@@ -138,7 +138,7 @@ def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_tow
     tokens = text().part("train")[:137]
     batches = stream_batches(tokens, rows, STEPS, drop_tail=False)
     step = towers.build_evaluation_step(
-        rnn_lm.streams(model, training=False),
+        language_losses.streams(model, training=False),
         model,
         helpers.tower_placement(num_towers),
         batches,

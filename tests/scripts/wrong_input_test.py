@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from towers.data.samples import shapes
+from towers.run.checkpoint_files import write_checkpoint
+from towers.run.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
@@ -281,13 +283,25 @@ def test_run_refuses_another_recipe(run, idx, capsys):
     assert digests(run) == before
 
 
-def test_damaged_record_is_refused(run, capsys):
+@pytest.fixture
+def old_run(run):
+    """A run whose checkpoints do not say what ran, as those of older versions."""
+    folder = CheckpointFolder(run / "checkpoints")
+    for checkpoint in (folder.latest(), folder.best()):
+        state = {name: value for name, value in checkpoint.state.items() if name != "run"}
+        write_checkpoint(checkpoint.path, checkpoint.step, {}, state)
+    return run
+
+
+def test_damaged_record_is_refused(old_run, capsys):
+    run = old_run
     (run / "run.json").write_text('{"recipe": "shapes"')
     refuse(other_run(run), capsys, "run.json is damaged")
 
 
 @pytest.mark.parametrize("entry", ["data", "fields"])
-def test_record_without_an_entry_is_refused(entry, run, capsys):
+def test_record_without_an_entry_is_refused(entry, old_run, capsys):
+    run = old_run
     record = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**record, entry: {}} if entry == "fields" else {
         key: value for key, value in record.items() if key != entry
@@ -295,7 +309,8 @@ def test_record_without_an_entry_is_refused(entry, run, capsys):
     refuse(["evaluate", run], capsys, "run.json is damaged")
 
 
-def test_record_of_something_else_is_refused(run, capsys):
+def test_record_of_something_else_is_refused(old_run, capsys):
+    run = old_run
     (run / "run.json").write_text(json.dumps([1, 2]))
     refuse(["evaluate", run], capsys, "run.json is damaged")
 

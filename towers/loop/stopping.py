@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
@@ -32,25 +33,44 @@ def stop_early(best: Best, *, patience: int) -> Action:
     return check
 
 
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[Action]:
-    """The scope in which Ctrl-C and SIGTERM end the training after the current step.
+def stop_after(minutes: float) -> Action:
+    """Returns an action that stops so many minutes after this call.
 
-    Yields the action to give to the trainer. A second signal ends the process at once.
+    Args:
+        minutes: above 0.
+
+    Raises:
+        ValueError: minutes is not above 0.
     """
-    received: list[int] = []
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if len(received) > 1:
-            restore()
-            signal.raise_signal(number)
+    if not minutes > 0:
+        raise ValueError(f"minutes must be above 0. Received {minutes}.")
+    last = time.monotonic() + 60 * minutes
 
     def check(report: StepReport) -> None:
-        if received:
-            raise StopTraining(signal.Signals(received[0]).name)
+        if time.monotonic() >= last:
+            raise StopTraining(f"{minutes:g} minutes are over")
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    return check
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[StopSignals]:
+    """The scope in which Ctrl-C, SIGTERM and a closed terminal end the training after its step.
+
+    Yields the action to give to the trainer. A second signal ends the process at once; a terminal
+    that closes is never the second, since its signal may come twice.
+    """
+    signals = StopSignals()
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if signals.received and number != signal.SIGHUP:
+            restore()
+            signal.raise_signal(number)
+        signals.receive(number)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, remember) for number in numbers}
 
     def restore() -> None:
@@ -58,9 +78,43 @@ def stop_on_signals() -> Iterator[Action]:
             signal.signal(number, handler)
 
     try:
-        yield check
+        yield signals
     finally:
         restore()
+
+
+class StopSignals:
+    """An action that ends the training once a signal was received.
+
+    Attributes:
+        received: the numbers of the signals, in order.
+    """
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._interrupts = False
+
+    def __call__(self, report: StepReport | None = None) -> None:
+        """Raises `StopTraining` with the name of the first signal, if there was one."""
+        if self.received:
+            raise StopTraining(signal.Signals(self.received[0]).name)
+
+    def receive(self, number: int) -> None:
+        """Notes a signal; in the scope of `at_once`, raises `StopTraining`."""
+        self.received.append(number)
+        if self._interrupts:
+            self._interrupts = False
+            self()
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """The scope of work that a signal may interrupt, such as a long evaluation."""
+        self()
+        self._interrupts = True
+        try:
+            yield
+        finally:
+            self._interrupts = False
 
 
 def share_stop_requests(processes: Processes, actions: Sequence[Action]) -> list[Action]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
 from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.checkpoints import restore
+from towers.run.lock import locked
 
 
 class Trainer:
@@ -44,6 +45,7 @@ class Trainer:
             )
         self._updates = updates
         self._actions = list(actions)
+        self._run_dir = run_dir
         self._checkpoints: CheckpointFolder | None = None
         if run_dir is not None:
             self._checkpoints = CheckpointFolder(Path(run_dir) / "checkpoints")
@@ -70,14 +72,20 @@ class Trainer:
             steps: the number of steps, or None.
 
         Raises:
-            ValueError: neither is given, an epoch has no batch, or the newest checkpoint is not
-                one of this model.
+            ValueError: neither is given, an epoch has no batch, the newest checkpoint is not one
+                of this model, or another process trains in `run_dir`.
             NonFiniteGradientError: a gradient was NaN or infinite, and the loss scale could not
                 be lowered.
         """
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
         self._averages.close()
+        with contextlib.nullcontext() if self._run_dir is None else locked(self._run_dir):
+            reason = self._train(epochs, steps)
+        self._averages.enter_context(self._updates.averaged())
+        return reason
+
+    def _train(self, epochs: int | None, steps: int | None) -> str:
         self._restore()
         if self.position != self._saved:  # The caller has gone to another position since.
             self._saved = None
@@ -88,7 +96,6 @@ class Trainer:
             reason = str(stop)
         self._updates.finish()
         self._save()
-        self._averages.enter_context(self._updates.averaged())
         return reason
 
     def paused(self) -> contextlib.AbstractContextManager[None]:

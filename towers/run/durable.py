@@ -41,8 +41,13 @@ def make_folder(folder: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Waits until the names in a folder are on the disk, if the file system supports it."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Waits until what a file holds is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

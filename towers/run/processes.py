@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
 from tensorflow.python.eager import context
 
+from towers.run.peers import WAIT_SECONDS, wait_for_peers
 from towers.step.gradients import sum_repeated_rows
 from towers.step.own_rows import OwnRows, RowBatches
 from towers.step.placement import CPU
@@ -189,20 +190,26 @@ def copy_slices(slices: tf.IndexedSlices) -> tf.IndexedSlices:
     )
 
 
-def join_processes() -> Processes:
+def join_processes(*, wait_seconds: float = WAIT_SECONDS) -> Processes:
     """Returns the processes that the environment variable TF_CONFIG names, or only this one.
 
     Call it after `select_devices` and before anything else touches TensorFlow. It waits until all
-    processes have joined.
+    processes have joined, and prints which it is waiting for.
+
+    Args:
+        wait_seconds: the longest time to wait for the others.
 
     Raises:
         ValueError: TF_CONFIG does not have the form that TensorFlow's guide describes.
+        TimeoutError: other processes did not come.
     """
     if not os.environ.get("TF_CONFIG"):
         return Processes()
     count, index = read_cluster(os.environ["TF_CONFIG"])
     if count == 1:
         return Processes()
+    addresses = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]
+    wait_for_peers(addresses, index, seconds=wait_seconds)
     watch_processes(count)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only())
     return Processes(strategy, count, index)

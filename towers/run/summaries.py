@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray
 
-from towers.run.durable import durable_file
+from towers.run.durable import durable_file, make_folder, sync_file, sync_folder
 
 GRAPH_RUN = "average"
 FLUSH_MILLISECONDS = 10_000
+EVENTS = "tfevents"
+DAMAGED = "damaged"
 PARTIAL = "rewriting.partial"  # Without "tfevents", so that TensorBoard does not read it.
 
 # A record: its length (uint64), a checksum (uint32), the data, a checksum.
@@ -67,10 +71,13 @@ class SummaryWriters:
             tf.summary.graph(graph)
 
     def flush(self) -> None:
-        """Passes all written events to the operating system."""
+        """Returns once all written events are on the disk."""
         with named_failure(self._folder):
-            for writer in self._writers.values():
+            for run, writer in self._writers.items():
                 writer.flush()
+                for path in (self._folder / run).glob(f"*{EVENTS}*"):
+                    sync_file(path)
+                sync_folder(self._folder / run)
 
     def close(self) -> None:
         """Closes the files; a later write begins new ones."""
@@ -84,7 +91,7 @@ class SummaryWriters:
         folder = self._folder / run
         with named_failure(folder):
             if run not in self._writers:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
                 self._writers[run] = tf.summary.create_file_writer(
                     str(folder), flush_millis=FLUSH_MILLISECONDS
                 )
@@ -103,10 +110,11 @@ def named_failure(folder: Path) -> Iterator[None]:
 
 
 def remove_events_after(folder: str | os.PathLike[str], step: int) -> None:
-    """Removes every event after a step, and events that a killed writer left incomplete.
+    """Removes every event after a step, and the last one if a killed writer left it incomplete.
 
     So a run that resumes from a checkpoint shows each step once. File versions and graphs stay.
-    No writer may have a file in the folder open.
+    No writer may have a file in the folder open. A file that is damaged otherwise keeps its events
+    up to the damage, and a copy of it as it was is kept beside it, with a RuntimeWarning.
 
     Args:
         folder: TensorBoard's log directory.
@@ -116,25 +124,54 @@ def remove_events_after(folder: str | os.PathLike[str], step: int) -> None:
         leftover.unlink()
     for path in event_files(folder):
         spans, size = [], 0
-        for event, num_bytes in read_events(path):
+        damages: list[str] = []
+        for event, num_bytes in read_events(path, damages.append):
             if event.step <= step or event.WhichOneof("what") == "graph_def":
                 spans.append((size, num_bytes))
             size += num_bytes
+        if damages:
+            keep_damaged(path, damages[0])
         if sum(num_bytes for _, num_bytes in spans) < path.stat().st_size:
             keep_spans(path, spans)
 
 
 def event_files(folder: str | os.PathLike[str]) -> list[Path]:
     """Returns the event files in a folder and its subfolders, in TensorBoard's reading order."""
-    return sorted(path for path in Path(folder).rglob("*tfevents*") if path.is_file())
+    return sorted(path for path in Path(folder).rglob(f"*{EVENTS}*") if path.is_file())
 
 
-def read_events(path: Path) -> Iterator[tuple[Any, int]]:
-    """Yields the events of a file with their sizes in bytes, up to the first damaged one."""
+def read_events(
+    path: Path, note_damage: Callable[[str], None] | None = None
+) -> Iterator[tuple[Any, int]]:
+    """Yields the events of a file with their sizes in bytes, up to the first damaged one.
+
+    Args:
+        path: the file.
+        note_damage: called with a description of a damage; not for a last event that is cut short,
+            as a killed writer leaves it.
+    """
     records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
-    with contextlib.suppress(tf.errors.DataLossError, DecodeError):
+    try:
         for record in records:
             yield Event.FromString(record), len(record) + RECORD_FRAME
+    except (tf.errors.DataLossError, DecodeError) as error:
+        if note_damage is not None and "truncated" not in str(error):
+            note_damage(str(error).partition(" [Op")[0].split(";")[0])
+
+
+def keep_damaged(path: Path, damage: str) -> None:
+    """Keeps a copy of a damaged file under a name that TensorBoard does not read, and warns."""
+    number = 1
+    while (copy := path.with_name(f"{DAMAGED}-{number}-{path.name.replace(EVENTS, '')}")).exists():
+        number += 1
+    with open(path, "rb") as source, durable_file(copy, path.with_name(PARTIAL)) as target:
+        shutil.copyfileobj(source, target)
+    warnings.warn(
+        f"The curves in {path} are damaged ({damage}): they go on from the last whole event before "
+        f"that, and the file as it was is kept as {copy.name}.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def keep_spans(path: Path, spans: list[tuple[int, int]]) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers.step.seeds import micro_batch_seed
+from towers.step.synchronized import Member
 
 
 class Part(NamedTuple):
@@ -17,15 +18,19 @@ class Part(NamedTuple):
         seed: int64 [2], the seed of its random numbers.
         gives_averages: whether its moving averages count, by the policy for BatchNorm.
         is_first: bool scalar, whether it is the first part of the global batch.
+        member: the tower as one that adds sums of synchronised layers; None if it adds none.
     """
 
     tower: int
     seed: tf.Tensor
     gives_averages: bool
     is_first: tf.Tensor
+    member: Member | None = None
 
 
-def part_of(tower: int, number: int, seed: int, step: tf.Tensor) -> Part:
+def part_of(
+    tower: int, number: int, seed: int, step: tf.Tensor, member: Member | None = None
+) -> Part:
     """Returns a part whose moving averages count.
 
     Args:
@@ -33,5 +38,7 @@ def part_of(tower: int, number: int, seed: int, step: tf.Tensor) -> Part:
         number: its number within the global batch, from 0.
         seed: the run's seed.
         step: the step's number, an int64 scalar.
+        member: as in `Part`.
     """
-    return Part(tower, micro_batch_seed(seed, step, number), True, tf.constant(number == 0))
+    seed_of_part = micro_batch_seed(seed, step, number)
+    return Part(tower, seed_of_part, True, tf.constant(number == 0), member)

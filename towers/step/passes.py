@@ -104,6 +104,8 @@ def differentiate(
         sums = fold_losses(forward(shard_fn, shard, part, scope), totals)
         factor = gradient_factor(sums.weight, loss_scale)
         scaled_loss = sums.loss * factor
+    if part.member is not None and loss_scale is not None:
+        part.member.factor = factor
     gradients = gradients_of(tape, scaled_loss, sources, scope)
     if loss_scale is not None:
         gradients = scale_gradients(gradients, 1 / factor)
@@ -121,6 +123,8 @@ def forward(
     Several losses are not folded into one yet.
     """
     shared = scope.shared
+    if part.member is not None:
+        part.member.begin(shard.size)
     with scope, no_new_variables(f"Tower {part.tower}"):
         (loss, weight, metrics), carried = shard_fn(shard.batch)
     losses = loss if isinstance(loss, tuple) else (loss,)

@@ -1,5 +1,6 @@
 """A corpus is prepared once: what the cache holds, when it is used, and what harms it."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -195,7 +196,7 @@ def test_a_sample_of_texts_is_evenly_spaced(count, expected):
     assert kept[0] == "0" and len(steps) == 1
 
 
-@pytest.mark.parametrize("damage", ["cut", "removed", "manifest"])
+@pytest.mark.parametrize("damage", ["cut", "removed", "manifest", "flipped", "summary"])
 def test_a_damaged_cache_is_prepared_again_with_a_warning(tmp_path, damage):
     dialogues = random_dialogues(200)
     corpus = prepare_dialogues(dialogues, None, CorpusSettings(SPACES), tmp_path, write=quiet)
@@ -205,8 +206,12 @@ def test_a_damaged_cache_is_prepared_again_with_a_warning(tmp_path, damage):
         os.truncate(tokens, 100)
     elif damage == "removed":
         tokens.unlink()
-    else:
+    elif damage == "manifest":
         (corpus.folder / "manifest.json").write_text("{")
+    elif damage == "flipped":
+        flip(tokens, 200)
+    else:
+        flip(corpus.folder / "manifest.json", 60)
     with pytest.raises(ValueError, match="prepared corpus"):
         open_corpus(corpus.folder)
     said = []
@@ -214,6 +219,53 @@ def test_a_damaged_cache_is_prepared_again_with_a_warning(tmp_path, damage):
     assert said[0].startswith("warning: ") and "prepared again" in said[0]
     assert files_of(corpus.folder) == before
     assert [path.name for path in tmp_path.iterdir()] == [corpus.key]
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.slow
+def test_no_flipped_byte_of_a_cache_passes_unnoticed(tmp_path):
+    corpus = prepare_dialogues(
+        random_dialogues(20), None, CorpusSettings(SPACES, held_out=0.3), tmp_path, write=quiet
+    )
+    passed = []
+    num_bytes = 0
+    for path in sorted(corpus.folder.rglob("*")):
+        if path.is_file():
+            for place in range(path.stat().st_size):
+                flip(path, place)
+                num_bytes += 1
+                with contextlib.suppress(ValueError):
+                    open_corpus(corpus.folder)
+                    passed.append((path.name, place))
+                flip(path, place)
+    print(f"{num_bytes} bytes flipped, {len(passed)} unnoticed")
+    assert num_bytes > 1000 and not passed
+
+
+def test_a_full_disk_is_a_clear_error_and_leaves_nothing(small_disk):
+    """Wherever it fills up: each time with a little more room."""
+    dialogues = random_dialogues(3000)
+    failures = 0
+    for free in (4096, 50_000, 100_000, 150_000):
+        ballast = small_disk / "ballast"
+        size = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        ballast.write_bytes(b"x" * max(0, size - free))
+        try:
+            prepare_dialogues(
+                dialogues, None, CorpusSettings(SPACES), small_disk / "caches", write=quiet
+            )
+        except OSError as error:
+            failures += 1
+            assert f"cannot be prepared in {small_disk / 'caches'}: " in str(error)
+            assert "Make room" in str(error)
+            assert not list((small_disk / "caches").glob("*"))
+        ballast.unlink()
+    assert failures >= 3
 
 
 def test_an_error_while_it_is_prepared_leaves_nothing(tmp_path):

@@ -1,6 +1,8 @@
 """`towers launch`: several processes train one model, end together and go on together."""
 
 import contextlib
+import gzip
+import json
 import os
 import pathlib
 import re
@@ -16,11 +18,12 @@ import pytest
 from tests import helpers
 from tests.programs import TOWERS, finish, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
+from towers.data.samples import shapes
 from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.summaries import read_scalars
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
-from towers.scripts.launching.processes import WorkerProcess, worker_command
+from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
 from towers.scripts.launching.watching import forward_signals, watch
 from towers.scripts.main import main
 
@@ -168,7 +171,12 @@ def kill_one(folder, index, at):
     assert CheckpointFolder(folder / "run" / "checkpoints").latest().step < NUM_STEPS
 
 
-@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_worker_ends_all(tmp_path):
+    kill_one(tmp_path, 1, at=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
 def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, pair, tmp_path):
     kill_one(tmp_path, index, at=12)
     train(tmp_path, "--processes", "2")
@@ -300,19 +308,71 @@ def is_open(port):
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_second_ctrl_c_ends_a_worker_that_waits_for_another_machine(tmp_path):
-    port = free_port()
-    cluster = f"127.0.0.1:{port},127.0.0.1:{free_port()}"
-    with launch(tmp_path, "--cluster", cluster, "--index", "0") as process:
-        # Then it waits in TensorFlow, which does not hear a signal.
-        wait_until(lambda: is_open(port), "TensorFlow's server")
-        (worker,) = workers_of(process)
-        process.send_signal(signal.SIGINT)
-        while "a second signal kills them" not in process.stdout.readline():
-            assert process.poll() is None
+def test_nobody_outside_reaches_the_processes_of_a_local_launch(tmp_path):
+    with launch(tmp_path, "--processes", "2") as process:
+        first = process.stdout.readline()
+        if first.startswith("warning: port"):
+            pytest.skip(f"this system gives no network of its own: {first}")
+        assert "a network of their own" in first
+        wait_for("train | step 1 ", tmp_path / "worker.1.log", process)
+        for worker in workers_of(process):
+            assert os.readlink(f"/proc/{worker}/ns/net") != os.readlink("/proc/self/ns/net")
+            environment = pathlib.Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
+            (config,) = [one for one in environment if one.startswith(b"TF_CONFIG=")]
+            for address in json.loads(config[10:])["cluster"]["worker"]:
+                assert not is_open(int(address.rpartition(":")[2]))
         process.send_signal(signal.SIGINT)
         finish(process, code=130)
+
+
+NO_NETWORK = """
+import sys
+from towers.scripts.launching import private_network
+private_network.KEEPER = "print('Operation not permitted'); {!r}"
+from towers.scripts.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_launch_says_which_ports_are_open_where_the_system_gives_no_network(tmp_path):
+    command = [sys.executable, "-c", NO_NETWORK, "launch", "--log-dir", tmp_path]
+    with started([*command, *TRAIN, "--nonsense"]) as process:
+        output = finish(process, code=2)
+    assert re.match(r"warning: port \d+, \d+ will be open on every address", output), output
+    assert "Operation not permitted" in output and "firewall" in output
+
+
+@contextlib.contextmanager
+def waiting_for_another_machine(folder):
+    """A launch whose peer never comes; yields it with its worker, which waits."""
+    port, other = free_port(), f"127.0.0.1:{free_port()}"
+    with launch(folder, "--cluster", f"127.0.0.1:{port},{other}", "--index", "0") as process:
+        first = process.stdout.readline()
+        assert f"port {port} will be open on every address" in first and "WireGuard" in first
+        for line in process.stdout:
+            if "waiting for" in line:
+                break
+        assert line == f"worker 0: waiting for {other} ...\n"
+        (worker,) = workers_of(process)
+        yield process, worker
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_who_waits_for_another_machine_says_so_and_can_be_ended(number, tmp_path):
+    with waiting_for_another_machine(tmp_path) as (process, worker):
+        process.send_signal(number)
+        finish(process, code=128 + number)
         assert not is_alive(worker)
+
+
+@pytest.mark.slow
+def test_who_waits_for_another_machine_does_not_outlive_its_launcher(tmp_path):
+    with waiting_for_another_machine(tmp_path) as (process, worker):
+        process.kill()
+        process.wait()
+        wait_until(lambda: not is_alive(worker), "the worker's end")
 
 
 @pytest.mark.slow
@@ -343,6 +403,57 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path)
     for index, folder in enumerate(folders):
         assert steps_of(folder / "run", f"tower_{index}") == list(range(1, NUM_STEPS + 1))
         assert not (folder / "run" / "summaries" / f"tower_{1 - index}").exists()
+
+
+# Give worker 1 other arguments than worker 0, as on a machine where another command was typed.
+UNEQUAL = """
+import json, os, sys
+other = json.loads(sys.argv[1])
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"]:
+    sys.argv += other
+del sys.argv[1]
+from towers.scripts.main import main
+sys.exit(main())
+"""
+DIFFERENT = {
+    "seed": (["--seed", "5"], "worker 1 has seed 5, worker 0 has 0"),
+    "rate": (["--set", "learning_rate=0.1"], "worker 1 has --set learning_rate 0.1, worker 0 has"),
+    "batch": (["--batch-size", "50"], "worker 1 has --set batch_size 50, worker 0 has 100"),
+    "towers": (["--towers", "2"], "worker 1 has towers 2, worker 0 has 1"),
+    "precision": (["--precision", "float32"], "worker 1 has precision float32, worker 0 has"),
+    "steps": (["--steps", "7"], "worker 1 has steps 7, worker 0 has 40"),
+    "data": (["--data", "DATA"], "worker 1 has the data's content"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "seed" else [pytest.mark.slow]) for name in DIFFERENT],
+)
+def test_workers_with_unequal_settings_are_refused_and_named(name, tmp_path):
+    other, expected = DIFFERENT[name]
+    other = [str(other_images(tmp_path)) if one == "DATA" else one for one in other]
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    command = [sys.executable, "-c", UNEQUAL, json.dumps(other)]
+    command += train_shapes(tmp_path / "run", "--towers", 1, *OPTIONS)
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(started(command, env=worker_environment(addresses, index, 2)))
+            for index in range(2)
+        ]
+        for process in both:
+            assert expected in finish(process, code=2)
+    assert not (tmp_path / "run").exists()
+
+
+def other_images(folder):
+    """Returns a folder with the embedded images, of which one byte is another."""
+    (folder / "data").mkdir()
+    for path in shapes.folder().glob("*.gz"):
+        content = bytearray(gzip.decompress(path.read_bytes()))
+        content[-1] ^= 1
+        (folder / "data" / path.stem).write_bytes(content)
+    return folder / "data"
 
 
 def refuse(capfd, *arguments):
@@ -414,9 +525,8 @@ REFUSED_BY_WORKERS = {
 @pytest.mark.parametrize(
     "name",
     [
-        "absent GPUs",
         "wrong argument",
-        pytest.param("a carried state", marks=pytest.mark.slow),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("absent GPUs", "a carried state")),
     ],
 )
 def test_what_the_workers_refuse_is_told(name, capfd, tmp_path):

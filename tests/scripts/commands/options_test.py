@@ -12,7 +12,9 @@ from towers.scripts.commands.download import DownloadOptions
 from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
 from towers.scripts.commands.options import FLAGS, read_options
+from towers.scripts.commands.predict import PredictOptions
 from towers.scripts.commands.prepare import PrepareOptions
+from towers.scripts.commands.runs import RunsOptions
 from towers.scripts.commands.serve import ServeOptions
 from towers.scripts.launching.addresses import LaunchOptions
 from towers.scripts.main import COMMANDS, build_parser, load_command
@@ -29,7 +31,10 @@ RECIPE = {"recipe", "overrides", *FLAGS}  # These become a recipe.
 TAKEN = {
     "recipes": ({"recipe"}, []),
     "prepare": (RECIPE, [PrepareOptions]),
-    "train": (RECIPE, [TrainOptions]),
+    "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
+    "runs": (set(), [RunsOptions]),
+    "completion": ({"shell"}, []),
+    "predict": (set(), [PredictOptions]),
     "launch": (set(), [LaunchOptions]),
     "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
     "chat": (set(), [ChatOptions, DecodingOptions, ModelOptions, DeviceOptions]),
@@ -72,3 +77,11 @@ def test_options_that_are_given_arrive_in_their_group():
     assert options.devices.gpus == (0, 2)
     assert (options.engine.accumulate, options.engine.xla) == (3, True)
     assert options.periods.report_every == 7
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_with_a_value_says_its_default(command):
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    load_command(command).add_options(parser)
+    valued = [action for action in parser._actions if action.option_strings and action.nargs != 0]
+    assert [action.dest for action in valued if "default" not in (action.help or "")] == []

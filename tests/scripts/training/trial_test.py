@@ -8,10 +8,10 @@ from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.options import (
     DeviceOptions,
     EngineOptions,
+    OutputOptions,
     PeriodOptions,
     TrainOptions,
 )
-from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.trial import MeasuredPlacement
 
 OVERRIDES = ("filters=2,2", "hidden_size=4", "batch_size=20")
@@ -19,7 +19,9 @@ GPUS = towers.Devices(("/GPU:0", "/GPU:1"), "two GPUs")
 
 
 def options(devices=None, **engine):
-    return TrainOptions(devices or DeviceOptions(), EngineOptions(**engine), PeriodOptions())
+    return TrainOptions(
+        devices or DeviceOptions(), EngineOptions(**engine), PeriodOptions(), OutputOptions()
+    )
 
 
 class OnAnyDevices(MeasuredPlacement):
@@ -29,30 +31,18 @@ class OnAnyDevices(MeasuredPlacement):
         return True
 
 
-class Kept(RunDirectory):
-    """A run's directory that holds a measurement."""
-
-    exists = True
-
-    def __init__(self, trial):
-        self.trial = trial
-
-    def read(self):
-        return {"trial": self.trial}
-
-
-def test_what_was_measured_is_said_and_kept_with_the_run(tmp_path, capsys):
+def test_what_was_measured_is_said_and_kept_with_the_run(capsys):
     recipe = load_recipe("shapes", OVERRIDES)
     data = recipe.make_data(recipe.fields, None, 0)
     devices = towers.Devices(tuple(helpers.tower_devices(2)), "two")
-    measured = OnAnyDevices(recipe, options(), RunDirectory(tmp_path / "run"))
+    measured = OnAnyDevices(recipe, options(), None)
     placement = measured(devices, data)
     assert "ms a step; " in capsys.readouterr().out
     assert placement.parameters == measured.record["parameters"]
     assert set(measured.record["milliseconds"]) == {"cpu", "replicated"}
     for policy in ("cpu", "replicated"):
         kept = {**measured.record, "parameters": policy}
-        again = OnAnyDevices(recipe, options(), Kept(kept))
+        again = OnAnyDevices(recipe, options(), kept)
         assert again(devices, data).parameters == policy and again.record == kept
     assert capsys.readouterr().out == ""
 
@@ -69,6 +59,6 @@ def test_what_was_measured_is_said_and_kept_with_the_run(tmp_path, capsys):
         (options(engine="mirrored"), GPUS, False),
     ],
 )
-def test_only_several_gpus_without_another_wish_are_measured(chosen, devices, applies, tmp_path):
-    measured = MeasuredPlacement(load_recipe("shapes"), chosen, RunDirectory(tmp_path))
+def test_only_several_gpus_without_another_wish_are_measured(chosen, devices, applies):
+    measured = MeasuredPlacement(load_recipe("shapes"), chosen, None)
     assert measured.applies_to(devices) is applies

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.util.tensor_util import make_ndarray
 
+from tests.file_faults import Watch
 from tests.programs import PRELOAD
 from towers.run.summaries import SummaryWriters, event_files, read_scalars, remove_events_after
 
@@ -189,13 +190,55 @@ def tensorboard_points(folder):
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 40, b"nonsense " * 9], ids=["zeros", "text"])
-def test_a_damaged_tail_is_removed(tmp_path, tail):
+def test_a_damaged_tail_is_told_and_kept_aside(tmp_path, tail):
     write_steps(tmp_path, range(1, 4))
     path = only_file(tmp_path)
     content = path.read_bytes()
     path.write_bytes(content + tail)
-    remove_events_after(tmp_path, 3)
+    with pytest.warns(RuntimeWarning, match=f"{path.name} are damaged .* is kept as damaged-1-"):
+        remove_events_after(tmp_path, 3)
     assert path.read_bytes() == content
+    (kept,) = path.parent.glob("damaged-1-*")
+    assert kept.read_bytes() == content + tail
+    assert tensorboard_curve(tmp_path / "tower_0") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_a_flipped_byte_is_told_and_nothing_is_lost(tmp_path):
+    write_steps(tmp_path, range(1, 9))
+    path = only_file(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        remove_events_after(tmp_path, 8)
+    (kept,) = path.parent.glob("damaged-1-*")
+    assert kept.read_bytes() == bytes(content)
+    points = tensorboard_curve(tmp_path / "tower_0")
+    assert points == [(step, float(step)) for step in range(1, len(points) + 1)] and len(points) < 8
+    remove_events_after(tmp_path, 8)  # It is whole now: nothing more to tell.
+
+
+def test_flushed_curves_survive_a_power_cut(tmp_path):
+    """What a checkpoint is behind is on the disk before the checkpoint is."""
+    (tmp_path / "watched").mkdir()
+    process = multiprocessing.get_context("forkserver").Process(
+        target=write_and_lose_power, args=[tmp_path / "watched"]
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert read_scalars(tmp_path / "watched", "tower_0")["loss"] == [(1, 1.0), (2, 2.0)]
+
+
+def write_and_lose_power(folder):
+    watch = Watch(folder, last="checkpoint", power_cut=True)
+    writers = SummaryWriters(folder)
+    for step in (1, 2):
+        writers.write("tower_0", step, {"loss": float(step)})
+    writers.flush()
+    (folder / "partial").write_bytes(b"")
+    os.replace(folder / "partial", folder / "checkpoint")
+    raise AssertionError(watch.operations)
 
 
 def test_a_record_that_is_no_event_is_removed(tmp_path):
@@ -203,7 +246,8 @@ def test_a_record_that_is_no_event_is_removed(tmp_path):
     path.parent.mkdir()
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(b"\xff\xff no event")
-    remove_events_after(tmp_path, 3)
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        remove_events_after(tmp_path, 3)
     assert path.read_bytes() == b""
 
 

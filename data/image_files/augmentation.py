@@ -1,0 +1,74 @@
+"""The augmentation of a picture: random, but a function of its seed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from towers.data.arguments import check_choice
+from towers.data.image_files.crops import central_crop, random_resized_crop
+from towers.data.image_files.rand_augment import rand_augment
+
+AUGMENTATIONS = ("none", "flip", "standard", "colour", "randaugment")
+MOST_BRIGHTER, CONTRASTS, SATURATIONS = 0.4 * 255, (0.6, 1.4), (0.6, 1.4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """From the bytes of a picture to the pixels that a network sees.
+
+    Attributes:
+        size: height and width of the result.
+        kind: none; flip; standard: random resized crop and flip; colour: that, and brightness,
+            contrast and saturation; randaugment: standard, and RandAugment.
+        smallest_crop: the random crop has at least this share of the picture's area.
+        central_share: share of the shorter side that the central crop keeps, without a random one.
+        magnitude: of RandAugment, from 0 to 1.
+        only_jpeg: whether all pictures are JPEGs.
+    """
+
+    size: int
+    kind: str = "standard"
+    smallest_crop: float = 0.08
+    central_share: float = 0.875
+    magnitude: float = 0.5
+    only_jpeg: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("augmentation", self.kind, AUGMENTATIONS)
+
+    def __call__(self, encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Returns float32 [size, size, 3], 0 to 255.
+
+        Args:
+            encoded: string scalar, the bytes of a picture.
+            seed: int64 [2].
+        """
+        crop_seed, flip_seed, colour_seed = tf.unstack(tf.random.split(seed, 3))
+        pixels = self._cropped(encoded, crop_seed)
+        if self.kind == "none":
+            return pixels
+        pixels = tf.image.stateless_random_flip_left_right(pixels, flip_seed)
+        if self.kind == "colour":
+            pixels = random_colours(pixels, colour_seed)
+        if self.kind == "randaugment":
+            pixels = rand_augment(pixels, colour_seed, self.magnitude)
+        return tf.ensure_shape(pixels, [self.size, self.size, 3])
+
+    def _cropped(self, encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        if self.kind in ("none", "flip"):
+            return central_crop(encoded, size=self.size, share=self.central_share)
+        return random_resized_crop(
+            encoded, seed, size=self.size, smallest=self.smallest_crop, only_jpeg=self.only_jpeg
+        )
+
+
+def random_colours(pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns a picture with another brightness, contrast and saturation, 0 to 255."""
+    first, second, third = tf.unstack(tf.random.split(seed, 3))
+    pixels = tf.image.stateless_random_brightness(pixels, MOST_BRIGHTER, first)
+    pixels = tf.image.stateless_random_contrast(pixels, *CONTRASTS, second)
+    pixels = tf.clip_by_value(pixels, 0.0, 255.0)
+    pixels = tf.image.stateless_random_saturation(pixels, *SATURATIONS, third)
+    return tf.clip_by_value(pixels, 0.0, 255.0)

@@ -1,0 +1,149 @@
+"""The check of every picture before the training: each is decoded once, and the finding is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import tqdm
+
+from towers.data.image_files.decoding import examine
+from towers.data.image_files.examples import Example
+from towers.data.image_files.records import parse_record, read_bytes
+from towers.data.text.durable import make_folder
+
+FINDINGS = "findings.sqlite"
+CHUNK = 512  # Examples that are checked at a time.
+COMMIT_SECONDS = 10.0  # The most that a killed check loses.
+TABLE = """CREATE TABLE IF NOT EXISTS findings (
+    path TEXT, offset INTEGER, stamp TEXT, digest BLOB, labels TEXT, is_jpeg INTEGER, problem TEXT,
+    PRIMARY KEY (path, offset))"""
+
+
+class Finding(NamedTuple):
+    """What the check of an example found.
+
+    Attributes:
+        digest: of the picture's bytes.
+        labels: those of the record, None for another file.
+        is_jpeg: whether the picture is a JPEG.
+        problem: why it cannot be used, or nothing.
+    """
+
+    digest: bytes
+    labels: tuple[str, ...] | None
+    is_jpeg: bool
+    problem: str
+
+
+def check_examples(
+    examples: Iterable[Example], folder: Path, *, threads: int | None = None
+) -> Iterator[tuple[Example, Finding]]:
+    """Yields each example with what its check found, in their order.
+
+    What was found is kept in `folder`, so that only new and changed files are read again, and a
+    killed check continues.
+
+    Args:
+        examples: the examples.
+        folder: of the file of findings.
+        threads: that decode; by default one per core.
+    """
+    make_folder(folder)
+    database = sqlite3.connect(folder / FINDINGS, timeout=60, isolation_level="DEFERRED")
+    pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
+    bar = tqdm.tqdm(desc="checking pictures", unit="", disable=not sys.stderr.isatty())
+    with contextlib.closing(database), pool, bar:
+        database.execute(TABLE)
+        committed = time.monotonic()
+        chunks = iter(examples)
+        while chunk := list(itertools.islice(chunks, CHUNK)):
+            findings = check_chunk(chunk, database, pool.map)
+            if time.monotonic() - committed > COMMIT_SECONDS:
+                database.commit()
+                committed = time.monotonic()
+            bar.update(len(chunk))
+            yield from zip(chunk, findings, strict=True)
+        database.commit()
+
+
+def check_chunk(
+    chunk: list[Example],
+    database: sqlite3.Connection,
+    map_all: Callable[..., Iterator[Finding]],
+) -> list[Finding]:
+    """Returns the findings about some examples, from the database where they are up to date."""
+    stamps = stamps_of(chunk)
+    findings = [known_finding(database, *pair) for pair in zip(chunk, stamps, strict=True)]
+    missing = [index for index, finding in enumerate(findings) if finding is None]
+    new = map_all(check_example, [chunk[index] for index in missing])
+    for index, finding in zip(missing, new, strict=True):
+        findings[index] = finding
+        remember(database, chunk[index], stamps[index], finding)
+    return [finding for finding in findings if finding is not None]
+
+
+def stamps_of(chunk: list[Example]) -> list[str]:
+    """Returns what changes with each example's file: its size and its time."""
+    stamps: dict[Path, str] = {}
+    for example in chunk:
+        if example.path not in stamps:
+            with contextlib.suppress(OSError):
+                status = example.path.stat()
+                stamps[example.path] = f"{status.st_size} {status.st_mtime_ns}"
+    return [stamps.get(example.path, "") for example in chunk]
+
+
+def known_finding(database: sqlite3.Connection, example: Example, stamp: str) -> Finding | None:
+    """Returns what an earlier check found about an unchanged file, or None."""
+    row = database.execute(
+        "SELECT stamp, digest, labels, is_jpeg, problem FROM findings WHERE path=? AND offset=?",
+        key_of(example),
+    ).fetchone()
+    if row is None or not stamp or row[0] != stamp:
+        return None
+    labels = None if row[2] is None else tuple(json.loads(row[2]))
+    return Finding(row[1], labels, bool(row[3]), row[4])
+
+
+def remember(database: sqlite3.Connection, example: Example, stamp: str, finding: Finding) -> None:
+    """Keeps a finding, until the next commit in memory."""
+    labels = None if finding.labels is None else json.dumps(finding.labels)
+    database.execute(
+        "INSERT OR REPLACE INTO findings VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (*key_of(example), stamp, finding.digest, labels, finding.is_jpeg, finding.problem),
+    )
+
+
+def key_of(example: Example) -> tuple[str, int]:
+    """Returns the key of an example; a name that is no UTF-8 keeps its bytes, escaped."""
+    path = os.fsencode(os.path.abspath(example.path)).decode("utf-8", "backslashreplace")
+    return path, example.offset
+
+
+def check_example(example: Example) -> Finding:
+    """Returns what reading and decoding an example finds."""
+    labels: tuple[str, ...] | None = None
+    try:
+        encoded = read_bytes(example.path, example.offset, example.length)
+        if example.length is not None:
+            encoded, labels = parse_record(encoded)
+        picture = examine(encoded)
+    except FileNotFoundError:
+        return Finding(b"", None, False, "there is no such file")
+    except OSError as error:
+        return Finding(b"", None, False, f"it cannot be read: {error.strerror}")
+    except ValueError as error:
+        return Finding(b"", labels, False, str(error))
+    digest = hashlib.blake2b(encoded, digest_size=16).digest()
+    return Finding(digest, labels, picture.is_jpeg, "")

@@ -1,0 +1,93 @@
+"""The examples of a folder, of a table or of record files, one after the other, in a fixed order."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from towers.data.image_files.decoding import SUFFIXES
+from towers.data.image_files.examples import PART_NAMES, Example
+from towers.data.image_files.records import is_record_file, list_records
+from towers.data.image_files.tables import TABLE_SUFFIXES, list_table
+
+LAYOUT = (
+    "Expected class folders (FOLDER/CLASS/PICTURE.jpg), folders train/, val/ or test/ of class "
+    "folders, a CSV or TSV file with the columns path and label, or TFRecord files"
+)
+
+
+def list_examples(
+    path: str | os.PathLike[str], *, several_labels: bool = False
+) -> Iterator[Example]:
+    """Yields the examples of a folder or of a file.
+
+    Args:
+        path: a folder of class folders, of `train/`, `val/` or `test/` folders of those, of one
+            table or of TFRecord files; or a table or a TFRecord file.
+        several_labels: whether a table has any number of labels in a row, joined by `|`.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: it has none of these forms.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist. {LAYOUT}.")
+    if path.is_dir():
+        yield from list_folder(path, several_labels)
+    elif path.suffix.lower() in TABLE_SUFFIXES:
+        yield from list_table(path, several_labels)
+    elif is_record_file(path):
+        yield from list_records([path])
+    else:
+        raise ValueError(f"{path} is no image set. {LAYOUT}.")
+
+
+def list_folder(folder: Path, several_labels: bool) -> Iterator[Example]:
+    """Yields the examples of a folder, whatever form it has."""
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    records = [entry for entry in entries if is_record_file(entry)]
+    tables = [entry for entry in entries if entry.suffix.lower() in TABLE_SUFFIXES]
+    if records:
+        yield from list_records(records)
+    elif len(tables) == 1:
+        yield from list_table(tables[0], several_labels)
+    elif len(tables) > 1:
+        names = ", ".join(table.name for table in tables)
+        raise ValueError(f"{folder} holds several tables: {names}. Give one of them.")
+    else:
+        yield from list_class_folders(folder, [entry for entry in entries if entry.is_dir()])
+
+
+def list_class_folders(folder: Path, folders: list[Path]) -> Iterator[Example]:
+    """Yields the pictures in class folders, or in those of each part."""
+    parts = [entry for entry in folders if entry.name.lower() in PART_NAMES]
+    if not parts:
+        classes: list[tuple[Path, str | None]] = [(entry, None) for entry in folders]
+    else:
+        classes = [
+            (entry, PART_NAMES[part.name.lower()])
+            for part in parts
+            for entry in sorted(part.iterdir())
+            if entry.is_dir() and not entry.name.startswith(".")
+        ]
+    found = False
+    for entry, part in classes:
+        labels = (entry.name,)
+        for path in pictures_below(entry):
+            found = True
+            yield Example(path.relative_to(folder).as_posix(), path, labels, part)
+    if not found:
+        raise ValueError(f"{folder} holds no picture in a class folder. {LAYOUT}.")
+
+
+def pictures_below(folder: Path) -> Iterator[Path]:
+    """Yields the picture files of a folder and of those in it, sorted, hidden ones left out."""
+    for here, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        base = Path(sys.intern(here))
+        for name in sorted(files):
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                yield base / name

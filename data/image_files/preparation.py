@@ -1,0 +1,127 @@
+"""Record files of an image set: a few large files instead of many small ones, read at any place."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+import tqdm
+
+from towers.data.image_files.decoding import decode
+from towers.data.image_files.image_files import ImageFiles, Part
+from towers.data.image_files.records import (
+    CLASS_NAMES,
+    make_record,
+    parse_record,
+    read_bytes,
+)
+from towers.data.text.durable import PARTIAL, make_folder, publish, write_file
+
+EXAMPLES_OF_SHARD = 1000
+QUALITY = 95  # Of pictures that are made smaller and encoded again as JPEG.
+
+
+class Prepared(NamedTuple):
+    """A folder of record files.
+
+    Attributes:
+        folder: the folder; `--data` takes it as it is.
+        summary: lines about what is in it.
+    """
+
+    folder: Path
+    summary: list[str]
+
+
+def prepare_records(
+    image_files: ImageFiles,
+    cache: Path,
+    *,
+    stored_side: int = 0,
+    threads: int | None = None,
+    write: Callable[[str], None] = print,
+) -> Prepared:
+    """Writes TFRecord files with every picture of an image set, in its order.
+
+    A killed preparation continues with the file that it was writing. The folder has its name once
+    everything is on the disk.
+
+    Args:
+        image_files: the image set.
+        cache: the folder in which the new one is made, named by the digest of the pictures.
+        stored_side: shorter side to which larger pictures are reduced; 0 keeps their bytes, and
+            so the training's data key.
+        threads: that read; by default one per core.
+        write: called with the lines of the summary.
+    """
+    folder = cache / f"images-{image_files.key}{f'-{stored_side}' if stored_side else ''}"
+    lines = image_files.summary
+    for line in lines:
+        write(line)
+    if folder.is_dir():
+        return Prepared(folder, lines)
+    unfinished = folder.with_name(f".{folder.name}{PARTIAL}")
+    make_folder(unfinished)
+    total = sum(len(part) for part in image_files.parts.values())
+    bar = tqdm.tqdm(desc="writing records", total=total, disable=not sys.stderr.isatty())
+    with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool, bar:
+        for name, part in image_files.parts.items():
+            for path, rows in shards_of(unfinished / name, len(part)):
+                if not path.is_file():
+                    make = functools.partial(record_of, part, stored_side=stored_side)
+                    write_shard(path, list(pool.map(make, rows)))
+                bar.update(len(rows))
+    names = "".join(f"{name}\n" for name in image_files.class_names)
+    write_file(unfinished / CLASS_NAMES, names.encode())
+    shutil.rmtree(folder, ignore_errors=True)
+    publish(unfinished, folder)
+    return Prepared(folder, lines)
+
+
+def shards_of(stem: Path, num_examples: int) -> Iterator[tuple[Path, range]]:
+    """Yields the path of each record file of a part, and the rows that it holds."""
+    count = -(-num_examples // EXAMPLES_OF_SHARD)
+    for number in range(count):
+        first = number * EXAMPLES_OF_SHARD
+        rows = range(first, min(first + EXAMPLES_OF_SHARD, num_examples))
+        yield Path(f"{stem}-{number:05}-of-{count:05}.tfrecord"), rows
+
+
+def write_shard(path: Path, records: list[bytes]) -> None:
+    """Writes a record file, whole or not at all."""
+    partial = path.with_name(f".{path.name}{PARTIAL}")
+    with tf.io.TFRecordWriter(str(partial)) as writer:
+        for record in records:
+            writer.write(record)
+    publish(partial, path)
+
+
+def record_of(part: Part, row: int, *, stored_side: int) -> bytes:
+    """Returns the record of an example."""
+    length = int(part.lengths[row])
+    encoded = read_bytes(part.paths[row], int(part.offsets[row]), None if length < 0 else length)
+    if length >= 0:
+        encoded, _ = parse_record(encoded)
+    if stored_side:
+        encoded = reduced(encoded, stored_side)
+    return make_record(encoded, part.labels[row], part.names[row])
+
+
+def reduced(encoded: bytes, side: int) -> bytes:
+    """Returns a picture whose shorter side is `side`, as JPEG; a smaller one as it is."""
+    pixels = decode(tf.constant(encoded))
+    height, width, _ = pixels.shape
+    if min(height, width) <= side:
+        return encoded
+    scale = side / min(height, width)
+    extent = [max(side, round(height * scale)), max(side, round(width * scale))]
+    small = tf.image.resize(pixels, extent, method="area")
+    levels = tf.cast(tf.clip_by_value(tf.round(small), 0, 255), tf.uint8)
+    return tf.io.encode_jpeg(levels, quality=QUALITY).numpy()

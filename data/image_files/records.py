@@ -1,0 +1,114 @@
+"""TFRecord files of pictures: where each record is, what it holds, and how to write them.
+
+A record is a `tf.train.Example` with `image/encoded` and `image/class/label`, as the scripts for
+ImageNet write them. Format of the files: tensorflow.org/tutorials/load_data/tfrecord.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from towers.data.image_files.examples import PART_NAMES, Example
+
+ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
+CLASS_NAMES = "labels.txt"
+SHARDED = re.compile(r".+-\d{5}-of-\d{5}(\.tfrecords?)?$")
+PART = re.compile(rf"(?:^|[-_.])({'|'.join(PART_NAMES)})(?=[-_.])")
+LENGTH, CHECKSUM = struct.Struct("<Q"), 4
+HEADER = LENGTH.size + CHECKSUM
+
+
+def is_record_file(path: Path) -> bool:
+    """Returns whether a file's name is that of TFRecords."""
+    is_named = path.suffix.lower() in (".tfrecord", ".tfrecords") or SHARDED.match(path.name)
+    return bool(is_named) and path.is_file()
+
+
+def list_records(paths: Sequence[Path]) -> Iterator[Example]:
+    """Yields the records of files, whose names say to which part they belong.
+
+    Only the length of each record is read. The labels stand in the records.
+
+    Raises:
+        ValueError: a file is cut off.
+    """
+    for path in paths:
+        match = PART.search(path.name.lower())
+        part = PART_NAMES[match[1]] if match else None
+        for number, (offset, length) in enumerate(places_of_records(path)):
+            yield Example(f"{path.name}#{number}", path, None, part, offset, length)
+
+
+def places_of_records(path: Path) -> Iterator[tuple[int, int]]:
+    """Yields where each record's bytes begin, and how many they are."""
+    size, position = path.stat().st_size, 0
+    with path.open("rb", buffering=HEADER) as file:
+        while position < size:
+            header = os.pread(file.fileno(), HEADER, position)
+            length = LENGTH.unpack_from(header)[0] if len(header) == HEADER else size
+            end = position + HEADER + length + CHECKSUM
+            if end > size:
+                raise ValueError(
+                    f"{path} is cut off, or is no TFRecord file: the record at byte {position} "
+                    f"would end at byte {end} of {size}."
+                )
+            yield position + HEADER, length
+            position = end
+
+
+def read_bytes(path: str | os.PathLike[str], offset: int, length: int | None) -> bytes:
+    """Returns the bytes of an example: a part of a file, or the whole of it."""
+    with open(path, "rb") as file:
+        if length is None:
+            return file.read()
+        return os.pread(file.fileno(), length, offset)
+
+
+def parse_record(record: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """Returns a record's picture and its labels, as texts; ValueError if it has none."""
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except Exception as error:  # Protobuf's own kind differs from version to version.
+        raise ValueError("the record is no tf.train.Example") from error
+    pictures = features[ENCODED].bytes_list.value
+    labels = features[LABEL].int64_list.value
+    if len(pictures) != 1:
+        raise ValueError(f"the record has {len(pictures)} values of {ENCODED} instead of one")
+    return pictures[0], tuple(map(str, labels))
+
+
+def encoded_of_record(record: tf.Tensor) -> tf.Tensor:
+    """Returns the picture of a record, both string scalars."""
+    return tf.io.parse_single_example(record, {ENCODED: tf.io.FixedLenFeature([], tf.string)})[
+        ENCODED
+    ]
+
+
+def make_record(encoded: bytes, labels: Sequence[int], name: str) -> bytes:
+    """Returns the record of a picture."""
+    feature = {
+        ENCODED: tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
+        LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=labels)),
+        NAME: tf.train.Feature(bytes_list=tf.train.BytesList(value=[os.fsencode(name)])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
+        deterministic=True
+    )
+
+
+def class_names_beside(path: Path) -> tuple[str, ...] | None:
+    """Returns the lines of `labels.txt` in the folder, by their numbers; None if it is not there.
+
+    A line may be `number:name`, as TF-Slim writes them.
+    """
+    file = (path if path.is_dir() else path.parent) / CLASS_NAMES
+    if not file.is_file():
+        return None
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return tuple(re.sub(r"^\d+:", "", line) for line in lines)

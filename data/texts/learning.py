@@ -1,0 +1,85 @@
+"""Learning the vocabulary of a text from a sample of its training passages."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from towers.data.corpus.processes import tokenise
+from towers.data.text import SPECIALS, SUBWORD_FILE, TextCodec, build_vocabulary, train_subwords
+from towers.data.text.durable import make_folder
+from towers.data.texts.passages import CHUNK_CHARACTERS, TRAIN, Chunk
+from towers.data.texts.settings import TextCorpusSettings
+
+SAMPLE_CHARACTERS = 8_000_000  # A shorter text is counted whole; of a longer one at least half.
+SUBWORD_CHARACTERS = 2_000_000  # SentencePiece learns from one core; this takes half a minute.
+
+
+def learn_codec(
+    passages: Iterator[Chunk], settings: TextCorpusSettings, folder: Path, processes: int
+) -> None:
+    """Writes the codec that is learnt from the passages into a folder.
+
+    The sample has every n-th training passage, from everywhere in the text.
+
+    Raises:
+        ValueError: there is no training passage, or the settings have no tokenizer.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    make_folder(folder)
+    text = settings.text
+    sample = _sampled(passages, SAMPLE_CHARACTERS)
+    if not sample:
+        raise ValueError(
+            "A text must have lines to train on. Received none; give other files, or another "
+            "encoding with --encoding."
+        )
+    if text.learns_subwords:
+        lines = (line for passage in _thinned(sample, SUBWORD_CHARACTERS) for line in passage)
+        model = folder / SUBWORD_FILE
+        size = settings.vocabulary_size - len(SPECIALS)
+        train_subwords(filter(None, map(text.normalise, lines)), size, model)
+        text = dataclasses.replace(text, subword_model=str(model))
+    counts: collections.Counter[str] = collections.Counter()
+    for chunk in tokenise(_in_chunks(sample), text, processes):
+        uses = collections.Counter(chunk.places)
+        counts.update({token: uses[place] for place, token in enumerate(chunk.table)})
+    TextCodec(text, build_vocabulary(counts, settings.vocabulary_size)).save(folder)
+
+
+def _sampled(passages: Iterator[Chunk], most: int) -> list[list[str]]:
+    """Returns every training passage or, of more characters, every n-th; at least half of them."""
+    kept: list[list[str]] = []
+    stride, number, num_characters = 1, 0, 0
+    for passage in passages:
+        if passage.parts[0] != TRAIN:
+            continue
+        if number % stride == 0:
+            kept.append(passage.lines)
+            num_characters += sum(map(len, passage.lines))
+            if num_characters > most:
+                kept, stride = kept[::2], stride * 2
+                num_characters = sum(len(line) for lines in kept for line in lines)
+        number += 1
+    return kept
+
+
+def _thinned(sample: list[list[str]], most: int) -> list[list[str]]:
+    num_characters = sum(len(line) for lines in sample for line in lines)
+    return sample[:: max(1, -(-num_characters // most))]
+
+
+def _in_chunks(sample: list[list[str]]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    num_characters = 0
+    for lines in sample:
+        chunk.extend(lines)
+        num_characters += sum(map(len, lines))
+        if num_characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, num_characters = [], 0
+    if chunk:
+        yield chunk

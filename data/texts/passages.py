@@ -1,0 +1,72 @@
+"""Passages: runs of lines, each of which belongs to one part of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from towers.data.texts.reading import Reader
+from towers.data.texts.text_files import PARTS, TextFile
+
+PASSAGE_CHARACTERS = 500
+CHUNK_CHARACTERS = 200_000  # As many as `towers.data.corpus` gives a process at a time.
+TRAIN, VALID, TEST = range(len(PARTS))
+
+
+class Chunk(NamedTuple):
+    """Some lines that are tokenised together.
+
+    Attributes:
+        lines: the lines.
+        parts: the number of each line's part in `PARTS`.
+    """
+
+    lines: list[str]
+    parts: list[int]
+
+
+def passages(files: Sequence[TextFile], reader: Reader, share: float) -> Iterator[Chunk]:
+    """Yields the passages of a text in order, each of one part.
+
+    Where the names of the files do not tell the parts, every n-th passage is valid and every n-th
+    is test, with n = 1 / share: the same ones always, from everywhere in the text.
+    """
+    period = max(4, round(1 / share))
+    number = 0
+    for file in files:
+        for lines in _in_passages(reader.lines(file)):
+            own = PARTS.index(file.part) if file.part else _dealt(number, period)
+            yield Chunk(lines, [own] * len(lines))
+            number += 1
+
+
+def _dealt(number: int, period: int) -> int:
+    """Returns the part of a passage by its number."""
+    return {period // 2 - 1: VALID, period - 1: TEST}.get(number % period, TRAIN)
+
+
+def _in_passages(lines: Iterator[str]) -> Iterator[list[str]]:
+    passage: list[str] = []
+    num_characters = 0
+    for line in lines:
+        passage.append(line)
+        num_characters += len(line)
+        if num_characters >= PASSAGE_CHARACTERS:
+            yield passage
+            passage, num_characters = [], 0
+    if passage:
+        yield passage
+
+
+def in_chunks(passages: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yields the lines of passages in larger chunks."""
+    chunk, num_characters = Chunk([], []), 0
+    for passage in passages:
+        chunk.lines.extend(passage.lines)
+        chunk.parts.extend(passage.parts)
+        num_characters += sum(map(len, passage.lines))
+        if num_characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, num_characters = Chunk([], []), 0
+    if chunk.lines:
+        yield chunk

@@ -1,0 +1,211 @@
+"""Reading the files of a text as lines, in bounded memory, whatever their bytes are."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from towers.data.extras import import_extra
+from towers.data.texts.report import TextReport
+from towers.data.texts.text_files import TextFile
+
+CHUNK_BYTES = 1 << 18
+MAX_LINE_CHARACTERS = 10_000
+MAX_RECORD_CHARACTERS = 16_000_000
+DAMAGED = "\ufffd"
+_MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstandard"}
+
+Progress = Callable[[int], None]
+
+
+class Reader(NamedTuple):
+    """How texts are read.
+
+    Attributes:
+        encoding: the codec of the files of text; JSON Lines and Parquet are UTF-8.
+        field: the name of the text in JSON Lines, or the column in Parquet.
+        report: counts what is skipped.
+        progress: called with the number of bytes of a file that were read since the last call.
+    """
+
+    encoding: str
+    field: str
+    report: TextReport
+    progress: Progress
+
+    def lines(self, file: TextFile) -> Iterator[str]:
+        """Yields the lines of a file that are not blank, without their ends.
+
+        A line that is too long becomes several, cut at blanks.
+
+        Raises:
+            ValueError: the file cannot be read to its end, or its records have no such field.
+        """
+        self.report.num_files += 1
+        for text in self._texts(file):
+            for line in text:
+                if self._is_usable(line, file):
+                    yield line
+
+    def _texts(self, file: TextFile) -> Iterator[Iterable[str]]:
+        if file.kind == "parquet":
+            return (cut(text) for text in _parquet(file.path, self))
+        if file.kind == "json_lines":
+            return (cut(text) for text in _json_lines(file.path, self))
+        return iter([_plain(file.path, self)])
+
+    def _is_usable(self, line: str, file: TextFile) -> bool:
+        if not line or line.isspace():
+            return False
+        if "\0" in line:
+            self.report.skip("lines with NUL characters", str(file.path))
+            return False
+        if line.count(DAMAGED) > max(1, len(line) // 10):
+            self.report.skip("lines with bytes that do not decode", str(file.path))
+            return False
+        self.report.num_lines += 1
+        return True
+
+
+def cut(text: str) -> Iterator[str]:
+    """Yields the lines of a text, long ones in pieces that end at a blank if they have one."""
+    for line in text.split("\n"):
+        rest = line.removesuffix("\r")
+        while len(rest) > MAX_LINE_CHARACTERS:
+            place = rest.rfind(" ", MAX_LINE_CHARACTERS // 2, MAX_LINE_CHARACTERS) + 1
+            place = place or MAX_LINE_CHARACTERS
+            yield rest[:place]
+            rest = rest[place:]
+        yield rest
+
+
+def _plain(path: Path, reader: Reader) -> Iterator[str]:
+    """Yields the lines of a file of text."""
+    rest = ""
+    for chunk in _decoded(path, reader.encoding, reader.progress):
+        *whole, rest = (rest + chunk).split("\n")
+        if whole:
+            yield from cut("\n".join(whole))
+        if len(rest) > MAX_LINE_CHARACTERS:
+            *pieces, rest = cut(rest)
+            yield from pieces
+    yield rest.removesuffix("\r")
+
+
+def _json_lines(path: Path, reader: Reader) -> Iterator[str]:
+    """Yields the field of each record of a file."""
+    num_read = 0
+    for number, line in enumerate(_records(path, reader), 1):
+        place = f"{path}:{number}"
+        if line is None:
+            reader.report.skip("records that are too long", place)
+        elif line.strip():
+            value, found = _field_of(line, reader.field)
+            if value is None:
+                if not num_read:
+                    raise ValueError(
+                        f"{place}: expected an object with the text in {reader.field!r}, found "
+                        f"{found}. Name the field with --set text_field=NAME."
+                    )
+                reader.report.skip(f"records without a text in {reader.field!r}", place)
+            else:
+                num_read += 1
+                yield value
+
+
+def _records(path: Path, reader: Reader) -> Iterator[str | None]:
+    """Yields the lines of a file of any length up to a bound; None for a longer one."""
+    parts: list[str] = []
+    length = 0
+    for chunk in _decoded(path, "utf-8", reader.progress):
+        *whole, last = chunk.split("\n")
+        for line in whole:
+            yield "".join([*parts, line]) if length <= MAX_RECORD_CHARACTERS else None
+            parts, length = [], 0
+        length += len(last)
+        parts = [*parts, last] if length <= MAX_RECORD_CHARACTERS else []
+    yield "".join(parts) if length <= MAX_RECORD_CHARACTERS else None
+
+
+def _field_of(line: str, name: str) -> tuple[str | None, str]:
+    """Returns the text of a record, None without one, and what the record is instead."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, f"no JSON: {line[:40]!r}"
+    if not isinstance(record, dict):
+        return None, f"JSON of another kind: {line[:40]!r}"
+    value = record.get(name)
+    if isinstance(value, str):
+        return value, ""
+    return None, f"the fields {', '.join(map(repr, list(record)[:8])) or 'of nothing'}"
+
+
+def _parquet(path: Path, reader: Reader) -> Iterator[str]:
+    """Yields the values of a column that are texts, a few thousand rows in memory at a time."""
+    parquet = import_extra("pyarrow.parquet", "parquet", f"{path} is a Parquet file")
+    size, done = path.stat().st_size, 0
+    try:
+        with parquet.ParquetFile(path, memory_map=True) as file:
+            names, total = file.schema_arrow.names, max(1, file.metadata.num_rows)
+            if reader.field not in names:
+                raise ValueError(
+                    f"{path}: expected a column {reader.field!r} with the text, found the columns "
+                    f"{', '.join(map(repr, names[:8]))}. Name it with --set text_field=NAME."
+                )
+            for batch in file.iter_batches(2048, columns=[reader.field]):
+                for value in batch.column(0).to_pylist():
+                    if isinstance(value, str):
+                        yield value
+                    else:
+                        reader.report.skip("rows without a text", str(path))
+                reader.progress(size * batch.num_rows // total)
+                done += size * batch.num_rows // total
+    except (OSError, import_extra("pyarrow", "parquet", "").ArrowException) as error:
+        raise ValueError(f"{path} cannot be read to its end: {error}.") from error
+    reader.progress(size - done)
+
+
+def _decoded(path: Path, encoding: str, progress: Progress) -> Iterator[str]:
+    """Yields the decoded text of a file, compressed or not; marks of byte order are removed."""
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    position = 0
+    try:
+        with path.open("rb") as raw, _decompressed(raw, path) as file:
+            while block := file.read(CHUNK_BYTES):
+                yield decoder.decode(block).replace("\ufeff", "")
+                progress(raw.tell() - position)
+                position = raw.tell()
+            progress(raw.tell() - position)
+            yield decoder.decode(b"", final=True)
+    except _read_errors() as error:
+        raise ValueError(f"{path} cannot be read to its end: {error}.") from error
+
+
+def _decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager[Any]:
+    magic = raw.read(4)
+    raw.seek(0)
+    how = next((name for start, name in _MAGICS.items() if magic.startswith(start)), None)
+    if how == "gzip":
+        return gzip.GzipFile(fileobj=raw)
+    if how == "zstandard":
+        library = import_extra("zstandard", "zstd", f"{path} is compressed by Zstandard")
+        reader = library.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return io.BufferedReader(reader)
+    return contextlib.nullcontext(raw)
+
+
+def _read_errors() -> tuple[type[Exception], ...]:
+    errors: list[type[Exception]] = [OSError, EOFError, zlib.error, UnicodeError]
+    with contextlib.suppress(ImportError):
+        import zstandard
+
+        errors.append(zstandard.ZstdError)
+    return tuple(errors)

@@ -1,0 +1,125 @@
+"""The networks of `keras.applications` with a head of their own, from scratch or pretrained."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from towers.models.arguments import check_at_least, check_input_shape, check_share
+
+
+def application(
+    name: str,
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    weights: str | Path | None = None,
+    frozen: bool = False,
+    dropout_rate: float = 0.0,
+) -> keras.Model:
+    """Returns a network of `keras.applications`: pixels, 0 to 255, to logits [batch, num_classes].
+
+    The pixels are prepared in the network, as its `preprocess_input` does, so that pretrained
+    weights see what they were trained with.
+
+    Args:
+        name: as `application_names` lists it.
+        input_shape: (height, width, 3).
+        num_classes: at least 2.
+        weights: a file of the body's weights, as Keras publishes them (`..._notop.h5`) or as
+            `save_weights` of a network without its top writes them; None for random ones.
+        frozen: whether only the head is trained; BatchNorm then keeps its averages.
+        dropout_rate: before the head.
+
+    Raises:
+        ValueError: there is no such network, or the file or the input does not fit it.
+        FileNotFoundError: there is no such file.
+    """
+    make = find_application(name)
+    check_input_shape(input_shape)
+    check_at_least(2, num_classes=num_classes)
+    check_share(dropout_rate=dropout_rate)
+    body = make(include_top=False, weights=None, input_shape=input_shape, pooling="avg")
+    if weights is not None:
+        load_body(body, Path(weights))
+    body.trainable = not frozen
+    images = keras.Input(input_shape, name="images")
+    x = body(ApplicationInput(name, name="prepared")(images))
+    if dropout_rate:
+        x = layers.Dropout(dropout_rate, name="dropout")(x)
+    logits = layers.Dense(num_classes, name="logits", dtype=x.dtype)(x)
+    return keras.Model(images, logits, name=name.lower())
+
+
+def application_names() -> list[str]:
+    """Returns the names of the networks in `keras.applications`."""
+    return sorted(
+        name
+        for name, one in vars(keras.applications).items()
+        if inspect.isfunction(one) and "include_top" in inspect.signature(one).parameters
+    )
+
+
+def find_application(name: str) -> Callable[..., keras.Model]:
+    """Returns the function of this name; ValueError that suggests the nearest."""
+    names = application_names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+        raise ValueError(f"keras.applications has no network {name!r}. Did you mean {near[0]!r}?")
+    return getattr(keras.applications, name)
+
+
+def load_body(body: keras.Model, path: Path) -> None:
+    """Loads the weights of a network without its top.
+
+    Raises:
+        ValueError: the file holds those of another network, or of one with its top.
+        FileNotFoundError: there is no such file.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file of weights {path}.")
+    try:
+        body.load_weights(path)
+    except (ValueError, OSError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{path} does not hold the weights of {body.name} without its top ({reason}). Expected "
+            "a file such as ..._notop.h5, as Keras publishes it, or what save_weights of a "
+            "keras.applications network with include_top=False wrote."
+        ) from error
+
+
+@keras.saving.register_keras_serializable(package="towers")
+class ApplicationInput(layers.Layer):
+    """Prepares pixels, 0 to 255, as a network of `keras.applications` expects them.
+
+    Args:
+        network: the name of the network.
+        options: of every Keras layer.
+    """
+
+    def __init__(self, network: str, **options: Any):
+        super().__init__(**options)
+        self.network = network
+        module = sys.modules[find_application(network).__module__]
+        self._prepare = module.preprocess_input
+
+    def call(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns the prepared images, in the same shape."""
+        return self._prepare(images, data_format="channels_last")
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Returns the shape of the input."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
+        return {**super().get_config(), "network": self.network}

@@ -1,0 +1,248 @@
+"""A recurrent language model with tied weights, variational dropout and dropped recurrent weights.
+
+Merity, Keskar and Socher 2018, "Regularizing and Optimizing LSTM Language Models" (AWD-LSTM). Its
+optimizer NT-ASGD and its activation regularisation (sections 3 and 4.6) are not here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from towers.models.arguments import check_at_least, check_share
+from towers.models.embedding import Embedding
+from towers.models.language_losses import zeros_of
+from towers.models.projection import Projection
+from towers.models.token_ids import PADDING_ID
+
+State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, units] each.
+EMBEDDING_SCALE = 0.1  # Section 5: embeddings are uniform in [-0.1, 0.1].
+
+
+def awd_lstm(
+    vocabulary_size: int,
+    *,
+    embedding_size: int = 200,
+    hidden_size: int = 400,
+    num_layers: int = 2,
+    dropout_rate: float = 0.25,
+    input_dropout_rate: float = 0.3,
+    output_dropout_rate: float = 0.4,
+    weight_dropout_rate: float = 0.5,
+    word_dropout_rate: float = 0.1,
+    padding_id: int = PADDING_ID,
+) -> AWDLanguageModel:
+    """Returns a built model that maps tokens to the logits of the next tokens.
+
+    Args:
+        vocabulary_size: number of ids.
+        embedding_size: dimension of the token vectors, and units of the last layer, whose outputs
+            are compared with the same vectors (Press and Wolf 2017).
+        hidden_size: units of the other LSTM layers.
+        num_layers: number of LSTM layers.
+        dropout_rate: share of numbers dropped between the layers, the same ones at every token of
+            a row (Gal and Ghahramani 2016).
+        input_dropout_rate: the same, of the token vectors.
+        output_dropout_rate: the same, of the last layer's outputs.
+        weight_dropout_rate: share of the recurrent weights dropped (DropConnect, section 2).
+        word_dropout_rate: share of the vocabulary's words whose vectors are zero in a batch
+            (section 4.3).
+        padding_id: of targets that do not count.
+    """
+    check_at_least(
+        1,
+        vocabulary_size=vocabulary_size,
+        embedding_size=embedding_size,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+    )
+    rates = {
+        "dropout_rate": dropout_rate,
+        "input_dropout_rate": input_dropout_rate,
+        "output_dropout_rate": output_dropout_rate,
+        "weight_dropout_rate": weight_dropout_rate,
+        "word_dropout_rate": word_dropout_rate,
+    }
+    check_share(**rates)
+    model = AWDLanguageModel(
+        vocabulary_size=vocabulary_size,
+        units=[*[hidden_size] * (num_layers - 1), embedding_size],
+        rates=rates,
+        padding_id=padding_id,
+        name="awd_lstm",
+    )
+    model.build()
+    return model
+
+
+class AWDLanguageModel(keras.Model):
+    """The model of `awd_lstm`, which documents its arguments; `units` are those of each layer."""
+
+    def __init__(
+        self,
+        *,
+        vocabulary_size: int,
+        units: list[int],
+        rates: dict[str, float],
+        padding_id: int = PADDING_ID,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.padding_id = padding_id
+        self.vocabulary_size = vocabulary_size
+        self.hidden_size = units[-1]
+        scale = keras.initializers.RandomUniform(-EMBEDDING_SCALE, EMBEDDING_SCALE)
+        self.embedding = Embedding(
+            vocabulary_size, self.hidden_size, initializer=scale, name="embedding"
+        )
+        self.word_dropout = layers.Dropout(rates["word_dropout_rate"], name="word_dropout")
+        self.input_dropout = same_at_every_token(rates["input_dropout_rate"], "input_dropout")
+        self.lstm_layers = [
+            WeightDroppedLSTM(size, rates["weight_dropout_rate"], name=f"lstm_{index}")
+            for index, size in enumerate(units)
+        ]
+        after = [rates["dropout_rate"]] * (len(units) - 1) + [rates["output_dropout_rate"]]
+        self.dropouts = [
+            same_at_every_token(rate, f"dropout_{index}") for index, rate in enumerate(after)
+        ]
+        self.projection = Projection(
+            vocabulary_size, self.hidden_size, self.embedding, name="projection"
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the variables of every layer."""
+        self.embedding.build()
+        size = self.hidden_size
+        for layer in self.lstm_layers:
+            layer.build((None, None, size))
+            size = layer.units
+        self.projection.build()
+        self.built = True
+
+    def call(self, token_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Returns the logits of the token after each token, [batch, length, vocabulary].
+
+        Args:
+            token_ids: int32 [batch, length]; the initial state is zero.
+            training: whether dropout is on.
+        """
+        hidden, _ = self.hidden(token_ids, training=training)
+        return self.projection(hidden)
+
+    def hidden(
+        self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
+        """Returns the inputs of the projection, [batch, length, embedding_size], and the state.
+
+        Args:
+            token_ids: int32 [batch, length].
+            state: before the first token, by default zero.
+            training: whether dropout is on.
+        """
+        state = self.zero_state(tf.shape(token_ids)[0]) if state is None else state
+        x = self.embedding(token_ids)
+        if training and self.word_dropout.rate:
+            words = tf.ones([self.vocabulary_size, 1], x.dtype)
+            x *= tf.gather(self.word_dropout(words, training=True), token_ids)
+        x = self.input_dropout(x, training=training)
+        after = []
+        for layer, dropout, own in zip(self.lstm_layers, self.dropouts, state, strict=True):
+            x, new = layer(x, own, training=training)
+            x = dropout(x, training=training)
+            after.append(new)
+        return x, tuple(after)
+
+    def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
+        """Returns the logits after one more token, [batch, vocabulary], and the new state.
+
+        Args:
+            tokens: int32 [batch].
+            state: before these tokens.
+        """
+        hidden, state = self.hidden(tokens[:, None], state)
+        return self.projection(hidden[:, 0]), state
+
+    def kernel_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the output projection, [vocabulary, embedding_size] and [vocabulary]."""
+        return self.projection.weights_and_bias()
+
+    def zero_state(self, batch_size: int | tf.Tensor) -> State:
+        """Returns the state before the first token."""
+        return zeros_of(self.state_specs(), batch_size)
+
+    def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
+        """Returns the specs of one row of the state."""
+        rows = [tf.TensorSpec([layer.units], self.compute_dtype) for layer in self.lstm_layers]
+        return tuple({"h": row, "c": row} for row in rows)
+
+
+class WeightDroppedLSTM(layers.Layer):
+    """An LSTM layer that drops recurrent weights, the same ones for all rows and tokens of a batch.
+
+    Keras's LSTM takes no mask for its weights. All inputs are projected in one matrix product; the
+    dropped weights are made before the loop, which reads no variable.
+
+    Args:
+        units: number of units.
+        weight_dropout_rate: share of the recurrent weights that are dropped in training.
+        options: of every Keras layer.
+    """
+
+    def __init__(self, units: int, weight_dropout_rate: float, **options: Any):
+        super().__init__(**options)
+        self.units = units
+        self.weight_dropout = layers.Dropout(
+            weight_dropout_rate, dtype=self.dtype_policy, name="weight_dropout"
+        )
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the variables, uniform in [-1 / sqrt(units), 1 / sqrt(units)] (section 5)."""
+        scale = self.units**-0.5
+
+        def add(name: str, *shape: int) -> Any:
+            initializer = keras.initializers.RandomUniform(-scale, scale)
+            return self.add_weight(shape=shape, initializer=initializer, name=name)
+
+        self.kernel = add("kernel", input_shape[-1], 4 * self.units)
+        self.recurrent_kernel = add("recurrent_kernel", self.units, 4 * self.units)
+        self.bias = add("bias", 4 * self.units)
+        self.built = True
+
+    def call(
+        self, inputs: tf.Tensor, state: dict[str, tf.Tensor], training: bool = False
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Returns the outputs, [batch, length, units], and the state after the last token.
+
+        Args:
+            inputs: [batch, length, size].
+            state: h and c, [batch, units] each.
+            training: whether weights are dropped.
+        """
+        kernel, recurrent, bias = (
+            tf.cast(variable.value, self.compute_dtype)
+            for variable in (self.kernel, self.recurrent_kernel, self.bias)
+        )
+        recurrent = self.weight_dropout(recurrent, training=training)
+        size = inputs.shape[-1]
+        projected = tf.matmul(tf.reshape(inputs, [-1, size]), kernel) + bias
+        shape = tf.concat([tf.shape(inputs)[:2], [4 * self.units]], 0)
+        by_token = tf.transpose(tf.reshape(projected, shape), [1, 0, 2])
+
+        def step(
+            before: tuple[tf.Tensor, tf.Tensor], own: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            h, c = before
+            i, f, new, o = tf.split(own + tf.matmul(h, recurrent), 4, axis=-1)
+            c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(new)
+            return tf.sigmoid(o) * tf.tanh(c), c
+
+        outputs, cells = tf.scan(step, by_token, (state["h"], state["c"]))
+        return tf.transpose(outputs, [1, 0, 2]), {"h": outputs[-1], "c": cells[-1]}
+
+
+def same_at_every_token(rate: float, name: str) -> layers.Dropout:
+    """Returns dropout of [batch, length, size] that drops the same numbers at every token."""
+    return layers.Dropout(rate, noise_shape=(None, 1, None), name=name)

@@ -1,0 +1,125 @@
+"""The loss of any language model on contiguous streams and on sentences, as tower functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from towers.models.linear_cross_entropy import linear_cross_entropy
+from towers.models.losses import TowerFn
+
+State = Any  # A nest of tensors with rows as their first dimension; zeros before the first token.
+StatefulTowerFn = Callable[[Any, State], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]]
+
+
+class LanguageModel(Protocol):
+    """What the losses, the evaluation and `towers generate` use of a language model.
+
+    Attributes:
+        hidden_size: of the inputs of the output projection.
+        padding_id: of targets that do not count.
+    """
+
+    hidden_size: int
+    padding_id: int
+
+    def hidden(
+        self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
+        """Returns the inputs of the projection, [batch, length, hidden_size], and the state.
+
+        Args:
+            token_ids: int32 [batch, length].
+            state: before the first token, by default zero.
+            training: whether dropout is on.
+        """
+
+    def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
+        """Returns the logits after one more token, [batch, vocabulary], and the new state."""
+
+    def kernel_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the output projection, [vocabulary, hidden_size] and [vocabulary]."""
+
+    def zero_state(self, batch_size: int | tf.Tensor) -> State:
+        """Returns the state before the first token."""
+
+    def state_specs(self) -> Any:
+        """Returns the specs of one row of the state."""
+
+
+def zeros_of(specs: Any, batch_size: int | tf.Tensor) -> Any:
+    """Returns zeros for the specs of one row, [batch_size, ...] each."""
+    return tf.nest.map_structure(
+        lambda spec: tf.zeros(tf.stack([batch_size, *spec.shape]), spec.dtype), specs
+    )
+
+
+def streams(model: LanguageModel, *, training: bool) -> StatefulTowerFn:
+    """Returns `tower_fn((inputs, targets, starts), state) -> (loss_sum, weight, metrics, state)`.
+
+    inputs and targets are int32 [batch, steps]; starts is bool [batch], True for rows whose state
+    is reset to zero. The results are scalars, summed over the targets that are not padding:
+
+    - loss_sum: cross-entropy, float32 or, of a float64 model, float64.
+    - weight: number of these tokens.
+    - metrics: `{"accuracy": number of them that were the most probable prediction}`.
+    - state: for the next batch.
+
+    Args:
+        model: the model.
+        training: whether dropout is on and gradients are computed.
+    """
+
+    def tower_fn(
+        batch: Sequence[tf.Tensor], state: State
+    ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]:
+        inputs, targets, starts = batch
+        state = tf.nest.map_structure(
+            lambda part: tf.where(over_rows(starts, part), tf.zeros_like(part), part), state
+        )
+        hidden, state = model.hidden(inputs, state, training=training)
+        return *token_sums(model, hidden, targets, training), state
+
+    return tower_fn
+
+
+def over_rows(starts: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
+    """Returns starts [batch] in a shape that broadcasts over a part of a state, [batch, ...]."""
+    return tf.reshape(starts, [-1] + [1] * (part.shape.rank - 1))
+
+
+def sentences(model: LanguageModel, *, training: bool) -> TowerFn:
+    """Returns `tower_fn((inputs, targets)) -> (loss_sum, weight, metrics)`, as in `streams`.
+
+    Each row is one example, int32 [batch, length], padded with `model.padding_id` at the end.
+    """
+
+    def tower_fn(batch: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+        inputs, targets = batch
+        hidden, _ = model.hidden(inputs, training=training)
+        return token_sums(model, hidden, targets, training)
+
+    return tower_fn
+
+
+def token_sums(
+    model: LanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
+) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+    """Returns the summed loss, the number of targets that are not padding, and the metrics."""
+    kernel, bias = model.kernel_and_bias()
+    labels = tf.reshape(targets, [-1])
+    dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
+    counted = tf.not_equal(labels, model.padding_id)
+    weights = tf.cast(counted, dtype)
+    sums = linear_cross_entropy(
+        tf.reshape(hidden, [-1, model.hidden_size]),
+        kernel,
+        bias,
+        labels,
+        weights,
+        training=training,
+        counted=counted,
+    )
+    return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}

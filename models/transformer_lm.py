@@ -1,0 +1,268 @@
+"""A decoder-only Transformer language model: pre-norm, rotary positions, grouped heads, tied.
+
+Every token attends to itself and to the `window` tokens before it, so that a text read in pieces,
+each with the keys and values of the piece before, gives the numbers of the text read at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from towers.models.arguments import check_at_least, check_choice, check_share
+from towers.models.embedding import Embedding
+from towers.models.grouped_attention import GroupedAttention
+from towers.models.language_losses import zeros_of
+from towers.models.projection import Projection
+from towers.models.token_ids import PADDING_ID
+from towers.models.transformer import FeedForward
+
+State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.
+
+
+def transformer_lm(
+    vocabulary_size: int,
+    *,
+    size: int = 256,
+    heads: int = 4,
+    key_value_heads: int = 2,
+    feed_forward_size: int = 1024,
+    feed_forward: str = "swiglu",
+    num_layers: int = 4,
+    window: int = 128,
+    dropout_rate: float = 0.1,
+    padding_id: int = PADDING_ID,
+) -> TransformerLanguageModel:
+    """Returns a built model that maps tokens to the logits of the next tokens.
+
+    The decoder of Vaswani et al. 2017 with the normalisation before each part (Xiong et al. 2020),
+    rotary positions (Su et al. 2021) and keys and values that groups of heads share (Ainslie et
+    al. 2023, "GQA"). The output projection is the embedding table (Press and Wolf 2017).
+
+    Args:
+        vocabulary_size: number of ids.
+        size: of the vectors between the layers.
+        heads: attention heads; `size` is an even multiple of them.
+        key_value_heads: heads of the keys and values; `heads` is a multiple of them.
+        feed_forward_size: units of the hidden layer of each feed-forward part.
+        feed_forward: gelu, or swiglu (Shazeer 2020, "GLU Variants Improve Transformer").
+        num_layers: number of layers.
+        window: how many earlier tokens a token attends to. Each layer looks that much further
+            back (Child et al. 2019; Dai et al. 2019 for the carried keys and values).
+        dropout_rate: share of numbers dropped after each part and from the embeddings.
+        padding_id: of targets that do not count.
+    """
+    check_at_least(
+        1,
+        vocabulary_size=vocabulary_size,
+        feed_forward_size=feed_forward_size,
+        num_layers=num_layers,
+        window=window,
+    )
+    check_share(dropout_rate=dropout_rate)
+    check_choice("feed_forward", feed_forward, FEED_FORWARDS)
+    model = TransformerLanguageModel(
+        vocabulary_size=vocabulary_size,
+        window=window,
+        blocks=[
+            Block(
+                GroupedAttention(size, heads, key_value_heads, window, name="attention"),
+                FEED_FORWARDS[feed_forward](size, feed_forward_size, name="feed_forward"),
+                dropout_rate,
+                name=f"block_{index}",
+            )
+            for index in range(num_layers)
+        ],
+        dropout_rate=dropout_rate,
+        padding_id=padding_id,
+        name="transformer_lm",
+    )
+    model.build()
+    return model
+
+
+class GatedFeedForward(layers.Layer):
+    """Two dense layers with a gate between them: `outer(silu(gate(x)) * inner(x))`, no biases.
+
+    Args:
+        size: of the inputs and outputs.
+        hidden_size: units between the two.
+        options: of every Keras layer.
+    """
+
+    def __init__(self, size: int, hidden_size: int, **options: Any):
+        super().__init__(**options)
+        self.size = size
+        dense: dict[str, Any] = {"use_bias": False, "dtype": self.dtype_policy}
+        self.gate = layers.Dense(hidden_size, activation="silu", name="gate", **dense)
+        self.inner = layers.Dense(hidden_size, name="inner", **dense)
+        self.outer = layers.Dense(size, name="outer", **dense)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the variables."""
+        for layer in (self.gate, self.inner):
+            layer.build((None, None, self.size))
+        self.outer.build((None, None, self.inner.units))
+        self.built = True
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns outputs in the shape of the inputs, [..., size]."""
+        return self.outer(self.gate(inputs) * self.inner(inputs))
+
+
+FEED_FORWARDS: dict[str, Any] = {"gelu": FeedForward, "swiglu": GatedFeedForward}
+
+
+class Block(layers.Layer):
+    """A layer of the Transformer: attention and feed-forward, each `x + dropout(part(norm(x)))`.
+
+    Args:
+        attention: to this token and those before it.
+        feed_forward: applied to each token.
+        dropout_rate: share of the parts' outputs dropped in training.
+        options: of every Keras layer.
+    """
+
+    def __init__(
+        self,
+        attention: GroupedAttention,
+        feed_forward: FeedForward | GatedFeedForward,
+        dropout_rate: float,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.attention, self.feed_forward = attention, feed_forward
+        self.norms = [
+            layers.LayerNormalization(dtype=self.dtype_policy, name=f"norm_{index}")
+            for index in range(2)
+        ]
+        self.dropouts = [
+            layers.Dropout(dropout_rate, dtype=self.dtype_policy, name=f"dropout_{index}")
+            for index in range(2)
+        ]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the variables."""
+        for norm in self.norms:
+            norm.build((None, None, self.attention.size))
+        self.attention.build()
+        self.feed_forward.build()
+        self.built = True
+
+    def call(
+        self,
+        inputs: tf.Tensor,
+        memory: dict[str, tf.Tensor] | None,
+        present: tf.Tensor | None,
+        training: bool = False,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Returns the outputs, [batch, length, size], and the memory after the last token.
+
+        Args:
+            inputs: [batch, length, size].
+            memory, present: as in `GroupedAttention`.
+            training: whether dropout is on.
+        """
+        attended, memory = self.attention(self.norms[0](inputs), memory, present)
+        x = inputs + self.dropouts[0](attended, training=training)
+        outputs = self.feed_forward(self.norms[1](x))
+        return x + self.dropouts[1](outputs, training=training), memory
+
+
+class TransformerLanguageModel(keras.Model):
+    """The model of `transformer_lm`, which documents its arguments; `blocks` are its layers."""
+
+    def __init__(
+        self,
+        *,
+        vocabulary_size: int,
+        window: int,
+        blocks: list[Block],
+        dropout_rate: float,
+        padding_id: int = PADDING_ID,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.padding_id = padding_id
+        self.window = window
+        self.hidden_size = size = blocks[0].attention.size
+        self.embedding = Embedding(vocabulary_size, size, scale=size**-0.5, name="embedding")
+        self.embedding_dropout = layers.Dropout(dropout_rate, name="embedding_dropout")
+        self.blocks = blocks
+        self.norm = layers.LayerNormalization(name="norm")
+        self.projection = Projection(vocabulary_size, size, self.embedding, name="projection")
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the variables of every layer."""
+        self.embedding.build()
+        for block in self.blocks:
+            block.build()
+        self.norm.build((None, None, self.hidden_size))
+        self.projection.build()
+        self.built = True
+
+    def call(self, token_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Returns the logits of the token after each token, [batch, length, vocabulary].
+
+        Args:
+            token_ids: int32 [batch, length]; nothing comes before.
+            training: whether dropout is on.
+        """
+        hidden, _ = self.hidden(token_ids, training=training)
+        return self.projection(hidden)
+
+    def hidden(
+        self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
+        """Returns the inputs of the projection, [batch, length, size], and the state.
+
+        Args:
+            token_ids: int32 [batch, length].
+            state: the keys and values before the first token, by default none.
+            training: whether dropout is on.
+        """
+        x = self.embedding(token_ids) * tf.cast(self.hidden_size**0.5, self.compute_dtype)
+        x = self.embedding_dropout(x, training=training)
+        present = None if state is None else state["present"]
+        memories = [None] * len(self.blocks) if state is None else state["layers"]
+        after = []
+        for block, memory in zip(self.blocks, memories, strict=True):
+            x, new = block(x, memory, present, training=training)
+            after.append(new)
+        return self.norm(x), {"present": self._advance(present, x), "layers": tuple(after)}
+
+    def _advance(self, present: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:
+        """Returns which places of the memory hold a token after those of x."""
+        own = tf.ones(tf.shape(x)[:2], x.dtype)
+        before = tf.zeros([tf.shape(x)[0], self.window], x.dtype) if present is None else present
+        return tf.ensure_shape(tf.concat([before, own], 1)[:, -self.window :], [None, self.window])
+
+    def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
+        """Returns the logits after one more token, [batch, vocabulary], and the new state.
+
+        Args:
+            tokens: int32 [batch].
+            state: before these tokens.
+        """
+        hidden, state = self.hidden(tokens[:, None], state)
+        return self.projection(hidden[:, 0]), state
+
+    def kernel_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the output projection, [vocabulary, size] and [vocabulary]."""
+        return self.projection.weights_and_bias()
+
+    def zero_state(self, batch_size: int | tf.Tensor) -> State:
+        """Returns the state before the first token: no place of the memory holds one."""
+        return zeros_of(self.state_specs(), batch_size)
+
+    def state_specs(self) -> State:
+        """Returns the specs of one row of the state."""
+        memory_size = self.blocks[0].attention.memory_size
+        memory = tf.TensorSpec([self.window, memory_size], self.compute_dtype)
+        return {
+            "present": tf.TensorSpec([self.window], self.compute_dtype),
+            "layers": tuple({"keys": memory, "values": memory} for _ in self.blocks),
+        }

@@ -1,0 +1,225 @@
+"""Your own pictures with a network of your choice, from folders, tables or records.
+
+Data:     a folder of class folders, with train/ and val/ or without; a CSV or TSV file of paths and
+          labels; or TFRecord files
+Command:  towers train images --data my_pictures --towers 2
+          towers train images --data my_pictures --set network=ResNet50 --set size=224
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import keras
+
+from towers.data.image_files.augmentation import Augmentation
+from towers.data.image_files.batches import ImageFileBatches
+from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION
+from towers.data.image_files.image_files import ImageFiles, Part, open_image_files
+from towers.data.image_files.preparation import Prepared, prepare_records
+from towers.models import applications, cnn, label_losses, losses, mlp, resnet
+from towers.scripts.training import fields as common
+from towers.scripts.training.catalogue import DATA_SETS
+from towers.scripts.training.recipe import Data, Recipe
+from towers.scripts.wrong_input import nearest
+
+CACHE = DATA_SETS / "prepared"
+CHANNELS = 3
+UP_TO_1 = common.Bound("from 0 to 1", lambda value: 0 <= value <= 1)
+PART_OF_1 = common.Bound("above 0, at most 1", lambda value: 0 < value <= 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(common.Fields):
+    """The common fields, and:
+
+    Attributes:
+        network: cifar_resnet, cifar_cnn, lenet, mlp or softmax, or a name of keras.applications
+            such as ResNet50.
+        size: height and width of what the network sees, in pixels.
+        weights: file of pretrained weights of a keras.applications network without its top.
+        frozen: whether only the head of a keras.applications network is trained.
+        dropout_rate: before the head of a keras.applications network.
+        depth: layers of cifar_resnet, 6n+2.
+        multi_label: whether a picture has any number of labels, joined by | in a table.
+        validation_share: share that is held out where there are no train/ and val/; chosen by name.
+        part: the part that is evaluated, validation or test; by default the first that is there.
+        augmentation: none, flip, standard (random resized crop and flip), colour (that, and
+            brightness, contrast and saturation) or randaugment.
+        smallest_crop: the random crop has at least this share of a picture's area.
+        central_share: of the shorter side, what the evaluation's central crop keeps.
+        magnitude: strength of randaugment.
+        mixup: parameter of mixup's beta distribution, such as 0.2; 0 for none.
+        label_smoothing: share of each label that is spread evenly over all classes.
+        max_broken: the most pictures that are left out since they cannot be decoded.
+        stored_side: towers prepare shrinks pictures to this shorter side; 0 keeps their bytes.
+    """
+
+    network: str = "cifar_resnet"
+    size: Annotated[int, common.POSITIVE] = 64
+    weights: str = ""
+    frozen: bool = False
+    dropout_rate: Annotated[float, common.SHARE] = 0.0
+    depth: int = 20
+    multi_label: bool = False
+    validation_share: Annotated[float, common.SHARE] = 0.1
+    part: str = ""
+    augmentation: str = "standard"
+    smallest_crop: Annotated[float, PART_OF_1] = 0.25
+    central_share: Annotated[float, PART_OF_1] = 0.875
+    magnitude: Annotated[float, UP_TO_1] = 0.5
+    mixup: Annotated[float, common.NOT_NEGATIVE] = 0.0
+    label_smoothing: Annotated[float, common.SHARE] = 0.0
+    max_broken: Annotated[int, common.NOT_NEGATIVE] = 100
+    stored_side: Annotated[int, common.NOT_NEGATIVE] = 0
+
+
+def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
+    """Returns the batches, pixels from 0 to 255."""
+    check_fields(fields)
+    image_files = open_files(fields, folder)
+    num_classes = image_files.num_classes
+
+    def batches(part: Part, kind: str, **options: Any) -> ImageFileBatches:
+        augmentation = Augmentation(
+            fields.size,
+            kind,
+            smallest_crop=fields.smallest_crop,
+            central_share=fields.central_share,
+            magnitude=fields.magnitude,
+            only_jpeg=part.is_jpeg,
+        )
+        several = fields.multi_label
+        return ImageFileBatches(
+            part, num_classes, fields.batch_size, augmentation, several, **options
+        )
+
+    train = image_files.parts.get(TRAIN, image_files.no_examples)
+    return Data(
+        batches(train, fields.augmentation, mixup=fields.mixup, seed=seed),
+        batches(image_files.part(evaluated_part(fields, image_files)), "none", shuffle=False),
+        key=content_key(image_files, fields),
+        summary="\n".join(image_files.summary),
+        about={"classes": list(image_files.class_names)},
+    )
+
+
+def open_files(fields: Fields, folder: Path | None, threads: int | None = None) -> ImageFiles:
+    """Returns the image set; ValueError if none is given."""
+    if folder is None:
+        raise ValueError(
+            "Recipe images trains on your own pictures: give --data FOLDER, such as a folder with "
+            "a folder of pictures for each class."
+        )
+    return open_image_files(
+        folder,
+        CACHE,
+        validation_share=fields.validation_share,
+        several_labels=fields.multi_label,
+        max_broken=fields.max_broken,
+        threads=threads,
+    )
+
+
+def evaluated_part(fields: Fields, image_files: ImageFiles) -> str:
+    """Returns the part that `part` names, or the first one that is not for training."""
+    if fields.part:
+        return fields.part
+    held_out = [name for name in PARTS if name != TRAIN and name in image_files.parts]
+    return held_out[0] if held_out else VALIDATION
+
+
+def content_key(image_files: ImageFiles, fields: Fields) -> str:
+    """Returns a digest of the pictures and of the pretrained weights."""
+    if not fields.weights:
+        return image_files.key
+    digest = hashlib.blake2b(image_files.key.encode(), digest_size=16)
+    with open(fields.weights, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def check_fields(fields: Fields) -> None:
+    """Raises ValueError for fields that do not go together."""
+    is_ours = fields.network in OURS
+    if not is_ours and fields.network not in applications.application_names():
+        known = [*OURS, *applications.application_names()]
+        raise ValueError(f"There is no network {fields.network!r}.{nearest(fields.network, known)}")
+    if is_ours and (fields.weights or fields.frozen):
+        raise ValueError(
+            f"weights and frozen are for the networks of keras.applications. Received network="
+            f"{fields.network}; leave them out."
+        )
+    if fields.frozen and not fields.weights:
+        raise ValueError("frozen=true keeps the body as it is: give its weights=FILE too.")
+    if fields.part not in ("", *PARTS):
+        raise ValueError(f"Field part must be validation, test or train. Received {fields.part!r}.")
+
+
+def make_model(fields: Fields, data: Data) -> keras.Model:
+    """Returns the network, with the preparation of the pixels inside."""
+    shape, num_classes = (fields.size, fields.size, CHANNELS), data.test.num_classes
+    if fields.network in OURS:
+        body = OURS[fields.network](fields, shape, num_classes)
+        images = keras.Input(shape, name="images")
+        scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="prepared")(images)
+        return keras.Model(images, body(scaled), name=fields.network)
+    return applications.application(
+        fields.network,
+        shape,
+        num_classes,
+        weights=fields.weights or None,
+        frozen=fields.frozen,
+        dropout_rate=fields.dropout_rate,
+    )
+
+
+OURS: dict[str, Callable[[Fields, tuple[int, int, int], int], keras.Model]] = {
+    "cifar_resnet": lambda fields, shape, classes: resnet.cifar_resnet(
+        shape, classes, depth=fields.depth, shortcut="projection"
+    ),
+    "cifar_cnn": lambda fields, shape, classes: cnn.cifar_cnn(shape, classes),
+    "lenet": lambda fields, shape, classes: cnn.lenet(shape, classes),
+    "mlp": lambda fields, shape, classes: mlp.mlp(shape, classes),
+    "softmax": lambda fields, shape, classes: mlp.softmax_regression(shape, classes),
+}
+
+
+def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
+    """Returns the tower function."""
+    smoothing = fields.label_smoothing if training else 0.0
+    if fields.multi_label:
+        make = label_losses.several_labels
+    elif training and fields.mixup:
+        make = label_losses.soft_classification
+    else:
+        make = losses.classification
+    return make(model, training=training, label_smoothing=smoothing)
+
+
+def prepare(
+    fields: Fields,
+    folder: Path | None,
+    processes: int | None = None,
+    write: Callable[[str], None] = print,
+) -> Prepared:
+    """Writes the pictures into record files, from which a slow disk reads faster."""
+    image_files = open_files(fields, folder, threads=processes)
+    return prepare_records(
+        image_files, CACHE, stored_side=fields.stored_side, threads=processes, write=write
+    )
+
+
+RECIPE = Recipe(
+    name="images",
+    fields=Fields(batch_size=64, schedule="cosine", warmup_steps=100),
+    make_data=make_data,
+    make_model=make_model,
+    make_tower_fn=make_tower_fn,
+    prepare=prepare,
+)

@@ -1,0 +1,287 @@
+"""A language model of your own text, of any size: three networks, in Chinese or English.
+
+Paper:    Zaremba et al. 2014, "Recurrent Neural Network Regularization" (lstm); Merity et al. 2018,
+          "Regularizing and Optimizing LSTM Language Models" (awd_lstm); Vaswani et al. 2017,
+          "Attention Is All You Need", Su et al. 2021 and Ainslie et al. 2023 (transformer)
+Data:     yours with --data: files and folders of text, JSON Lines or Parquet
+Command:  towers train language_model --data my_texts --language en --towers 2
+          towers train language_model --data my_texts --set network=awd_lstm --run-dir runs/awd
+          towers generate runs/language_model --prompt "once upon a time"
+Expected: it depends on the text; docs/results.md has the Penn Treebank
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import keras
+
+from towers.data.language import piece_batches, stream_batches
+from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextSettings
+from towers.data.texts import LineCodec, TextCorpus, TextCorpusSettings, prepare_texts
+from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm
+from towers.models.arguments import check_choice
+from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
+from towers.scripts.training import fields as common
+from towers.scripts.training.catalogue import DATA_SETS
+from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
+
+CACHE = DATA_SETS / "prepared"
+FORMS = ("streams", "pieces")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(common.Fields):
+    """The common fields, and:
+
+    Attributes:
+        batch_size: streams, or pieces, in one update, over all towers.
+        language: zh or en.
+        tokenizer: auto, jieba, words, characters, spaces or subwords.
+        lowercase: whether capital letters become small letters.
+        dictionary: a file in place of jieba's own dictionary.
+        user_dictionary: a file of further words for jieba.
+        subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
+            from a sample of the text.
+        new_words: whether jieba may guess words that are in no dictionary.
+        vocabulary_size: most frequent words that get an id, and characters, which spell the others.
+        encoding: of the files of text.
+        text_field: the name of the text in JSON Lines, or the column in Parquet.
+        held_out: share of the text for the part valid, and again for test, where the names of the
+            files do not tell the parts.
+        form: streams, which carry their state from batch to batch, or pieces, which are shuffled
+            and read each by itself.
+        num_steps: tokens of a stream in a batch, or of a piece.
+        network: lstm, awd_lstm or transformer.
+        embedding_size: numbers for a token of awd_lstm, and units of its last layer.
+        hidden_size: units of each LSTM layer; numbers for a token of lstm and transformer.
+        num_layers: layers of the network.
+        heads: attention heads of the Transformer; hidden_size is an even multiple.
+        key_value_heads: heads of its keys and values; heads is a multiple.
+        feed_forward: gelu or swiglu, of the Transformer.
+        feed_forward_size: units of its feed-forward layers.
+        window: how many earlier tokens each of its layers attends to.
+        dropout_rate: share of numbers dropped between layers in training.
+        input_dropout_rate: of awd_lstm, share of the numbers of tokens that is dropped.
+        output_dropout_rate: of awd_lstm, share of the last layer's numbers that is dropped.
+        weight_dropout_rate: of awd_lstm, share of the recurrent weights that is dropped.
+        word_dropout_rate: of awd_lstm, share of the words that is dropped.
+        part: which part of the text is evaluated: valid or test.
+        evaluation_rows: streams into which that part is cut; 1 carries the state from its start
+            to its end, more are faster and lose the state where each of them begins.
+    """
+
+    language: str = "en"
+    tokenizer: str = "auto"
+    lowercase: bool = False
+    dictionary: str = ""
+    user_dictionary: str = ""
+    subword_model: str = ""
+    new_words: bool = False
+    vocabulary_size: Annotated[int, common.POSITIVE] = 20000
+    encoding: str = "utf-8"
+    text_field: str = "text"
+    held_out: float = 0.02
+    form: str = "streams"
+    num_steps: int = 64
+    network: str = "transformer"
+    embedding_size: int = 200
+    hidden_size: int = 256
+    num_layers: int = 2
+    heads: int = 4
+    key_value_heads: int = 2
+    feed_forward: str = "swiglu"
+    feed_forward_size: int = 512
+    window: int = 64
+    dropout_rate: Annotated[float, common.SHARE] = 0.2
+    input_dropout_rate: Annotated[float, common.SHARE] = 0.2
+    output_dropout_rate: Annotated[float, common.SHARE] = 0.2
+    weight_dropout_rate: Annotated[float, common.SHARE] = 0.2
+    word_dropout_rate: Annotated[float, common.SHARE] = 0.0
+    part: str = "valid"
+    evaluation_rows: int = 16
+
+
+def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
+    """Returns the batches of a text, which is prepared if it was not before."""
+    check_choice("Field form", fields.form, FORMS)
+    check_choice("Field network", fields.network, NETWORKS)
+    corpus = prepare(fields, paths)
+    tokens, evaluated = corpus.part("train"), corpus.part(fields.part)
+    ids: dict[str, Any] = {"first": END, "padding": PAD}
+    train: Any
+    test: Any
+    if fields.form == "streams":
+        train = stream_batches(tokens, fields.batch_size, fields.num_steps, **ids)
+        test = stream_batches(
+            evaluated, fields.evaluation_rows, EVALUATION_STEPS, drop_tail=False, **ids
+        )
+    else:
+        size = (fields.batch_size, fields.num_steps)
+        train = piece_batches(tokens, *size, seed=seed, **ids)
+        test = piece_batches(evaluated, *size, shuffle=False, **ids)
+    summary = f"{len(tokens):,} tokens to train on in {train.steps_per_epoch:,} batches"
+    return Data(
+        train,
+        test,
+        text=corpus.text,
+        corpus=corpus,
+        key=corpus.key,
+        summary=summary,
+        about={"evaluated": fields.part},
+    )
+
+
+def prepare(
+    fields: Fields,
+    paths: Sequence[Path] | None,
+    *,
+    processes: int | None = None,
+    write: Callable[[str], None] = print,
+) -> TextCorpus:
+    """Returns the prepared text of files.
+
+    Args:
+        fields: of the recipe.
+        paths: files and folders.
+        processes: how many tokenise; by default one for each core.
+        write: receives the lines about a text while it is prepared.
+
+    Raises:
+        ValueError: there is no path, or something is wrong with the fields or the files.
+    """
+    if paths is None:
+        raise ValueError(
+            "Recipe language_model trains on your own text: name files or folders with --data. "
+            "(The recipe stories brings a small text.)"
+        )
+    settings = TextCorpusSettings(
+        TextSettings(
+            language=fields.language,
+            tokenizer=fields.tokenizer,
+            lowercase=fields.lowercase,
+            dictionary=fields.dictionary or None,
+            user_dictionary=fields.user_dictionary or None,
+            subword_model=fields.subword_model or None,
+            new_words=fields.new_words,
+        ),
+        vocabulary_size=fields.vocabulary_size,
+        held_out=fields.held_out,
+        encoding=fields.encoding,
+        field=fields.text_field,
+    )
+    return prepare_texts(paths, settings, CACHE, processes=processes, write=write)
+
+
+def make_model(fields: Fields, data: Data) -> keras.Model:
+    """Returns the network, with as many output words as the vocabulary has."""
+    return NETWORKS[fields.network](fields, len(data.text))
+
+
+def make_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
+    """Returns the network of Zaremba et al. 2014."""
+    return rnn_lm.rnn_language_model(
+        vocabulary_size,
+        hidden_size=fields.hidden_size,
+        num_layers=fields.num_layers,
+        dropout_rate=fields.dropout_rate,
+        padding_id=PAD,
+    )
+
+
+def make_awd_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
+    """Returns the network of Merity et al. 2018."""
+    return awd_lstm.awd_lstm(
+        vocabulary_size,
+        embedding_size=fields.embedding_size,
+        hidden_size=fields.hidden_size,
+        num_layers=fields.num_layers,
+        dropout_rate=fields.dropout_rate,
+        input_dropout_rate=fields.input_dropout_rate,
+        output_dropout_rate=fields.output_dropout_rate,
+        weight_dropout_rate=fields.weight_dropout_rate,
+        word_dropout_rate=fields.word_dropout_rate,
+        padding_id=PAD,
+    )
+
+
+def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
+    """Returns the Transformer."""
+    return transformer_lm.transformer_lm(
+        vocabulary_size,
+        size=fields.hidden_size,
+        heads=fields.heads,
+        key_value_heads=fields.key_value_heads,
+        feed_forward_size=fields.feed_forward_size,
+        feed_forward=fields.feed_forward,
+        num_layers=fields.num_layers,
+        window=fields.window,
+        dropout_rate=fields.dropout_rate,
+        padding_id=PAD,
+    )
+
+
+NETWORKS = {"lstm": make_lstm, "awd_lstm": make_awd_lstm, "transformer": make_transformer}
+
+
+def make_tower_fn(fields: Fields, model: Any, training: bool) -> Any:
+    """Returns the tower function, whose weight is the number of tokens."""
+    make = language_losses.streams if fields.form == "streams" else language_losses.sentences
+    return make(model, training=training)
+
+
+def make_carried(fields: Fields, model: Any) -> Any:
+    """Returns the specs of a stream's state; pieces have none."""
+    return model.state_specs() if fields.form == "streams" else None
+
+
+def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
+    """Returns the perplexities; that per character compares vocabularies with each other."""
+    about = data.about or {}
+    num_characters = data.corpus.num_characters[about["evaluated"]]
+    tokens_per_character = metrics["examples"] / num_characters
+    return {
+        "perplexity": perplexity(metrics["loss"]),
+        "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
+    }
+
+
+def load_text(folder: Path) -> LineCodec:
+    """Returns the vocabulary and the text settings that a run saved."""
+    return LineCodec.load(folder)
+
+
+RECIPE = Recipe(
+    name="language_model",
+    fields=Fields(
+        batch_size=32,
+        epochs=5,
+        learning_rate=2e-3,
+        schedule="cosine",
+        warmup_steps=200,
+        clip_norm=1.0,
+    ),
+    takes_files=True,
+    best_metric="perplexity",
+    maximize=False,
+    unit="tokens",
+    command="generate",
+    special_ids=SpecialIds(
+        padding=PAD,
+        unknown=UNKNOWN,
+        start=END,
+        end=END,
+        unspoken=(PAD, START, UNKNOWN, SEPARATOR),
+    ),
+    make_data=make_data,
+    make_model=make_model,
+    make_tower_fn=make_tower_fn,
+    make_carried=make_carried,
+    to_keras=to_keras,
+    derive_metrics=derive_metrics,
+    prepare=prepare,
+    load_text=load_text,
+)

@@ -1,0 +1,30 @@
+"""What commands print: nothing in it moves the cursor, or changes what stands on the terminal.
+
+Corpora, file names, checkpoints, vocabularies and servers may hold characters that a terminal obeys
+(ECMA-48). They are shown as what they are, such as `\\x1b`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TextIO
+
+# Control characters but line feed and tab, the marks that reorder text (Unicode TR 9), and halves
+# of surrogate pairs, which stand for bytes of file names and cannot be printed.
+OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def show(*values: object, file: TextIO | None = None, flush: bool = False) -> None:
+    """Prints values as `print` does, without characters that a terminal obeys."""
+    print(*(printable(str(value)) for value in values), file=file, flush=flush)
+
+
+def printable(text: str) -> str:
+    r"""Returns the text with everything that a terminal obeys escaped.
+
+    >>> printable("ends the line\nand \x1b[2J the screen")
+    'ends the line\nand \\x1b[2J the screen'
+    """
+    return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)

@@ -1,0 +1,172 @@
+"""Preparing a text: every line once, the same after a kill, in memory that does not grow."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.data.texts.helpers import all_text, prepare, write_stories
+from tests.paths import ROOT
+from towers.data.text import END
+from towers.data.texts import encoding, passages
+from towers.data.texts.text_files import PARTS
+
+
+def letters(lines):
+    """Returns the lines in any order, without blanks, which words do not keep."""
+    return sorted(line.replace(" ", "") for line in lines)
+
+
+@pytest.mark.parametrize("tokenizer", ["words", "characters", "subwords"])
+def test_every_line_is_in_one_part_and_reads_as_written(tmp_path, tokenizer):
+    written = write_stories(tmp_path / "a.txt", 1500)
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", tokenizer=tokenizer)
+    read = all_text(corpus)
+    assert letters(read) == letters(written)
+    sizes = [len(corpus.part(part)) for part in PARTS]
+    assert sizes[1] > 0 and sizes[2] > 0 and sizes[0] > 5 * max(sizes[1:])
+    assert all(corpus.part(part)[-1] == END for part in PARTS)
+    characters = sum(len(line.replace(" ", "")) + 1 for line in written)
+    assert sum(corpus.num_characters.values()) == characters
+
+
+def test_names_tell_the_parts(tmp_path):
+    for part, number in (("train", 40), ("valid", 20), ("test", 10)):
+        write_stories(tmp_path / f"my.{part}.txt", number)
+    corpus = prepare(tmp_path, tmp_path / "cache")
+    for part, number in (("train", 40), ("valid", 20), ("test", 10)):
+        assert np.count_nonzero(np.asarray(corpus.part(part)) == END) == number
+
+
+def test_words_that_the_vocabulary_does_not_have_are_spelled(tmp_path):
+    written = write_stories(tmp_path / "a.txt", 1000)
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", vocabulary_size=100)
+    assert len(corpus.text) == 100
+    assert letters(all_text(corpus)) == letters(written)
+
+
+def test_a_second_start_reads_the_cache(tmp_path):
+    write_stories(tmp_path / "a.txt", 800)
+    first, again, changed = [], [], []
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", first)
+    assert first == corpus.summary and "800 lines" in first[0]
+    assert prepare(tmp_path / "a.txt", tmp_path / "cache", again).key == corpus.key
+    assert again == []
+    assert isinstance(corpus.part("train"), np.memmap)
+    (tmp_path / "a.txt").write_text((tmp_path / "a.txt").read_text() + "One more line .\n")
+    assert prepare(tmp_path / "a.txt", tmp_path / "cache", changed).key != corpus.key
+    assert not list((tmp_path / "cache").glob(".*.unfinished"))
+
+
+def test_a_damaged_cache_is_prepared_again(tmp_path):
+    write_stories(tmp_path / "a.txt", 800)
+    corpus, lines = prepare(tmp_path / "a.txt", tmp_path / "cache"), []
+    expected = np.array(corpus.part("valid"))
+    (corpus.folder / "valid.ids").write_bytes(b"\0\0")
+    repaired = prepare(tmp_path / "a.txt", tmp_path / "cache", lines)
+    assert "is damaged" in lines[0]
+    np.testing.assert_array_equal(repaired.part("valid"), expected)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(passages, "CHUNK_CHARACTERS", 1000)
+    monkeypatch.setattr(encoding, "SECONDS_BETWEEN_SAVES", 0.0)
+
+
+@pytest.mark.parametrize("num_chunks", [0, 1, 7])
+def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
+    tmp_path, small_chunks, monkeypatch, num_chunks
+):
+    """Also with ids behind the journal's last line, which a kill leaves."""
+    write_stories(tmp_path / "a.txt", 1000)
+    expected = prepare(tmp_path / "a.txt", tmp_path / "whole")
+    append, left = encoding.Encoding._append, [num_chunks]
+
+    def fail(self, chunk, parts):
+        append(self, chunk, parts)
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(encoding.Encoding, "_append", fail)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "a.txt", tmp_path / "cache")
+    monkeypatch.setattr(encoding.Encoding, "_append", append)
+    lines = []
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", lines)
+    assert ("goes on after" in lines[0]) == (num_chunks > 0)
+    for part in PARTS:
+        np.testing.assert_array_equal(corpus.part(part), expected.part(part))
+    assert corpus.summary == expected.summary
+
+
+@pytest.mark.slow
+def test_a_killed_preparation_goes_on_with_the_same_bits(tmp_path):
+    write_stories(tmp_path / "a.txt", 3000)
+    text = (tmp_path / "a.txt").read_text()
+    (tmp_path / "a.txt").write_text(text * 60)
+    program = (
+        "import sys\n"
+        "from tests.data.texts.helpers import settings_of\n"
+        "from towers.data.texts import encoding, prepare_texts\n"
+        "encoding.SECONDS_BETWEEN_SAVES = 0.2\n"
+        "corpus = prepare_texts([sys.argv[1]], settings_of(), sys.argv[2], processes=2)\n"
+        "print(corpus.folder)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "a.txt")]
+
+    def journals():
+        return list((tmp_path / "cache").glob(".*.unfinished/journal.json"))
+
+    for least in (1, 10):
+        process = subprocess.Popen([*command, str(tmp_path / "cache")], cwd=ROOT)
+        while process.poll() is None:
+            found = [json.loads(path.read_text())["chunks"] for path in journals()]
+            if found and found[0] >= least:
+                os.kill(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.02)
+        assert process.wait() == -signal.SIGKILL
+    for name in ("cache", "whole"):
+        subprocess.run([*command, str(tmp_path / name)], cwd=ROOT, check=True)
+    (one,), (other,) = ([*(tmp_path / name).glob("[!.]*")] for name in ("cache", "whole"))
+    names = {path.relative_to(one) for path in one.rglob("*") if path.is_file()}
+    assert names == {path.relative_to(other) for path in other.rglob("*") if path.is_file()}
+    assert all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"held_out": 0.0}, "held_out must be above 0"),
+        ({"held_out": 0.3}, "up to 0.25. Received 0.3"),
+        ({"vocabulary_size": 5}, "vocabulary_size must be at least 6"),
+        ({"encoding": "nonsense"}, "encoding must be the name of a text codec"),
+        ({"field": ""}, "text_field must be the name of a field"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path, options, message):
+    write_stories(tmp_path / "a.txt", 10)
+    with pytest.raises(ValueError, match=message):
+        prepare(tmp_path / "a.txt", tmp_path / "cache", **options)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "must have lines to train on. Received none"),
+        (b"\n \n\t\n", "must have lines to train on"),
+        (b"\0\0\0\n" * 9, "must have lines to train on"),
+        (b"A short text .\n", "passages for the parts train and valid. Received 5 and 0 tokens"),
+    ],
+)
+def test_a_text_without_enough_lines_is_refused(tmp_path, content, message):
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        prepare(tmp_path / "a.txt", tmp_path / "cache")

@@ -1,0 +1,193 @@
+"""Whatever ends a training, what it did is saved, and the same command completes it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import towers
+from tests.paths import ROOT
+from tests.programs import PATIENCE, TOWERS, started
+from tests.scripts.runs import train_shapes
+from towers.run.checkpoint_folder import CheckpointFolder
+from towers.run.lock import locked
+from towers.run.summaries import read_scalars
+from towers.scripts.main import main
+
+OPTIONS = ["--steps", 3, "--evaluate-every", 1000, "--checkpoint-every", 3]
+
+
+def latest(run_dir):
+    return CheckpointFolder(run_dir / "checkpoints").latest()
+
+
+def evaluated_steps(run_dir):
+    return [step for step, _ in read_scalars(run_dir / "summaries", "evaluation")["loss"]]
+
+
+DYING = """
+import sys
+from tests.file_faults import Watch
+from towers.scripts.main import main
+Watch(sys.argv[1], last=sys.argv[2])
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def test_a_run_killed_before_its_last_evaluation_gets_it(tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    command = train_shapes(run_dir, *OPTIONS)
+    dying = [sys.executable, "-c", DYING, str(run_dir), "best.ckpt.npz", *command]
+    assert subprocess.run(dying, cwd=ROOT, timeout=PATIENCE).returncode == -signal.SIGKILL
+    assert latest(run_dir).step == 3 and latest(run_dir).state["best"]["value"] is None
+    assert main(command) == 0
+    assert "test  | step 3 |" in capsys.readouterr().out
+    assert CheckpointFolder(run_dir / "checkpoints").best().step == 3
+    assert latest(run_dir).state["best"]["step"] == 3
+    assert evaluated_steps(run_dir) == [3]
+    assert main(command) == 0
+    assert "test  | step 3 |" not in capsys.readouterr().out, "it was evaluated already"
+
+
+def test_a_signal_in_the_last_evaluation_saves_and_the_next_start_evaluates(
+    tmp_path, capsys, monkeypatch
+):
+    run_dir = tmp_path / "run"
+    command = train_shapes(run_dir, "--steps", 2, "--evaluate-every", 1000)
+
+    def terminated(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal did not end the evaluation")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(towers, "evaluate", terminated)
+        assert main(command) == 143
+    assert "continue with: towers" in capsys.readouterr().out
+    assert latest(run_dir).step == 2
+    assert main(command) == 0
+    assert "test  | step 2 |" in capsys.readouterr().out
+    assert evaluated_steps(run_dir) == [2]
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_ends_the_training_and_it_is_saved(tmp_path):
+    command = train_shapes(tmp_path / "run", "--steps", 100_000, "--report-every", 1)
+    with started([*TOWERS, *command], stderr=subprocess.PIPE) as process:
+        for _ in range(4):
+            process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 128 + signal.SIGPIPE
+        assert process.stderr.read() == ""
+    assert latest(tmp_path / "run").step >= 2
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_ends_the_training_and_it_is_saved(tmp_path):
+    command = train_shapes(tmp_path / "run", "--steps", 100_000, "--report-every", 1)
+    with started([*TOWERS, *command], preexec_fn=hear_hang_up) as process:
+        for line in process.stdout:
+            if line.startswith("train | step 3 "):
+                break
+        process.send_signal(signal.SIGHUP)
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 128 + signal.SIGHUP
+    assert latest(tmp_path / "run").step >= 3
+
+
+def hear_hang_up():
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+HOLD = """
+import sys
+from towers.run.lock import locked
+with locked(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def another_process(folder):
+    """A process that trains in this folder, for all that the lock can tell."""
+    with started([sys.executable, "-c", HOLD, folder], stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+
+
+def test_two_trainings_in_one_directory_are_refused_and_a_killed_one_is_not_in_the_way(
+    tmp_path, capsys
+):
+    run_dir = tmp_path / "run"
+    command = train_shapes(run_dir, "--steps", 1)
+    with another_process(run_dir) as process:
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert f"is in use by process {process.pid} on " in error and "--run-dir" in error
+        assert [path.name for path in run_dir.iterdir()] == [".lock"]
+        process.kill()
+        process.wait()
+    assert main(command) == 0
+    assert not (run_dir / ".lock").exists()
+
+
+def test_a_folder_is_locked_again_after_its_end_and_no_empty_one_is_left(tmp_path):
+    for _ in range(2):
+        with locked(tmp_path / "new"), pytest.raises(ValueError, match="is in use by process"):
+            locked(tmp_path / "new").__enter__()
+        assert not (tmp_path / "new").exists()
+
+
+def test_a_lock_is_released_to_one_of_those_who_ask(tmp_path):
+    with locked(tmp_path):
+        pass
+    with another_process(tmp_path) as process:
+        with pytest.raises(ValueError, match=f"process {process.pid}"):
+            locked(tmp_path).__enter__()
+        process.stdin.close()
+        finish_quietly(process)
+    with locked(tmp_path):
+        assert (tmp_path / ".lock").read_text().startswith(f"process {os.getpid()} on ")
+
+
+def finish_quietly(process):
+    assert process.wait(PATIENCE) == 0
+
+
+def test_a_disk_that_cannot_lock_is_told(tmp_path, monkeypatch):
+    import fcntl
+
+    def refuse(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    lines = []
+    with locked(tmp_path, write=lines.append):
+        pass
+    assert lines == [
+        f"warning: {tmp_path} cannot be locked (Operation not supported): see to it that no other "
+        "process trains in it"
+    ]
+
+
+def test_a_lost_record_is_taken_from_a_checkpoint(tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    command = train_shapes(run_dir, "--steps", 2)
+    assert main(command) == 0
+    for spoil in (empty, os.unlink):
+        spoil(run_dir / "run.json")
+        with pytest.warns(RuntimeWarning, match="A checkpoint's copy is used"):
+            assert main(["evaluate", str(run_dir)]) == 0
+        with pytest.warns(RuntimeWarning, match="A checkpoint's copy is used"):
+            assert main([*command, "--seed", "9"]) == 2
+        assert "seed: 0 before, 9 now" in capsys.readouterr().err
+        with pytest.warns(RuntimeWarning, match="A checkpoint's copy is used"):
+            assert main(command) == 0
+        assert main(["evaluate", str(run_dir)]) == 0
+
+
+def empty(path):
+    path.write_bytes(b"")

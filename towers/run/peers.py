@@ -1,0 +1,156 @@
+"""Waits until all processes of a cluster are there: aloud, for a limited time, and interruptible.
+
+TensorFlow waits for them too, but in C++: without a word, deaf to signals and without an end. So
+every process listens at its own address first, and tells whoever asks whether it has seen all.
+TensorFlow begins once all have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+WAIT_SECONDS = 600.0
+QUIET_SECONDS = 2.0  # Before the first line about those who are missing.
+POLL_SECONDS = 0.2
+ANSWER_SECONDS = 1.0
+WAITING, READY = b"waiting", b"ready"
+Place: TypeAlias = tuple[str, int]
+
+
+def wait_for_peers(
+    addresses: Sequence[str],
+    index: int,
+    *,
+    seconds: float = WAIT_SECONDS,
+    write: Callable[[str], None] = print,
+) -> None:
+    """Returns once the processes at all addresses are there and have seen each other.
+
+    It returns at once where the own address is not one of this machine, as behind a translation of
+    addresses: then nobody could be told that this process is there.
+
+    Args:
+        addresses: host:port of each process, the same in all of them.
+        index: the number of this process.
+        seconds: the limit.
+        write: called with a line about those who are missing.
+
+    Raises:
+        TimeoutError: the limit is over; it names the processes that did not come.
+        ValueError: an address is not host:port.
+    """
+    places = [host_and_port(address) for address in addresses]
+    states = {place: b"" for place in places if place != places[index]}
+    began, said = time.monotonic(), ""
+    with contextlib.suppress(OwnAddressError), announced(places[index]) as presence:
+        while any(state != READY for state in states.values()):
+            look_at(states)
+            presence.state = READY if all(states.values()) else WAITING
+            passed = time.monotonic() - began
+            missing = names([place for place, state in states.items() if not state])
+            if passed > seconds:
+                late = [place for place, state in states.items() if state != READY]
+                raise TimeoutError(failure(missing or names(late), addresses[index], seconds))
+            if missing and missing != said and passed > QUIET_SECONDS:
+                write(f"waiting for {missing} ...")
+                said = missing
+            time.sleep(POLL_SECONDS)
+
+
+class OwnAddressError(OSError):
+    """The own address is not one of this machine, or its port is in use."""
+
+
+class Presence:
+    """What a process tells whoever asks at its address.
+
+    Attributes:
+        state: `WAITING`, or `READY` once it has seen all others.
+    """
+
+    def __init__(self) -> None:
+        self.state = WAITING
+
+    def answer(self, listener: socket.socket) -> None:
+        """Answers every connection until the listener is closed."""
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with contextlib.suppress(OSError), connection:
+                    connection.sendall(self.state)
+
+
+@contextlib.contextmanager
+def announced(place: Place) -> Iterator[Presence]:
+    """The scope in which this process answers at its own address, and at no other."""
+    presence = Presence()
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(listener)
+            listener.bind(address)
+            listener.listen()
+            stack.pop_all()
+    except OSError as error:
+        raise OwnAddressError(*error.args) from error
+    thread = threading.Thread(target=presence.answer, args=[listener], daemon=True)
+    thread.start()
+    try:
+        yield presence
+    finally:
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)  # Ends `accept`, which closing does not.
+        listener.close()
+        thread.join()
+
+
+def look_at(states: dict[Place, bytes]) -> None:
+    """Asks every process that is not ready; one that is gone keeps the state that it had."""
+    for place, state in states.items():
+        if state != READY:
+            states[place] = state_of(place) or state
+
+
+def state_of(place: Place) -> bytes:
+    """Returns the state of a process, empty if nobody is there.
+
+    TensorFlow's server, to which the process went on after it was ready, gives no such answer.
+    """
+    try:
+        with socket.create_connection(place, timeout=ANSWER_SECONDS) as connection:
+            if connection.getsockname() == connection.getpeername():
+                return b""  # On one machine a connection may meet itself.
+            try:
+                return WAITING if connection.recv(len(WAITING)) == WAITING else READY
+            except OSError:
+                return READY
+    except OSError:
+        return b""
+
+
+def failure(missing: str, own: str, seconds: float) -> str:
+    """Returns the message about processes that did not come in time."""
+    return (
+        f"{missing} did not come within {seconds / 60:g} minutes. Start the same command on every "
+        f"machine, and let their firewalls pass these ports; this process is {own}."
+    )
+
+
+def host_and_port(address: str) -> Place:
+    """Returns the two parts of host:port; raises ValueError if it is none."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise ValueError(f"An address of TF_CONFIG must be host:port. Received {address!r}.")
+    return host.strip("[]"), int(port)
+
+
+def names(places: Sequence[Place]) -> str:
+    """Returns the places in one text."""
+    return ", ".join(f"{host}:{port}" for host, port in places)
