@@ -20,9 +20,7 @@ from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.config import config_text
 from towers.scripts.training.options import TrainOptions
-from towers.scripts.training.overview import read_overview
 from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
@@ -113,6 +111,7 @@ def run(given: argparse.Namespace) -> int:
 
 def train(recipe: Recipe, options: TrainOptions) -> int:
     """Trains; with --json, the last line is the run's overview."""
+    from towers.scripts.training.overview import read_overview
     from towers.scripts.training.training import SIGNAL_CODES, open_training
 
     run_dir = Path(options.run_dir or f"runs/{recipe.name}")
@@ -129,6 +128,9 @@ def train(recipe: Recipe, options: TrainOptions) -> int:
 
 def confirm_overwrite(run_dir: Path) -> None:
     """Asks on a terminal whether a run is to be removed; WrongInputError if it is not."""
+    from towers.scripts.training.overview import read_overview
+    from towers.scripts.training.run_directory import RunDirectory
+
     if not RunDirectory(run_dir).exists or not sys.stdin.isatty():
         return
     with wrong_input():

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import towers
 from towers.data.text.durable import make_folder, sync_folder, write_file
 
@@ -105,7 +103,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def scalars(values: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics that are one number each."""
-    return {name: float(value) for name, value in values.items() if np.ndim(value) == 0}
+    return {name: float(value) for name, value in values.items() if not getattr(value, "shape", ())}
 
 
 def map_values(values: Mapping[str, Any]) -> dict[str, Any]:

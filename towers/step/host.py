@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-# The public API does not tell which kernels there are.
-from tensorflow.python.framework import kernels
+# The public API of TensorFlow 2 tells neither which kernels there are nor the current graph.
+from tensorflow.python.framework import kernels, ops
 
 from towers.step.placement import CPU
 
@@ -37,7 +37,7 @@ def tower_device(device: str) -> Iterator[None]:
         with tf.device(device):
             yield
         return
-    graph = tf.compat.v1.get_default_graph()
+    graph = ops.get_default_graph()
     first, device = graph.num_operations(), spec.to_string()
 
     def choose(op: tf.Operation) -> str:
