@@ -8,6 +8,29 @@ from typing import Any
 import tensorflow as tf
 
 
+def send_together(nest: Any, source: str, targets: Sequence[str]) -> list[Any]:
+    """Returns the nest on each of the target devices; it travels as one vector of each dtype.
+
+    Args:
+        nest: tensors that are on the source device, and None.
+        source: the device.
+        targets: devices; to the source itself nothing travels.
+    """
+    parts = tf.nest.flatten(nest)
+    present = [part for part in parts if part is not None]
+    if not present or all(target == source for target in targets):
+        return [nest] * len(targets)
+    with tf.device(source):
+        vectors = join_by_dtype(present)
+    sent = []
+    for target in targets:
+        with tf.device(target):
+            values = iter(cut_by_dtype(list(map(tf.identity, vectors)), present))
+        copies = [None if part is None else next(values) for part in parts]
+        sent.append(nest if target == source else tf.nest.pack_sequence_as(nest, copies))
+    return sent
+
+
 def join_by_dtype(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns one vector for each dtype, with the entries of its tensors, on the current device.
 
@@ -32,10 +55,8 @@ def cut_by_dtype(vectors: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> lis
     for vector, places in zip(vectors, places_by_dtype(like), strict=True):
         parts = [like[place] for place in places]
         for place, piece in zip(places, tf.split(vector, sizes_of(parts)), strict=True):
-            shape = like[place].shape
-            known = shape.is_fully_defined()
-            results[place] = tf.reshape(piece, shape if known else tf.shape(like[place]))
-            results[place].set_shape(shape)
+            results[place] = tf.reshape(piece, shape_of(like[place]))
+            results[place].set_shape(like[place].shape)
     return results
 
 
@@ -52,4 +73,12 @@ def sizes_of(tensors: Sequence[tf.Tensor]) -> Any:
     sizes = [tensor.shape.num_elements() for tensor in tensors]
     if None not in sizes:
         return sizes
-    return tf.stack([tf.size(tensor) for tensor in tensors])
+    return tf.stack([tf.reduce_prod(shape_of(tensor)) for tensor in tensors])
+
+
+def shape_of(tensor: tf.Tensor) -> Any:
+    """Returns the tensor's shape, or an int32 tensor if it is unknown; the tensor stays there."""
+    if tensor.shape.is_fully_defined():
+        return tensor.shape
+    with tf.device(tensor.device or None):
+        return tf.shape(tensor)
