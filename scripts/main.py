@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import importlib.metadata
 import os
 import platform
 import signal
@@ -17,7 +16,7 @@ from types import ModuleType
 from typing import NoReturn, TextIO
 
 from towers.scripts.commands.examples import HelpFormatter, epilog
-from towers.scripts.shown import printable, show
+from towers.scripts.shown import brief, printable, show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
@@ -40,6 +39,8 @@ COMMANDS = {
     "generate": "continue a prompt with a trained language model",
     "predict": "print the classes of image files, by a trained image network",
     "export": "write a trained model as a SavedModel that runs without this package",
+    "doctor": "examine this machine: software, devices, room, and equal steps on all towers",
+    "estimate": "estimate the memory and the traffic of a recipe's training",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",
@@ -52,8 +53,10 @@ class PrintVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """Prints one line."""
+        import importlib.metadata  # It takes a while, and no other command needs it.
+
         versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
-        print(f"{', '.join(versions)}, Python {platform.python_version()}")
+        show(f"{', '.join(versions)}, Python {platform.python_version()}")
         parser.exit()
 
 
@@ -87,7 +90,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the message and ends with exit code 2."""
-        super().error(printable(message))
+        super().error(brief(printable(message)))
 
 
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -135,7 +138,7 @@ def fail(error: Exception, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if os.environ.get("TOWERS_TRACEBACK"):
         show_traceback(error)
-    show(f"towers: error: {error}", file=sys.stderr)
+    show(f"towers: error: {brief(str(error))}", file=sys.stderr)
     return code
 
 

@@ -6,6 +6,7 @@ from .loop.actions import Best as Best
 from .loop.actions import ProgressBar as ProgressBar
 from .loop.actions import every as every
 from .loop.actions import print_report as print_report
+from .loop.actions import profile_steps as profile_steps
 from .loop.actions import with_rates as with_rates
 from .loop.actions import write_summaries as write_summaries
 from .loop.advice import advise_placement as advise_placement
@@ -73,6 +74,7 @@ from .step.mirrored import MirroredStep as MirroredStep
 from .step.mirrored import build_mirrored_step as build_mirrored_step
 from .step.options import StepOptions as StepOptions
 from .step.own_rows import RowBatches as RowBatches
+from .step.packs import wrong_sums as wrong_sums
 from .step.parallel import parallel as parallel
 from .step.parameters import SharedVariables as SharedVariables
 from .step.placement import Placement as Placement

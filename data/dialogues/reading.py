@@ -247,4 +247,4 @@ def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:
 
 
 def _kinds() -> str:
-    return "The kinds are " + "; ".join(f"{kind} ({form})" for kind, form in KINDS.items()) + "."
+    return f"The kinds are {', '.join(KINDS)}."

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.scripts.classifying.classes import class_names
 from towers.scripts.training.session import Session
 from towers.scripts.training.text_plot import table
 
@@ -48,19 +49,10 @@ def divided(counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
     return np.divide(counts, totals, out=np.full(len(counts), np.nan), where=totals > 0)
 
 
-def check_images(session: Session) -> None:
-    """Raises ValueError unless the session's recipe has images with classes."""
-    if not hasattr(session.data.test, "image_set"):
-        raise ValueError(
-            f"--classes needs a run with images. Received a run of {session.recipe.name}; leave "
-            "--classes out."
-        )
-
-
 def count_confusions(session: Session) -> Confusion:
     """Returns the confusions of a session's model over the test data, each example once."""
-    class_names = session.data.test.image_set.class_names
-    size = len(class_names)
+    names = class_names(session)
+    size = len(names)
     counts = np.zeros([size, size], np.int64)
 
     @tf.function(reduce_retracing=True, autograph=False)
@@ -69,7 +61,7 @@ def count_confusions(session: Session) -> Confusion:
 
     for batch, labels in session.data.test(0, 0):
         np.add.at(counts, (labels.numpy(), predict(batch).numpy()), 1)
-    return Confusion(class_names, counts)
+    return Confusion(names, counts)
 
 
 def describe(confusion: Confusion) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.classifiers import classify_images
 from towers.scripts.training.session import Session
 
@@ -48,8 +49,9 @@ def find_images(paths: Sequence[str]) -> list[Path]:
 def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Prediction]:
     """Yields the predictions for files, batch by batch.
 
-    An image of another size is scaled to the network's, without regard to its proportions; one in
-    colour becomes grey if the network takes grey images.
+    A network of a recipe that reads files gets their bytes. For the others, an image of another
+    size is scaled to the network's, without regard to its proportions, and one in colour becomes
+    grey if the network takes grey images.
 
     Args:
         session: a session of an image run.
@@ -60,27 +62,45 @@ def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Pred
         ValueError: a file is no image.
         OSError: a file cannot be read.
     """
-    image_set = session.data.test.image_set
+    names, spec = class_names(session), session.data.test.input_spec
     classify = classify_images(session)
     for start in range(0, len(paths), BATCH_SIZE):
         batch = paths[start : start + BATCH_SIZE]
-        images = tf.stack([read_image(path, image_set.images.shape[1:]) for path in batch])
+        images = tf.stack([read_input(path, spec) for path in batch])
         for path, values in zip(batch, classify(images)["probabilities"].numpy(), strict=True):
             best = (-values).argsort(kind="stable")[:most]
-            yield Prediction(path, {image_set.class_names[i]: float(values[i]) for i in best})
+            yield Prediction(path, {names[number]: float(values[number]) for number in best})
+
+
+def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns a file as the network takes it: its bytes, or its pixels.
+
+    Args:
+        path: the file.
+        spec: string [batch], or uint8 [batch, height, width, channels].
+    """
+    if spec.dtype != tf.string:
+        return read_image(path, spec.shape[1:])
+    content = tf.constant(path.read_bytes())
+    decoded(path, content, channels=3)  # An error that names the file.
+    return content
 
 
 def read_image(path: Path, shape: Sequence[int]) -> tf.Tensor:
     """Returns the pixels of a file, uint8 [height, width, channels]."""
     height, width, channels = shape
-    content = path.read_bytes()
-    try:
-        image = tf.io.decode_image(content, channels=channels, expand_animations=False)
-    except tf.errors.InvalidArgumentError as error:
-        raise ValueError(
-            f"{path} is no image that can be read. Expected one of {', '.join(SUFFIXES)}."
-        ) from error
+    image = decoded(path, path.read_bytes(), channels)
     if image.shape[:2] != (height, width):
         scaled = tf.image.resize(image, (height, width), method="area")
         image = tf.cast(tf.round(scaled), tf.uint8)
     return image
+
+
+def decoded(path: Path, content: bytes | tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns the pixels of an image; ValueError that names the file if it is none."""
+    try:
+        return tf.io.decode_image(content, channels=channels, expand_animations=False)
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(
+            f"{path} is no image that can be read. Expected one of {', '.join(SUFFIXES)}."
+        ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from towers.scripts.shown import show
 from towers.scripts.training.catalogue import recipe_names
 from towers.scripts.wrong_input import WrongInputError
 
@@ -37,7 +38,7 @@ def run(given: argparse.Namespace) -> int:
     for command in commands_of(parser):
         for action in command._actions:
             add_values(action, {"files": shtab.FILE, "folders": shtab.DIRECTORY})
-    print(shtab.complete(parser, shell=given.shell))
+    show(shtab.complete(parser, shell=given.shell))
     return 0
 
 

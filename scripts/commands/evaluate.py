@@ -41,7 +41,8 @@ def run(given: argparse.Namespace) -> int:
     """Prints the metrics, and with --json as one object in the last line."""
     import_tensorflow_quietly()
     from towers.scripts.chatbot.opening import decode_with
-    from towers.scripts.classifying.confusion import check_images, count_confusions, describe
+    from towers.scripts.classifying.classes import check_images, check_one_label
+    from towers.scripts.classifying.confusion import count_confusions, describe
     from towers.scripts.training.evaluation import describe_evaluation, open_evaluation
     from towers.scripts.training.options import DecodingOptions
 
@@ -50,7 +51,8 @@ def run(given: argparse.Namespace) -> int:
         options = read_options(EvaluateOptions, given)
         evaluation = open_evaluation(options)
         if options.classes:
-            check_images(evaluation.session)
+            check_images(evaluation.session, "--classes")
+            check_one_label(evaluation.session)
         if decoding != DecodingOptions():
             decode_with(evaluation.session, decoding)
     with wrong_input(OSError):  # Such as a file of the data that is gone.

@@ -36,6 +36,11 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
         "towers predict runs/shapes photos/ --top 1 --json",
     ),
     "export": ("towers export runs/shapes", "towers export runs/chatbot --output bot --beam 5"),
+    "doctor": ("towers doctor", "towers doctor --towers 4 --json"),
+    "estimate": (
+        "towers estimate shapes --towers 4",
+        "towers estimate chatbot --set hidden_size=512 --json",
+    ),
     "devices": ("towers devices", "towers devices --json"),
     "download": ("towers download mnist", "towers download ptb --data corpora/ptb"),
     "benchmark": (

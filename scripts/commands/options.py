@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from towers.scripts.commands.option_types import (
     Switch,
     int_list,
+    number_of_parts,
+    path_name,
     positive_float,
     positive_int,
     seed_number,
@@ -41,6 +43,23 @@ def read_options(kind: type[Options], given: argparse.Namespace) -> Options:
     return kind(**values)
 
 
+def check_contradictions(given: argparse.Namespace) -> None:
+    """Raises ValueError if a command line says one thing twice: steps and epochs, or a field."""
+    named = [one.partition("=")[0].strip() for one in getattr(given, "overrides", ())]
+    texts = [f"--set {one}" for one in getattr(given, "overrides", ())]
+    for name in FLAGS:
+        if hasattr(given, name):
+            named.append(name)
+            texts.append(f"--{name.replace('_', '-')} {getattr(given, name)}")
+    if hasattr(given, "steps") and "epochs" in named:
+        named.append("epochs")
+        texts.append(f"--steps {given.steps}")
+    for name in named:
+        both = [text for one, text in zip(named, texts, strict=True) if one == name]
+        if len(both) > 1:
+            raise ValueError(f"{' and '.join(both)} contradict each other: give one of them.")
+
+
 def chosen_recipe(given: argparse.Namespace) -> Recipe:
     """Returns the recipe that a command line names, its fields set by the flags and `--set`."""
     flags = {name: getattr(given, name) for name in FLAGS if hasattr(given, name)}
@@ -59,7 +78,7 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the data's place, and for any field."""
-    parser.add_argument("--data", metavar="PATH", nargs="+",
+    parser.add_argument("--data", type=path_name, metavar="PATH", nargs="+",
                         help="the data's folder, or files (default: datasets/...)")  # fmt: skip
     add_set_option(parser, "any other field of the recipe (default: see `towers recipes RECIPE`)")
 
@@ -84,16 +103,16 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Adds the run directory and the choice of the checkpoint."""
-    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("run_dir", type=path_name, metavar="RUN_DIR")
     parser.add_argument("--checkpoint", choices=CHECKPOINTS, help="default: best")
 
 
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for decoding answers."""
     group = parser.add_argument_group("decoding (default: greedy)")
-    group.add_argument("--beam", type=positive_int, metavar="N",
+    group.add_argument("--beam", type=number_of_parts, metavar="N",
                        help="beam search with N beams (default: 1)")  # fmt: skip
-    group.add_argument("--nbest", type=positive_int, metavar="N",
+    group.add_argument("--nbest", type=number_of_parts, metavar="N",
                        help="N answers to each question, with scores (default: 1)")  # fmt: skip
     group.add_argument("--length-penalty", type=float, metavar="A",
                        help="exponent of Wu et al. 2016, for beam search (default: 1)")  # fmt: skip
@@ -138,11 +157,11 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("devices")
     group.add_argument(
         "--towers",
-        type=positive_int,
+        type=number_of_parts,
         metavar="N",
         help="how many (default: one per GPU, or one on the CPU)",
     )
-    group.add_argument("--cpu-towers", type=positive_int, metavar="N",
+    group.add_argument("--cpu-towers", type=number_of_parts, metavar="N",
                        help="how many where there is no GPU, without --towers (default: "
                             "1)")  # fmt: skip
     group.add_argument(
@@ -168,7 +187,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--updates", choices=("sync", "async"),
                        help="async: each tower takes batches and updates by itself "
                             "(default: sync)")  # fmt: skip
-    group.add_argument("--accumulate", type=positive_int, metavar="K",
+    group.add_argument("--accumulate", type=number_of_parts, metavar="K",
                        help="cut each shard into K micro-batches (default: 1)")  # fmt: skip
     group.add_argument("--precision", choices=("float32", "float64", "bfloat16", "float16"),
                        help="default: float32")  # fmt: skip

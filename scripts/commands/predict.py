@@ -11,7 +11,7 @@ from towers.scripts.commands.options import add_json_option, add_model_options, 
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
-from towers.scripts.wrong_input import WrongInputError, wrong_input
+from towers.scripts.wrong_input import wrong_input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_model_options(parser)
     parser.add_argument("files", nargs="+", metavar="FILE",
-                        help="PNG, JPEG, BMP or GIF, or folders of them")  # fmt: skip
+                        help="pictures, or folders of them")  # fmt: skip
     parser.add_argument("--top", type=positive_int, metavar="N",
                         help="so many classes of each file (default: 3)")  # fmt: skip
     add_json_option(parser)
@@ -49,6 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Prints a line for each file."""
     import_tensorflow_quietly()
+    from towers.scripts.classifying.classes import check_images
     from towers.scripts.classifying.predictions import find_images, predict
     from towers.scripts.training.evaluation import open_evaluation
 
@@ -58,15 +59,10 @@ def run(given: argparse.Namespace) -> int:
         evaluation = open_evaluation(
             EvaluateOptions(options.run_dir, DeviceOptions(towers=1), checkpoint=options.checkpoint)
         )
-    session = evaluation.session
-    if not hasattr(session.data.test, "image_set"):
-        raise WrongInputError(
-            f"{options.run_dir} is a run of {session.recipe.name}, which takes no images. Use "
-            f"`towers {session.recipe.command} {options.run_dir}`."
-        )
+        check_images(evaluation.session, "`towers predict`")
     predictions = []
     with wrong_input():  # Such as a file that is no image.
-        for prediction in predict(session, paths, options.top):
+        for prediction in predict(evaluation.session, paths, options.top):
             predictions.append(prediction)
             shares = [f"{name} {share:.1%}" for name, share in prediction.probabilities.items()]
             show(f"{prediction.path} | {' | '.join(shares)}")

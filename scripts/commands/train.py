@@ -8,11 +8,17 @@ import sys
 from pathlib import Path
 
 from towers.scripts.commands.config_file import with_config
-from towers.scripts.commands.option_types import positive_float, positive_int
+from towers.scripts.commands.option_types import (
+    path_name,
+    positive_float,
+    positive_int,
+    step_range,
+)
 from towers.scripts.commands.options import (
     add_device_options,
     add_engine_options,
     add_recipe_options,
+    check_contradictions,
     chosen_recipe,
     read_options,
 )
@@ -29,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = "Trains a recipe. The same command continues an interrupted run."
     parser.add_argument("recipe", metavar="RECIPE", nargs="?",
                         help="see `towers recipes`; may stand in the config file")  # fmt: skip
-    parser.add_argument("--run-dir", metavar="DIR", help="default: runs/RECIPE")
+    parser.add_argument("--run-dir", type=path_name, metavar="DIR", help="default: runs/RECIPE")
     parser.add_argument("--epochs", type=positive_int, metavar="E", help="default: the recipe's")
     parser.add_argument(
         "--steps", type=positive_int, metavar="S", help="instead of epochs (default: none)"
@@ -37,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-minutes", type=positive_float, metavar="M",
                         help="stop and save after M minutes; the same command goes on "
                              "(default: no limit)")  # fmt: skip
-    parser.add_argument("--init-from", metavar="RUN_DIR",
+    parser.add_argument("--init-from", type=path_name, metavar="RUN_DIR",
                         help="begin with the weights of another run, as far as names and shapes "
                              "are the same (default: none)")  # fmt: skip
     parser.add_argument("--overwrite", action="store_true",
@@ -88,11 +94,15 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
                             "versions")  # fmt: skip
     group.add_argument("--json", action="store_true",
                        help="last line: one JSON object with the run's metrics")  # fmt: skip
+    group.add_argument("--profile", type=step_range, metavar="FIRST-LAST",
+                       help="record these steps for TensorBoard's profiler, such as 100-110 "
+                            "(default: none)")  # fmt: skip
 
 
 def run(given: argparse.Namespace) -> int:
     """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
     with wrong_input():
+        check_contradictions(given)  # A config file may be contradicted: the command line wins.
         given = with_config(given, add_options)
     if not hasattr(given, "recipe"):
         raise WrongInputError(
@@ -104,7 +114,7 @@ def run(given: argparse.Namespace) -> int:
     with wrong_input():
         recipe = chosen_recipe(given)
     if getattr(given, "dump_config", False):
-        print(config_text(recipe, options), end="")
+        show(config_text(recipe, options).rstrip("\n"))
         return 0
     return train(recipe, options)
 

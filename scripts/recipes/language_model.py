@@ -25,6 +25,7 @@ from towers.data.texts import LineCodec, TextCorpus, TextCorpusSettings, prepare
 from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm
 from towers.models.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
+from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
@@ -140,7 +141,7 @@ def prepare(
     paths: Sequence[Path] | None,
     *,
     processes: int | None = None,
-    write: Callable[[str], None] = print,
+    write: Callable[[str], None] = show,
 ) -> TextCorpus:
     """Returns the prepared text of files.
 
@@ -258,10 +259,10 @@ RECIPE = Recipe(
     name="language_model",
     fields=Fields(
         batch_size=32,
-        epochs=5,
+        epochs=10,
         learning_rate=2e-3,
         schedule="cosine",
-        warmup_steps=200,
+        warmup_steps=50,
         clip_norm=1.0,
     ),
     takes_files=True,

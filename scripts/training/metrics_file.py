@@ -103,7 +103,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def scalars(values: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics that are one number each."""
-    return {name: float(value) for name, value in values.items() if not getattr(value, "shape", ())}
+    shapes = {name: getattr(value, "shape", ()) for name, value in values.items()}
+    return {name: float(value) for name, value in values.items() if len(shapes[name]) == 0}
 
 
 def map_values(values: Mapping[str, Any]) -> dict[str, Any]:

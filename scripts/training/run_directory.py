@@ -18,6 +18,7 @@ from typing import Any
 import towers
 from towers.data.text.durable import make_folder, write_file
 
+SHOWN = 4  # Differences that an error lists.
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
 BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
@@ -132,9 +133,8 @@ class RunDirectory:
             record = {**BEFORE, **record}
             if not {"starts", "data", *IDENTITY} <= set(record):
                 raise ValueError("entries are missing")
-            if "batch_size" not in record["fields"]:
-                raise ValueError("the batch size is missing")
-        except (ValueError, TypeError) as error:
+            check_record(record)
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{self._record} is damaged ({error}). Expected what `towers train` wrote."
             ) from error
@@ -178,6 +178,26 @@ class RunDirectory:
             )
 
 
+def check_record(record: dict[str, Any]) -> None:
+    """Raises ValueError unless every entry of a record is of its kind; a stranger may have it."""
+    texts = ("recipe", "precision", "batch_norm", "engine", "updates")
+    wrong = [name for name in texts if not isinstance(record[name], str)]
+    data = [] if record["data"] is None else record["data"]
+    if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
+        wrong.append("data")
+    if not isinstance(record["starts"], list):
+        wrong.append("starts")
+    if not isinstance(record["fields"], dict):
+        wrong.append("fields")
+    elif "batch_size" not in record["fields"]:
+        raise ValueError("the batch size is missing")
+    if type(record["seed"]) is not int or not 0 <= record["seed"] < 2**32:
+        wrong.append("seed")
+    if wrong:
+        found = ", ".join(f"{name} {record[name]!r}" for name in wrong)
+        raise ValueError(f"no run has {found}")
+
+
 def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:
     """Raises ValueError that lists what differs between the run of a directory and this one."""
     differences = []
@@ -189,10 +209,11 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) 
     if "data_key" in now and before.get("data_key") != now["data_key"]:
         differences.append("the content of the data, or how it is prepared")
     if differences:
+        more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise ValueError(
             f"{path} holds another run, which cannot go on with these settings: "
-            f"{'; '.join(differences)}. Give the settings of before, choose another directory "
-            "with --run-dir, or remove that run with --overwrite."
+            f"{'; '.join(differences[:SHOWN])}{more}. Give the settings of before, choose another "
+            "directory with --run-dir, or remove that run with --overwrite."
         )
 
 

@@ -135,6 +135,12 @@ def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
     }
 
 
+def hyperparameters(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a run's settings by name, as TensorBoard shows them."""
+    names = ("recipe", "seed", "precision", "batch_norm", "engine", "updates", "parameters")
+    return {**{name: record[name] for name in names}, **record["fields"]}
+
+
 def describe_model(model: keras.Model) -> str:
     """Returns the size of a model, and the versions of what it runs on, in one line."""
     count = sum(math.prod(variable.shape) for variable in model.variables)
@@ -232,6 +238,8 @@ class Training:
         is_new = not self._updates.position.step
         if is_new and self._processes.is_chief and self._updates.graph is not None:
             self._writers.write_graph(self._updates.graph)
+        if is_new and self._processes.is_chief:
+            self._writers.write_hyperparameters(EVALUATION, hyperparameters(self._record))
         with towers.stop_on_signals() as signals:
             actions = towers.share_stop_requests(self._processes, [*self._actions(), signals])
             reason = self._run(towers.Trainer(self._updates, actions))
@@ -297,6 +305,10 @@ class Training:
         if not is_chief:
             return
         yield towers.with_rates(self._metrics.report(), steps=report)
+        if self._options.output.profile is not None:
+            first, last = map(int, self._options.output.profile.split("-"))
+            last = max(first, min(last, self._total_steps()))
+            yield towers.profile_steps(self._directory.summaries, first=first, last=last)
         if self._engine.step is not None:
             yield towers.advise_placement(self._engine.step, self._write)
         every = periods.evaluate_every
@@ -338,8 +350,13 @@ class Training:
             self._checkpoints.save_best(step, self._updates.groups(), self._state())
         self._saved_step = None  # A checkpoint of this step lacks the evaluation.
         if self._session.answer_evaluator is not None:
+            samples: list[str] = []
             with interruptible():
-                self._session.answer_evaluator.show_samples(self._write)
+                self._session.answer_evaluator.show_samples(samples.append)
+            for line in samples:
+                self._write(line)
+            text = "\n".join(f"    {line}" for line in samples)  # Indented: shown as it is.
+            self._writers.write_text(EVALUATION, step, "samples", text)
 
     def _save_after(self, report: towers.StepReport) -> None:
         if bool(report.results.finite):

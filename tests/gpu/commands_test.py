@@ -12,17 +12,20 @@ STEPS = ["--steps", "2", "--batch-size", "16"]
 CHATBOT = ["--language", "en", "--batch-size", "16", "--set", "embedding_size=8"]
 CHATBOT += ["--set", "hidden_size=8", "--set", "held_out=0.1", "--set", "exam_questions=2"]
 LANGUAGE = ["--set", "hidden_size=8", "--set", "num_steps=5", "--batch-size", "8"]
-OPTIONS = {
-    "deterministic": ["--deterministic"],
-    "float16": ["--precision", "float16"],
-    "bfloat16 in two micro-batches": ["--precision", "bfloat16", "--accumulate", "2"],
-    "float64": ["--precision", "float64"],
-    "asynchronous": ["--updates", "async"],
-    "on tower 0": ["--parameters", "tower0"],
-    "replicated": ["--parameters", "replicated"],
-    "replicated, deterministic": ["--parameters", "replicated", "--deterministic"],
-    "half of the memory": ["--gpu-memory", "0.5"],
-    "without TF32": ["--no-tf32"],
+REPLICATED = ["--parameters", "replicated"]
+TRAININGS = {
+    "deterministic": ("chatbot", 2, ["--deterministic"]),
+    "deterministic copies": ("shapes", 2, [*REPLICATED, "--deterministic"]),
+    "float16": ("chatbot", 2, ["--precision", "float16", "--accumulate", "2"]),
+    "bfloat16": ("shapes", 2, ["--precision", "bfloat16", "--parameters", "tower0"]),
+    "float64": ("chatbot", 2, ["--precision", "float64"]),
+    "asynchronous": ("shapes", 2, ["--updates", "async"]),
+    "without TF32": ("shapes", 2, ["--no-tf32", "--batch-norm", "first"]),
+    "a state, beside the CPU": ("stories", 2, ["--parameters", "cpu"]),
+    "a state, in copies": ("stories", 2, REPLICATED),
+    "one GPU": ("chatbot", 1, []),
+    "four GPUs": ("chatbot", 4, []),
+    "four copies": ("shapes", 4, REPLICATED),
 }
 
 
@@ -52,30 +55,17 @@ def test_the_gpus_are_taken_in_the_order_that_was_asked_for_and_half_of_their_me
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("recipe", ["shapes", "chatbot"])
-def test_a_recipe_trains_on_two_gpus(recipe, options, run, tmp_path):
-    output = run(2, *train(recipe, tmp_path / "run", *options))
-    assert "2 towers on GPU 0, 1" in output and "done: 2 steps done" in output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("parameters", ["auto", "tower0", "replicated"])
-@pytest.mark.parametrize("num_gpus", [1, 4])
-def test_a_recipe_trains_on_one_and_four_gpus(num_gpus, parameters, run, tmp_path):
-    options = ["--parameters", parameters]
-    assert "on GPU 0" in run(num_gpus, *train("chatbot", tmp_path / "run", *options))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("parameters", ["cpu", "tower0", "replicated"])
-def test_a_state_is_carried_on_gpus(parameters, run, tmp_path):
-    run(2, *train("stories", tmp_path / "run", "--parameters", parameters))
+@pytest.mark.parametrize(("recipe", "num_gpus", "options"), TRAININGS.values(), ids=TRAININGS)
+def test_a_recipe_trains_on_gpus(recipe, num_gpus, options, run, tmp_path):
+    output = run(num_gpus, *train(recipe, tmp_path / "run", *options))
+    assert "done: 2 steps done" in output
+    gpus = ", ".join(map(str, range(num_gpus)))
+    assert f"{num_gpus} tower{'s' * (num_gpus > 1)} on GPU {gpus}" in output
 
 
 @pytest.mark.slow
 def test_a_trained_chatbot_is_evaluated_asked_and_exported(run, tmp_path):
-    run(2, *train("chatbot", tmp_path / "run", "--parameters", "replicated"))
+    run(2, *train("chatbot", tmp_path / "run", *REPLICATED))
     assert "loss" in run(2, "evaluate", tmp_path / "run")
     assert "bot> " in run(1, "chat", tmp_path / "run", "--ask", "how are you?")
     run(1, "export", tmp_path / "run", "--output", tmp_path / "exported")

@@ -14,6 +14,8 @@ from towers.scripts.training.session import carried_state, make_optimizer
 
 TEXT = {"embedding_size": 8, "hidden_size": 8, "vocabulary_size": 50, "dropout_rate": 0.1}
 LANGUAGE = {"hidden_size": 8, "vocabulary_size": 50, "dropout_rate": 0.1}
+OWN_TEXT = {"hidden_size": 8, "embedding_size": 8, "vocabulary_size": 50, "window": 4, "heads": 2}
+OWN_TEXT |= {"feed_forward_size": 8, "num_steps": 5}
 SHAPES = {"filters": (2, 3), "hidden_size": 8, "clip_norm": 1.0}
 IMAGE = (32, 32, 3)
 
@@ -44,6 +46,8 @@ SMALL = {
     "chatbot_fed": Size("chatbot", {**TEXT, "input_feeding": True, "attention": "bahdanau"}, 5),
     "chatbot_transformer": Size("chatbot", {**TEXT, "network": "transformer", "heads": 2}, 5),
     "ptb_small": Size("ptb_small", LANGUAGE, 5),
+    "language_model": Size("language_model", OWN_TEXT, 5),
+    "language_model_awd_lstm": Size("language_model", {**OWN_TEXT, "network": "awd_lstm"}, 5),
     "sentences": Size("ptb_small", {**LANGUAGE, "form": "sentences"}, 5),
 }
 PUBLISHED = {

@@ -1,14 +1,11 @@
 """Wrong inputs of every command and of every kind of file, to be refused or to work."""
 
 import argparse
-import gzip
 import json
-import shutil
-import struct
+
+import numpy as np
 
 from tests.small_data import write_data_sets
-from towers.run.checkpoint_files import write_checkpoint
-from towers.run.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import COMMANDS, build_parser, main
 from towers.scripts.training.catalogue import find_recipe, recipe_names
 
@@ -160,21 +157,13 @@ def make_place(folder):
 def forget_record(run):
     """Removes the copy of run.json from the checkpoints of a run."""
     for path in (run / "checkpoints").iterdir():
-        with_state = CheckpointFolder(run / "checkpoints")
-        for checkpoint in (with_state.latest(), with_state.best()):
-            if checkpoint is not None and checkpoint.path == path and "run" in checkpoint.state:
-                rewrite(checkpoint)
-
-
-def rewrite(checkpoint):
-    import tensorflow as tf
-
-    groups = {
-        name: [tf.Variable(array, name=path.replace("/", "_slash_")) for path, array in arrays]
-        for name, arrays in checkpoint.groups.items()
-    }
-    state = {name: value for name, value in checkpoint.state.items() if name != "run"}
-    write_checkpoint(checkpoint.path, checkpoint.step, groups, state, serial=checkpoint.serial or 1)
+        with np.load(path) as file:
+            arrays = dict(file)
+        manifest = json.loads(arrays["manifest"].tobytes())
+        del manifest["state"]["run"]
+        arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+        with path.open("wb") as file:
+            np.savez(file, **arrays)
 
 
 READERS = {
@@ -230,19 +219,6 @@ def record_inputs(folder):
             content = json.dumps({**record, "fields": {**record["fields"], name: wrong}})
             if wrong != value:
                 yield f"record: {name}={wrong!r}", path, content, READERS["shapes"][0]
-
-
-def restored(path, damage):
-    """Returns a copy of a file to put back."""
-    copy = path.with_name(path.name + ".kept")
-    shutil.copy2(path, copy)
-    return copy
-
-
-def idx_file(shape, magic=0x803, size=None):
-    """Returns the bytes of a gzipped IDX file of noise-free images."""
-    count = size if size is not None else shape[0] * shape[1] * shape[2]
-    return gzip.compress(struct.pack(">IIII", magic, *shape) + bytes(count))
 
 
 assert set(PLACES) <= set(COMMANDS)

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import random
+import shutil
 import signal
 import sys
 import warnings
@@ -21,8 +22,13 @@ class Endless(BaseException):
     """A command has no end."""
 
 
-def outcome(arguments):
-    """Runs a command; returns what is wrong with how it ends, or an empty text."""
+def outcome(arguments, works=True):
+    """Runs a command; returns what is wrong with how it ends, or an empty text.
+
+    Args:
+        arguments: of the command.
+        works: whether it may work.
+    """
     out, error = io.StringIO(), io.StringIO()
 
     def give_up(*_):
@@ -45,12 +51,12 @@ def outcome(arguments):
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    return fault(code, error.getvalue())
+    return "accepted" if code == 0 and not works else fault(code, error.getvalue())
 
 
 def fault(code, text):
     if "Traceback" in text:
-        return "traceback: " + text.splitlines()[-2]
+        return "traceback: " + " ".join(text.splitlines()[-4:])
     if code == 0:
         return ""
     if code != 2:
@@ -72,11 +78,11 @@ def report(found, capsys, what):
     assert not found[1], "\n".join(found[1])
 
 
-def try_all(cases):
+def try_all(cases, works=True):
     faults, count = [], 0
     for name, arguments in cases:
         count += 1
-        if wrong := outcome(arguments):
+        if wrong := outcome(arguments, works):
             faults.append(f"{name}: {wrong}")
     return count, faults
 
@@ -98,7 +104,7 @@ def try_files(cases):
             if path.is_dir():
                 path.rmdir()
             path.write_bytes(content)
-            inputs.shutil.rmtree("new", ignore_errors=True)
+            shutil.rmtree("new", ignore_errors=True)
     return count, faults
 
 
@@ -134,11 +140,7 @@ def test_every_wrong_field_is_refused_in_one_short_line(tmp_path, monkeypatch, c
 
 @pytest.mark.slow
 def test_every_contradiction_is_refused_in_one_short_line(place, capsys):
-    count, faults = try_all(inputs.CONTRADICTIONS.items())
-    for name, arguments in inputs.CONTRADICTIONS.items():
-        inputs.shutil.rmtree("runs/new", ignore_errors=True)
-        del name, arguments
-    report((count, faults), capsys, "contradictions")
+    report(try_all(inputs.CONTRADICTIONS.items(), works=False), capsys, "contradictions")
 
 
 @pytest.mark.slow

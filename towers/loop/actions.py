@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tqdm
 
 from towers.loop.rates import Rates, Window
@@ -199,6 +201,34 @@ def write_summaries(
             writers.write(f"tower_{first_tower + tower}", report.step, to_floats(scalars))
 
     return write
+
+
+def profile_steps(folder: str | os.PathLike[str], *, first: int, last: int) -> Action:
+    """Returns an action that records what the devices do in some steps, for TensorBoard's profiler.
+
+    Args:
+        folder: TensorBoard's log directory.
+        first, last: the first and the last of these steps; at least 2, since the action begins
+            after a step.
+
+    Raises:
+        ValueError: `first` is below 2, or `last` is below `first`.
+    """
+    if not 2 <= first <= last:
+        raise ValueError(f"profile_steps() needs 2 <= first <= last. Received {first}, {last}.")
+    is_running = False
+
+    def profile(report: StepReport) -> None:
+        nonlocal is_running
+        if is_running and report.step >= last:
+            float(report.results.loss)  # Waits for the devices, so that the step is whole.
+            tf.profiler.experimental.stop()
+            is_running = False
+        elif not is_running and report.step == first - 1:
+            tf.profiler.experimental.start(str(folder))
+            is_running = True
+
+    return profile
 
 
 def to_floats(scalars: Mapping[str, Any]) -> dict[str, float]:

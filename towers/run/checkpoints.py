@@ -17,7 +17,7 @@ from towers.run.checkpoint_files import (
     tensorflow_variable,
 )
 
-LONGEST_LIST = 12
+LONGEST_LIST = 2
 
 Variable: TypeAlias = keras.Variable | tf.Variable
 Pair: TypeAlias = tuple[SavedArray, Variable]

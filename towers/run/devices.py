@@ -59,6 +59,11 @@ def select_devices(
     if tf32 is not None:
         tf.config.experimental.enable_tensor_float_32_execution(tf32)
     found = tf.config.list_physical_devices("GPU")
+    if gpu_memory is not None and not found:
+        raise ValueError(
+            f"gpu_memory limits the memory of GPUs, and there is no GPU. Received {gpu_memory}; "
+            "leave it out."
+        )
     if gpus is None and not found and not virtual:
         return virtual_cpus(num_towers or cpu_towers)
     chosen = choose_gpus(found, num_towers, gpus, virtual)

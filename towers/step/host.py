@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-# The public API of TensorFlow 2 tells neither which kernels there are nor the current graph.
-from tensorflow.python.framework import kernels, ops
+# TensorFlow 2 publishes neither its registry of kernels, nor a quick way to what an op takes, nor the
+# current graph.
+from tensorflow.python.framework import kernels, op_def_registry, ops
 
 from towers.step.placement import CPU
 
@@ -58,8 +59,8 @@ def tower_device(device: str) -> Iterator[None]:
 
 
 def belongs_to_host(op: tf.Operation) -> bool:
-    """Returns whether an op is placed on the host, and its constants with it."""
-    if not op.inputs or op.op_def.is_stateful or has_functions(op):
+    """Returns whether an op only moves what the host has, so that it is placed there."""
+    if not op.inputs or has_functions(op) or op_def_registry.get(op.type).is_stateful:
         return False
     whole = [tensor.dtype.is_integer or tensor.dtype.is_bool for tensor in op.outputs]
     if not whole or not all(whole) or not all(map(is_on_host, op.inputs)):
@@ -77,8 +78,9 @@ def constants_of(op: tf.Operation, *, on_host: bool) -> list[tf.Operation]:
 
 
 def has_functions(op: tf.Operation) -> bool:
-    """Returns whether an op calls functions, as loops and branches do."""
-    return any(attribute.type in ("func", "list(func)") for attribute in op.op_def.attr)
+    """Returns whether an op calls functions, as loops and branches do, or is a function."""
+    definition = op_def_registry.get(op.type)
+    return definition is None or any("func" in attribute.type for attribute in definition.attr)
 
 
 def is_on_host(tensor: tf.Tensor) -> bool:
@@ -104,13 +106,16 @@ def stays_in_host_memory(op: tf.Operation) -> bool:
 
 def places_of(op: tf.Operation) -> tuple[frozenset[int], frozenset[int]]:
     """Returns which inputs and which outputs of an op its GPU kernel has in host memory."""
+    if has_functions(op):
+        return frozenset(), frozenset()
+    definition = op_def_registry.get(op.type)
     types = tuple(
         (attribute.name, op.get_attr(attribute.name).as_datatype_enum)
-        for attribute in op.op_def.attr
+        for attribute in definition.attr
         if attribute.type == "type"
     )
     names = host_arguments(op.type, types)
-    return places(op.op_def.input_arg, op, names), places(op.op_def.output_arg, op, names)
+    return places(definition.input_arg, op, names), places(definition.output_arg, op, names)
 
 
 def places(arguments, op: tf.Operation, names: frozenset[str]) -> frozenset[int]:  # type: ignore[no-untyped-def]

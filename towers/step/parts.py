@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -28,17 +29,32 @@ class Part(NamedTuple):
     member: Member | None = None
 
 
+class Parts(NamedTuple):
+    """The parts of the global batch that one shard consists of.
+
+    Attributes:
+        at: returns the part with an index within the shard, an int or an int32 scalar.
+        num_parts: how many there are.
+        in_loop: whether the graph may loop over them; synchronised layers sum outside of loops.
+    """
+
+    at: Callable[[Any], Part]
+    num_parts: int
+    in_loop: bool = True
+
+
 def part_of(
-    tower: int, number: int, seed: int, step: tf.Tensor, member: Member | None = None
+    tower: int, number: Any, seed: int, step: tf.Tensor, member: Member | None = None
 ) -> Part:
     """Returns a part whose moving averages count.
 
     Args:
         tower: the tower's number.
-        number: its number within the global batch, from 0.
+        number: its number within the global batch, from 0; an int, or an int32 scalar.
         seed: the run's seed.
         step: the step's number, an int64 scalar.
         member: as in `Part`.
     """
     seed_of_part = micro_batch_seed(seed, step, number)
-    return Part(tower, seed_of_part, True, tf.constant(number == 0), member)
+    is_first = tf.constant(number == 0) if isinstance(number, int) else tf.equal(number, 0)
+    return Part(tower, seed_of_part, True, is_first, member)

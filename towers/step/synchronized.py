@@ -92,10 +92,12 @@ class Member(tf.distribute.ReplicaContext):
         self.sums: dict[Key, tf.Tensor] = {}
         self.factor: tf.Tensor | None = None
         self._size: Any = None  # Of the micro-batch that is traced.
+        self._graph: tf.Graph | None = None
         self._numbers = itertools.count()
 
     def begin(self, size: tf.Tensor) -> None:
         """Begins with a micro-batch of `size` rows; of an empty one, nothing is added."""
+        self._graph = self._graph or size.graph
         self._size, self.factor = size, None
 
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
@@ -127,19 +129,19 @@ class Member(tf.distribute.ReplicaContext):
                 f"Received '{value.name}' of shape {value.shape}; expected one of a fixed shape, "
                 "summed over the rows first."
             )
+        if value.graph is not self._graph:
+            raise RuntimeError(
+                "A layer sums over all towers, as BatchNormalization(synchronized=True) does, "
+                f"within a loop, a branch or a tf.function. Received '{value.name}'; expected a "
+                "layer that the tower function calls directly. Leave `synchronized` out, or call "
+                "the layer outside of the loop."
+            )
         part = tf.where(self._size > 0, value, tf.zeros_like(value))
         return self._total(part, (next(self._numbers),))
 
     def _total(self, part: tf.Tensor, key: Key) -> tf.Tensor:
         """Returns the sum of a part over all towers, with a gradient that is such a sum."""
         numbers = itertools.count()
-        if part.graph is not self._size.graph:
-            raise RuntimeError(
-                "A layer sums over all towers, as BatchNormalization(synchronized=True) does, "
-                f"within a loop, a branch or a tf.function. Received '{part.name}'; expected a "
-                "layer that the tower function calls directly. Leave `synchronized` out, or call "
-                "the layer outside of the loop."
-            )
 
         @tf.custom_gradient
         def total(part: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -158,6 +160,27 @@ class Member(tf.distribute.ReplicaContext):
 
 
 SUM = tf.distribute.ReduceOp.SUM
+
+
+class Listener(tf.distribute.ReplicaContext):
+    """The replica in which a trace shows whether layers sum over the replicas.
+
+    Attributes:
+        has_heard: whether one did.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(tf.distribute.get_strategy(), 0)
+        self.has_heard = False
+
+    def __enter__(self) -> Listener:
+        super().__enter__()
+        return self
+
+    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        """Returns the value, the sum over a single replica."""
+        self.has_heard = True
+        return value
 
 
 class Refusal(tf.distribute.ReplicaContext):

@@ -10,12 +10,12 @@ import keras
 import tensorflow as tf
 
 from towers.step.connections import check_gradients
-from towers.step.gradients import add_in_pairs
 from towers.step.host import tower_device
+from towers.step.micro_batches import MicroBatches, sum_one_by_one
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
-from towers.step.parts import Part, part_of
-from towers.step.passes import compile_with_xla, forward, micro_batches, run_tower, scope_of
+from towers.step.parts import Part, Parts, part_of
+from towers.step.passes import compile_with_xla, forward, run_tower, scope_of, within_loop
 from towers.step.program import TowerProgram
 from towers.step.shards import Shard
 from towers.step.sums import Denominators, TowerSums, add_nests
@@ -155,8 +155,15 @@ class Tower:
                 return forward(program.shard_fn, shard, part, scope).weight
 
             run = compile_with_xla(run) if self._options.compiled else run
-            pairs = zip(micro_batches(shard, len(parts)), parts, strict=True)
-            return add_in_pairs(add_nests, [run(values, *pair) for pair in pairs])
+            micro_batches = MicroBatches(shard, parts.num_parts)
+
+            def run_part(index: Any) -> Denominators:
+                inner = values if isinstance(index, int) else within_loop(values)
+                return run(inner, micro_batches[index], parts.at(index))
+
+            return sum_one_by_one(
+                run_part, parts.num_parts, add_nests, in_pairs=True, in_loop=parts.in_loop
+            )
 
     @contextlib.contextmanager
     def _join(self, meeting: Meeting | None) -> Iterator[Member | None]:
@@ -175,17 +182,21 @@ class Tower:
         member: Member | None,
         *,
         alone: bool = False,
-    ) -> list[Part]:
+    ) -> Parts:
         """Returns the tower's parts of the global batch; arguments as in `run`."""
         options, first = self._options, first_micro_batch
         if first is None:
             first = self.number * options.accumulate
-        numbers = range(first, first + options.accumulate)
-        parts = [part_of(self.number, number, options.seed, step, member) for number in numbers]
-        if alone:
-            return [parts[0]._replace(is_first=tf.constant(True)), *parts[1:]]
-        gives_averages = options.batch_norm == "mean" or first == 0
-        return [part._replace(gives_averages=gives_averages) for part in parts]
+        gives_averages = alone or options.batch_norm == "mean" or first == 0
+
+        def part_at(index: Any) -> Part:
+            part = part_of(self.number, first + index, options.seed, step, member)
+            if alone and isinstance(index, int):
+                part = part._replace(is_first=tf.constant(index == 0))
+            return part._replace(gives_averages=gives_averages)
+
+        in_loop = member is None or not self._program.synchronized
+        return Parts(part_at, options.accumulate, in_loop)
 
     def evaluate(
         self, shard: Shard, batch_number: tf.Tensor, meeting: Meeting | None = None

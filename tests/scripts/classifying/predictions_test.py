@@ -61,3 +61,23 @@ def test_what_is_no_image_is_refused_by_name(folder, tmp_path):
             find_images([str(path)])
     with pytest.raises(ValueError, match=r"notes\.txt is no image"):
         read_image(folder / "notes.txt", (32, 32, 3))
+
+
+@pytest.mark.slow
+def test_a_recipe_that_reads_files_gets_them_as_they_are(tmp_path, capsys):
+    for number in range(60):
+        name = IMAGES.class_names[IMAGES.labels[number] % 2]
+        path = tmp_path / "data" / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tf.io.encode_png(IMAGES.images[number]).numpy())
+    run, data = str(tmp_path / "run"), str(tmp_path / "data")
+    small = ["--set", "network=softmax", "--set", "size=8", "--set", "batch_size=20", "--quiet"]
+    assert main(["train", "images", "--data", data, "--steps", "2", "--run-dir", run, *small]) == 0
+    assert main(["predict", run, data, "--json", "--top", "2"]) == 0
+    predictions = json.loads(capsys.readouterr().out.splitlines()[-1])["predictions"]
+    assert len(predictions) == 60
+    for shares in predictions.values():
+        assert set(shares) == set(IMAGES.class_names[:2])
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+    assert main(["evaluate", run, "--classes"]) == 0
+    assert "rows: true classes" in capsys.readouterr().out

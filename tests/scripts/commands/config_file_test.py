@@ -37,6 +37,7 @@ COMMANDS = {
     "defaults": ["shapes"],
     "everything": [
         *("shapes", "--towers", "3", "--gpus", "0,2", "--xla", "--steps", "7", "--seed", "5"),
+        *("--profile", "100-110", "--keep-checkpoints", "5", "--init-from", "runs/a", "--quiet"),
         *("--data", "a folder", "-b", "--checkpoint-minutes", "0.5", "--set", "filters=3,4"),
         *("--precision", "bfloat16", "--batch-size", "9", "--run-dir", 'runs/"x"\\\x7f'),
     ],

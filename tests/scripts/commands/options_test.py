@@ -8,7 +8,9 @@ import pytest
 
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.commands.chat import ChatOptions
+from towers.scripts.commands.doctor import DoctorOptions
 from towers.scripts.commands.download import DownloadOptions
+from towers.scripts.commands.estimate import EstimateOptions
 from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
 from towers.scripts.commands.options import FLAGS, read_options
@@ -34,6 +36,8 @@ TAKEN = {
     "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
     "runs": (set(), [RunsOptions]),
     "completion": ({"shell"}, []),
+    "estimate": (RECIPE, [EstimateOptions]),
+    "doctor": (set(), [DoctorOptions]),
     "predict": (set(), [PredictOptions]),
     "launch": (set(), [LaunchOptions]),
     "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
@@ -69,6 +73,13 @@ def test_options_that_are_not_given_have_the_defaults_of_the_dataclass():
     assert vars(given) == {"command": "train", "recipe": "shapes"}
     options = read_options(TrainOptions, given)
     assert options.devices == DeviceOptions() and options.seed == 0
+
+
+@pytest.mark.parametrize("text", ["1-5", "5", "7-5", "a-b", "-5-7"])
+def test_a_wrong_range_of_steps_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        build_parser(["train"]).parse_args(["train", "shapes", f"--profile={text}"])
+    assert "expected a range of steps from 2 on, such as 100-110" in capsys.readouterr().err
 
 
 def test_options_that_are_given_arrive_in_their_group():

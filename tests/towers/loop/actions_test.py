@@ -266,3 +266,18 @@ def test_a_report_of_eight_towers_fits_a_terminal():
         True
     ] * 4
     assert lines[4] == "train | step 120000 | loss 3.2104 | accuracy 0.2500 | 20 examples/s"
+
+
+def test_the_steps_of_a_range_are_profiled(tmp_path):
+    profile = actions.profile_steps(tmp_path, first=3, last=4)
+    profile(report_of(1))
+    assert not list(tmp_path.iterdir())
+    for step in (2, 3):
+        profile(report_of(step))
+    assert not list(tmp_path.rglob("*.xplane.pb"))
+    profile(report_of(4))
+    assert len(list(tmp_path.rglob("*.xplane.pb"))) == 1
+    profile(report_of(5))
+    for first, last in ((1, 5), (5, 4)):
+        with pytest.raises(ValueError, match="2 <= first <= last"):
+            actions.profile_steps(tmp_path, first=first, last=last)
