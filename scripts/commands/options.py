@@ -173,7 +173,8 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpu-memory", type=positive_float, metavar="GB|FRACTION",
                        help="limit (default: grows with need)")  # fmt: skip
     group.add_argument("--parameters", choices=("auto", "cpu", "tower0", "replicated"),
-                       help="where the shared variables live; replicated: a copy on each tower "
+                       help="where the shared variables live; replicated: a copy on each tower; "
+                            "auto: on several GPUs the faster of cpu and replicated "
                             "(default: auto)")  # fmt: skip
     group.add_argument("--tf32", action=argparse.BooleanOptionalAction,
                        help="whether GPUs may round the factors of float32 products to 10 bits "

@@ -147,6 +147,7 @@ FLAGS = {
     ),
     "download of nothing": (["download", "minst"], "mnist"),
     "benchmark of nothing": (["benchmark", "shapes", "--towers", "0"], "at least 1"),
+    "input of no process": (["benchmark", "shapes", "--input", "0"], "--input takes numbers"),
     "unknown rival": (["benchmark", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
     "slow one alone": (["benchmark", "shapes", "--towers", "1", "--slow", "5"], "at least 2"),
     "slow but faster": (["benchmark", "shapes", "--slow", "0.5"], "a factor above 1"),
