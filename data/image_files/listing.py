@@ -1,4 +1,4 @@
-"""The examples of a folder, of a table or of record files, one after the other, in a fixed order."""
+"""The examples of a folder, a table or record files, one after the other, in a fixed order."""
 
 from __future__ import annotations
 
