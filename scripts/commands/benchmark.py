@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING, Any
 
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.commands.option_types import (
@@ -22,6 +23,9 @@ from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
+if TYPE_CHECKING:
+    from towers.scripts.baselines.benchmark import Benchmark
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
@@ -29,10 +33,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--towers", type=int_list, metavar="N,N",
                         help="numbers of towers to compare (default: 1,2)")  # fmt: skip
     parser.add_argument("--against", type=name_list, metavar="NAME,NAME",
-                        help="plain, fit, mirrored, mirrored_fit")  # fmt: skip
+                        help="plain, fit, mirrored, mirrored_fit; with --input, of recipe images: "
+                             "tf_data, keras_directory")  # fmt: skip
     parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
                         help="instead, compare synchronous with asynchronous towers while the "
                              "last one takes FACTOR times as long")  # fmt: skip
+    parser.add_argument("--input", action="store_true",
+                        help="instead, measure the input: examples/s of the pipeline alone, CPU "
+                             "of an example, memory, and the share of a step that waits, on as "
+                             "many towers as the largest number says")  # fmt: skip
     parser.add_argument("--repetitions", type=positive_int, metavar="R", help="default: 10")
     parser.add_argument("--steps", type=positive_int, metavar="S",
                         help="steps in a repetition (default: 20)")  # fmt: skip
@@ -43,14 +52,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Prints a table, and with --json one object in the last line."""
     import_tensorflow_quietly()
-    from towers.scripts.baselines import benchmark, slow_tower
+    from towers.scripts.baselines import benchmark, input_rivals, slow_tower
 
     options = read_options(BenchmarkOptions, given)
     with wrong_input():
+        if "input" in given:
+            input_rivals.check_input_rivals(chosen_recipe(given), options)
         opened = benchmark.open_benchmark(chosen_recipe(given), options)
-        contenders = [] if options.slow else list(benchmark.make_contenders(opened, options))
+        if options.slow or options.input:
+            contenders = []
+        else:
+            contenders = list(benchmark.make_contenders(opened, options))
     recipe = opened.task.recipe
-    if options.slow:
+    report: Any
+    if options.input:
+        report = report_input(opened, options)
+    elif options.slow:
         report = slow_tower.compare_slow_tower(opened.task, opened.devices, opened.rows, options)
         slow_tower.print_table(report, opened.task, options)
     else:
@@ -60,3 +77,16 @@ def run(given: argparse.Namespace) -> int:
     if options.json:
         show(json.dumps({"recipe": recipe.name, "results": report}))
     return 0
+
+
+def report_input(opened: Benchmark, options: BenchmarkOptions) -> dict[str, Any]:
+    """Prints the input report, or the comparison of pipelines, and returns its numbers."""
+    from towers.scripts.baselines import input_report, input_rivals
+
+    if options.against:
+        rates = input_rivals.compare_inputs(opened.task.recipe, opened.task.data, options)
+        input_rivals.print_inputs(rates)
+        return rates
+    measured = input_report.measure_input(opened, options.steps)
+    input_report.print_input(measured, opened, options.steps)
+    return measured._asdict()
