@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -69,49 +69,63 @@ def check_input_rivals(recipe: Recipe, options: BenchmarkOptions) -> None:
         raise ValueError("--input --against reads a folder of class folders: give --data FOLDER.")
 
 
-def compare_inputs(recipe: Recipe, data: Data, options: BenchmarkOptions) -> dict[str, list[float]]:
-    """Returns examples/s of each pipeline, one number for each of the interleaved repetitions.
+class Rate(NamedTuple):
+    """What a pipeline did in a measurement.
+
+    Attributes:
+        examples_per_second: in real time.
+        cpu_microseconds: CPU time of an example, in all threads.
+    """
+
+    examples_per_second: float
+    cpu_microseconds: float
+
+
+def compare_inputs(recipe: Recipe, data: Data, options: BenchmarkOptions) -> dict[str, list[Rate]]:
+    """Returns the rates of each pipeline, one for each of the interleaved repetitions.
 
     All give global batches of the same size; where the folder has a `train/`, its pictures are
-    read. The rivals decode and resize only: compare with augmentation=none.
+    read. The rivals decode and resize only: compare with augmentation=none. Each measurement
+    begins its pipeline anew, since one that waits for its reader fills its buffers meanwhile.
     """
     folder = Path((options.data or ("",))[0])
     folder = folder / "train" if (folder / "train").is_dir() else folder
     fields = recipe.fields
-    running = {recipe.name: endless(lambda epoch: data.train(epoch, 0))}
+    datasets = {recipe.name: data.train(0, 0)}
     for name in options.against:
-        dataset = INPUT_RIVALS[name](str(folder), fields.size, fields.batch_size, options.seed)
-        running[name] = endless(lambda epoch, dataset=dataset: dataset)
-    for batches in running.values():
-        read(batches, WARM_UP_BATCHES)
-    rates: dict[str, list[float]] = {name: [] for name in running}
+        datasets[name] = INPUT_RIVALS[name](
+            str(folder), fields.size, fields.batch_size, options.seed
+        )
+    rates: dict[str, list[Rate]] = {name: [] for name in datasets}
     for repetition in range(options.repetitions):
-        names = list(running) if repetition % 2 == 0 else list(reversed(running))
+        names = list(datasets) if repetition % 2 == 0 else list(reversed(datasets))
         for name in names:
-            rates[name].append(read(running[name], options.steps))
+            rates[name].append(measure_rate(datasets[name], options.steps))
     return rates
 
 
-def endless(of_epoch: Callable[[int], tf.data.Dataset]) -> Iterator[Any]:
-    """Yields the batches of one epoch after the other."""
-    for epoch in itertools.count():
-        yield from of_epoch(epoch)
-
-
-def read(batches: Iterator[Any], count: int) -> float:
-    """Returns examples/s of the next batches."""
-    started, examples = time.perf_counter(), 0
-    for images, _ in itertools.islice(batches, count):
+def measure_rate(dataset: tf.data.Dataset, num_steps: int) -> Rate:
+    """Returns the rate of a pipeline over so many batches, after its start."""
+    batches = iter(dataset.repeat())
+    for _ in itertools.islice(batches, WARM_UP_BATCHES):
+        pass
+    examples, started, cpu_started = 0, time.perf_counter(), time.process_time()
+    for images, _ in itertools.islice(batches, num_steps):
         examples += len(images)
-    return examples / (time.perf_counter() - started)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+    return Rate(examples / seconds, 1e6 * cpu / examples)
 
 
-def print_inputs(rates: dict[str, list[float]]) -> None:
-    """Prints the medians, and those of the ratios to the first pipeline."""
+def print_inputs(rates: dict[str, list[Rate]]) -> None:
+    """Prints the medians, and those of the ratios of the first pipeline to each."""
     first = next(iter(rates))
-    show(f"| pipeline | examples/s (min - max) | {first} / it |")
-    show("|---|---|---|")
+    show(f"| pipeline | examples/s (min - max) | {first} / it | CPU of an example, its / {first} |")
+    show("|---|---|---|---|")
     for name, own in rates.items():
-        ratio = statistics.median(a / b for a, b in zip(rates[first], own, strict=True))
-        show(f"| {name} | {statistics.median(own):.0f} ({min(own):.0f} - {max(own):.0f}) "
-             f"| {ratio:.2f} |")  # fmt: skip
+        pairs = list(zip(rates[first], own, strict=True))
+        speeds = [one.examples_per_second for one in own]
+        ratio = statistics.median(a.examples_per_second / b.examples_per_second for a, b in pairs)
+        cpu = statistics.median(one.cpu_microseconds for one in own)
+        costs = statistics.median(b.cpu_microseconds / a.cpu_microseconds for a, b in pairs)
+        show(f"| {name} | {statistics.median(speeds):.0f} ({min(speeds):.0f} - {max(speeds):.0f}) "
+             f"| {ratio:.2f} | {cpu:.0f} us, {costs:.2f} |")  # fmt: skip

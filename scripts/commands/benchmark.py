@@ -86,7 +86,7 @@ def report_input(opened: Benchmark, options: BenchmarkOptions) -> dict[str, Any]
     if options.against:
         rates = input_rivals.compare_inputs(opened.task.recipe, opened.task.data, options)
         input_rivals.print_inputs(rates)
-        return rates
+        return {name: [rate._asdict() for rate in own] for name, own in rates.items()}
     measured = input_report.measure_input(opened, options.steps)
     input_report.print_input(measured, opened, options.steps)
     return measured._asdict()

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import towers
 from tests.pretended_gpu.pretended_gpu import record
-from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.language_losses import sentences
+from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.rnn_lm import rnn_language_model
 from towers.run.determinism import enable_determinism
 
