@@ -61,8 +61,9 @@ class ImageFileBatches:
         """
         check_position(epoch, first_step, self.steps_per_epoch)
         first, rest = first_step * self.batch_size, self.num_examples - first_step * self.batch_size
-        examples = tf.data.Dataset.range(min(first, self.num_examples), self.num_examples).map(
-            self._example_at(epoch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        rows = tf.data.Dataset.from_tensor_slices(self._order(epoch)[first:])
+        examples = rows.map(
+            self._example(epoch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
         batches = examples.batch(self.batch_size).apply(
             tf.data.experimental.assert_cardinality(max(0, -(-rest // self.batch_size)))
@@ -94,7 +95,7 @@ class ImageFileBatches:
 
     def pixels_of(self, encoded: tf.Tensor) -> tf.Tensor:
         """Returns float32 [batch, size, size, 3] without augmentation, as in evaluation."""
-        plain = dataclasses.replace(self.augmentation, kind="none")
+        plain = dataclasses.replace(self.augmentation, kind="none", only_jpeg=False)
         seed = tf.zeros([2], tf.int64)
         shape = [plain.size, plain.size, 3]
         return tf.map_fn(
@@ -103,19 +104,17 @@ class ImageFileBatches:
             fn_output_signature=tf.TensorSpec(shape, tf.float32),
         )
 
-    def _example_at(self, epoch: int) -> Callable[[tf.Tensor], Pair]:
-        """Returns the function from a place in the order to its example."""
-        order = tf.constant(self._order(epoch))
+    def _example(self, epoch: int) -> Callable[[tf.Tensor], Pair]:
+        """Returns the function from the number of an example to its pixels and labels."""
         key = self._key(epoch)
         labels, read = self._labels, self._read
 
         @tf.autograph.experimental.do_not_convert
-        def example_at(place: tf.Tensor) -> Pair:
-            row = order[place]
+        def example(row: tf.Tensor) -> Pair:
             seed = tf.stack([key, tf.cast(row, tf.int64)])
             return self.augmentation(read(row), seed), labels(row)
 
-        return example_at
+        return example
 
     def _mix(self, epoch: int) -> Callable[..., Pair]:
         """Returns the function that mixes each example with the next one of its batch."""
@@ -156,7 +155,7 @@ class ImageFileBatches:
         part = self.part
         if not (part.lengths >= 0).any():
             paths = tf.constant([os.fsencode(path) for path in part.paths])
-            return lambda row: tf.io.read_file(paths[row])
+            return lambda row: tf.io.read_file(tf.gather(paths, row))
 
         def read_record(row: np.ndarray) -> bytes:
             number = int(row)
@@ -176,8 +175,8 @@ class ImageFileBatches:
         if not self.several_labels:
             single = tf.constant(np.array([one for (one,) in given], np.int32))
             if not self.mixup:
-                return lambda row: single[row]
-            return lambda row: tf.one_hot(single[row], self.num_classes)
+                return lambda row: tf.gather(single, row)
+            return lambda row: tf.one_hot(tf.gather(single, row), self.num_classes)
         numbers = tf.ragged.constant(given, tf.int32, ragged_rank=1)
         return lambda row: tf.reduce_max(
             tf.concat(

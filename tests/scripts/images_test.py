@@ -65,9 +65,11 @@ def check_export(folder, report):
     """The exported network has the accuracy of the evaluation, from the files themselves."""
     settings = json.loads((folder / "exported" / "settings.json").read_text())
     assert settings == {"classes": sorted(CLASSES)}
-    classify = tf.saved_model.load(str(folder / "exported" / "model")).classify
+    exported = tf.saved_model.load(str(folder / "exported" / "model"))
     pictures = sorted((folder / "my pictures").glob("*/*[0-9].*"))
-    classes = classify(tf.constant([path.read_bytes() for path in pictures]))["classes"].numpy()
+    classes = exported.classify(tf.constant([path.read_bytes() for path in pictures]))[
+        "classes"
+    ].numpy()
     hits = {
         str(path.relative_to(folder / "my pictures")): sorted(CLASSES)[found] == path.parent.name
         for path, found in zip(pictures, classes, strict=True)

@@ -87,10 +87,11 @@ def test_pixels_stay_in_their_range(sets, kind):
         assert pixels.shape == (SIZE, SIZE, 3) and 0 <= pixels.min() <= pixels.max() <= 255
 
 
-def test_a_jpeg_is_cropped_alike_whether_or_not_all_are_jpegs(sets):
+@pytest.mark.parametrize("kind", ["none", "standard"])
+def test_a_jpeg_is_cropped_alike_whether_or_not_all_are_jpegs(kind, sets):
     path = next(one for one in sets[0].parts["train"].paths if one.endswith(".jpg"))
-    seed = tf.constant([1, 2], tf.int64)
-    results = [Augmentation(SIZE, only_jpeg=only)(tf.io.read_file(path), seed) for only in (0, 1)]
+    seed, encoded = tf.constant([1, 2], tf.int64), tf.io.read_file(path)
+    results = [Augmentation(SIZE, kind, only_jpeg=only)(encoded, seed) for only in (False, True)]
     np.testing.assert_array_equal(*results)
 
 
