@@ -81,6 +81,7 @@ def answering(
             weights,
             training=training,
             label_smoothing=label_smoothing,
+            counted=counted,
         )
         return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}
 

@@ -16,6 +16,7 @@ from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
 from towers.models.language_losses import zeros_of
 from towers.models.projection import Projection
+from towers.models.rnn_lm import lstm
 from towers.models.token_ids import PADDING_ID
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, units] each.
@@ -182,8 +183,8 @@ class AWDLanguageModel(keras.Model):
 class WeightDroppedLSTM(layers.Layer):
     """An LSTM layer that drops recurrent weights, the same ones for all rows and tokens of a batch.
 
-    Keras's LSTM takes no mask for its weights. All inputs are projected in one matrix product; the
-    dropped weights are made before the loop, which reads no variable.
+    Keras's LSTM takes no mask for its weights; here it runs with values in their place, so that it
+    may use its fused kernel. They are made before its loop, which reads no variable.
 
     Args:
         units: number of units.
@@ -194,21 +195,12 @@ class WeightDroppedLSTM(layers.Layer):
     def __init__(self, units: int, weight_dropout_rate: float, **options: Any):
         super().__init__(**options)
         self.units = units
-        self.weight_dropout = layers.Dropout(
-            weight_dropout_rate, dtype=self.dtype_policy, name="weight_dropout"
-        )
+        self.lstm = lstm(units, units**-0.5, "lstm")  # The initial values of section 5.
+        self.weight_dropout = layers.Dropout(weight_dropout_rate, name="weight_dropout")
 
     def build(self, input_shape: Any) -> None:
-        """Creates the variables, uniform in [-1 / sqrt(units), 1 / sqrt(units)] (section 5)."""
-        scale = self.units**-0.5
-
-        def add(name: str, *shape: int) -> Any:
-            initializer = keras.initializers.RandomUniform(-scale, scale)
-            return self.add_weight(shape=shape, initializer=initializer, name=name)
-
-        self.kernel = add("kernel", input_shape[-1], 4 * self.units)
-        self.recurrent_kernel = add("recurrent_kernel", self.units, 4 * self.units)
-        self.bias = add("bias", 4 * self.units)
+        """Creates the variables."""
+        self.lstm.build(input_shape)
         self.built = True
 
     def call(
@@ -221,26 +213,14 @@ class WeightDroppedLSTM(layers.Layer):
             state: h and c, [batch, units] each.
             training: whether weights are dropped.
         """
-        kernel, recurrent, bias = (
-            tf.cast(variable.value, self.compute_dtype)
-            for variable in (self.kernel, self.recurrent_kernel, self.bias)
-        )
-        recurrent = self.weight_dropout(recurrent, training=training)
-        size = inputs.shape[-1]
-        projected = tf.matmul(tf.reshape(inputs, [-1, size]), kernel) + bias
-        shape = tf.concat([tf.shape(inputs)[:2], [4 * self.units]], 0)
-        by_token = tf.transpose(tf.reshape(projected, shape), [1, 0, 2])
-
-        def step(
-            before: tuple[tf.Tensor, tf.Tensor], own: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor]:
-            h, c = before
-            i, f, new, o = tf.split(own + tf.matmul(h, recurrent), 4, axis=-1)
-            c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(new)
-            return tf.sigmoid(o) * tf.tanh(c), c
-
-        outputs, cells = tf.scan(step, by_token, (state["h"], state["c"]))
-        return tf.transpose(outputs, [1, 0, 2]), {"h": outputs[-1], "c": cells[-1]}
+        dropped = self.lstm.cell.recurrent_kernel
+        values = [(variable, variable.value) for variable in self.lstm.variables]
+        if training and self.weight_dropout.rate:
+            values.append((dropped, self.weight_dropout(dropped.value, training=True)))
+        # The inner scope hides an outer one, whose values it takes over.
+        with keras.StatelessScope(state_mapping=values):
+            outputs, h, c = self.lstm(inputs, initial_state=[state["h"], state["c"]])
+        return outputs, {"h": h, "c": c}
 
 
 def same_at_every_token(rate: float, name: str) -> layers.Dropout:

@@ -111,7 +111,8 @@ def token_sums(
     kernel, bias = model.kernel_and_bias()
     labels = tf.reshape(targets, [-1])
     dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
-    weights = tf.cast(tf.not_equal(labels, model.padding_id), dtype)
+    counted = tf.not_equal(labels, model.padding_id)
+    weights = tf.cast(counted, dtype)
     sums = linear_cross_entropy(
         tf.reshape(hidden, [-1, model.hidden_size]),
         kernel,
@@ -119,5 +120,6 @@ def token_sums(
         labels,
         weights,
         training=training,
+        counted=counted,
     )
     return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}

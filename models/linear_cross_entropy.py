@@ -23,7 +23,7 @@ class TokenSums(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Some of the tokens: hidden [n, units], labels int32 [n], weights [n]."""
+    """Some of the tokens: hidden [n, units], labels int64 [n], weights [n]."""
 
     hidden: tf.Tensor
     labels: tf.Tensor
@@ -40,6 +40,7 @@ def linear_cross_entropy(
     training: bool,
     label_smoothing: float = 0.0,
     chunk_size: int = CHUNK_SIZE,
+    counted: tf.Tensor | None = None,
 ) -> TokenSums:
     """Returns the summed loss of the logits `hidden @ kernel^T + bias`, computed in chunks.
 
@@ -55,9 +56,13 @@ def linear_cross_entropy(
         training: whether gradients are computed; they are two thirds of the work.
         label_smoothing: share of each target that is spread over the vocabulary.
         chunk_size: number of rows of logits in memory at a time.
+        counted: bool [num_tokens], whether the weight of a token is not zero; by default found from
+            the weights. The host need not wait for a GPU if it follows from ids alone.
     """
-    counted = tf.where(weights > 0)[:, 0]
-    tokens = Chunk(*(tf.gather(part, counted) for part in (hidden, labels, weights)))
+    places = tf.where(weights > 0 if counted is None else counted)[:, 0]
+    tokens = Chunk(*(tf.gather(part, places) for part in (hidden, labels, weights)))
+    # In GPU memory, unlike int32: the loop below does not ask the host for them.
+    tokens = tokens._replace(labels=tf.cast(tokens.labels, tf.int64))
     if not training:
         return forward_sums(tokens, kernel, bias, label_smoothing, chunk_size)
 
@@ -162,11 +167,17 @@ def token_losses(
 
     The smoothed target is `(1 - s) * one_hot(label) + s / vocabulary` (Szegedy et al. 2016). One
     fused kernel computes both results. On CPUs it is deterministic. On GPUs it is not, and
-    TensorFlow refuses to run it there once ops have to be; only then other ops take its place.
+    TensorFlow refuses to run it there once ops have to be; and they have none for float64. Only
+    then other ops take its place.
     """
-    if is_op_determinism_enabled() and may_run_on_gpu(logits):
+    if needs_other_ops(logits):
         return deterministic_losses(logits, labels, label_smoothing)
     return fused_losses(logits, labels, label_smoothing)
+
+
+def needs_other_ops(logits: tf.Tensor) -> bool:
+    """Returns whether GPUs have no kernel for the loss of these logits that may be used."""
+    return (is_op_determinism_enabled() or logits.dtype == tf.float64) and may_run_on_gpu(logits)
 
 
 def may_run_on_gpu(tensor: tf.Tensor) -> bool:
@@ -186,7 +197,8 @@ def fused_losses(
     )  # The second is softmax - one_hot(label).
     if label_smoothing:
         size = tf.cast(tf.shape(logits)[1], logits.dtype)
-        places = tf.stack([tf.range(tf.shape(labels)[0]), labels], 1)
+        rows = tf.cast(tf.range(tf.shape(labels)[0]), labels.dtype)
+        places = tf.stack([rows, labels], 1)
         at_label = tf.gather_nd(logits, places)
         losses += label_smoothing * (at_label - tf.reduce_mean(logits, 1))
         shares = tf.fill(tf.shape(labels), tf.constant(label_smoothing, logits.dtype))
@@ -202,7 +214,7 @@ def deterministic_losses(
     As from the fused kernel on a GPU, both are NaN for a label outside of the vocabulary.
     """
     size = tf.shape(logits)[1]
-    is_token = (labels >= 0) & (labels < size)
+    is_token = (labels >= 0) & (labels < tf.cast(size, labels.dtype))
     nan = tf.constant(float("nan"), logits.dtype)
     log_softmax = tf.where(is_token[:, None], tf.nn.log_softmax(logits), nan)
     losses = -tf.gather(log_softmax, tf.where(is_token, labels, 0), batch_dims=1)

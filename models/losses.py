@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from towers.models.arguments import check_share
+from towers.models.linear_cross_entropy import may_run_on_gpu
 
 TowerFn = Callable[[Any], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]]
 
@@ -39,7 +40,8 @@ def classification(model: keras.Model, *, training: bool, label_smoothing: float
         logits = at_least_float32(model(images, training=training))
         weights = example_weights(labels, logits, *sample_weights)
         losses = cross_entropy(logits, labels, label_smoothing=label_smoothing)
-        correct = tf.equal(tf.argmax(logits, -1, tf.int32), labels)
+        # Of int64: GPUs have no kernel that compares int32.
+        correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
         loss_sum, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
         if training:
             loss_sum += weight * regularisation(model, loss_sum.dtype)
@@ -95,7 +97,11 @@ def cross_entropy(
         labels: int [...], each in 0..num_classes - 1.
         label_smoothing: s.
     """
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    if logits.dtype == tf.float64 and may_run_on_gpu(logits):  # They have no kernel for it.
+        log_softmax = tf.nn.log_softmax(logits)
+        losses = -tf.gather(log_softmax, labels, batch_dims=labels.shape.rank)
+    else:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     if not label_smoothing:
         return losses
     to_even = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)

@@ -113,7 +113,7 @@ class GatedFeedForward(layers.Layer):
         return self.outer(self.gate(inputs) * self.inner(inputs))
 
 
-FEED_FORWARDS = {"gelu": FeedForward, "swiglu": GatedFeedForward}
+FEED_FORWARDS: dict[str, Any] = {"gelu": FeedForward, "swiglu": GatedFeedForward}
 
 
 class Block(layers.Layer):

@@ -6,15 +6,17 @@ import argparse
 import contextlib
 import importlib
 import os
+import platform
 import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
-from towers.scripts.shown import printable, show
+from towers.scripts.commands.examples import HelpFormatter, epilog
+from towers.scripts.shown import brief, printable, show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
@@ -23,21 +25,39 @@ BUG = (
     "towers: this is a bug, not wrong input. Please report it with the traceback above: see "
     "CONTRIBUTING.md"
 )
+PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands, each with `add_options(parser)` and `run(options)`.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
     "prepare": "read and tokenise a corpus ahead of the training",
     "train": "train a recipe, or continue its run",
     "launch": "train with several processes, on this machine or on several",
+    "runs": "list the runs in a folder, or compare some",
     "evaluate": "evaluate a run on its test data",
     "chat": "talk to a trained chatbot",
     "serve": "serve a trained chatbot: OpenAI's API and a page",
     "generate": "continue a prompt with a trained language model",
+    "predict": "print the classes of image files, by a trained image network",
     "export": "write a trained model as a SavedModel that runs without this package",
+    "doctor": "examine this machine: software, devices, room, and equal steps on all towers",
+    "estimate": "estimate the memory and the traffic of a recipe's training",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
     "benchmark": "time a recipe's step on towers, and against other ways to train it",
+    "completion": "print the script that completes commands in your shell",
 }
+
+
+class PrintVersion(argparse.Action):
+    """Prints the versions and ends; they are looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Prints one line."""
+        import importlib.metadata  # It takes a while, and no other command needs it.
+
+        versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
+        show(f"{', '.join(versions)}, Python {platform.python_version()}")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +90,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the message and ends with exit code 2."""
-        super().error(printable(message))
+        super().error(brief(printable(message)))
 
 
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -84,10 +104,19 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         description="Trains models on several GPUs with one tower per GPU.",
         epilog="`towers COMMAND --help` explains a command.",
     )
+    parser.add_argument("--version", action=PrintVersion, nargs=0,
+                        default=argparse.SUPPRESS,
+                        help="print the versions of this program and what it uses")  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         # Options that are not given are absent: their defaults stand in the options' dataclasses.
-        own = commands.add_parser(name, help=summary, argument_default=argparse.SUPPRESS)
+        own = commands.add_parser(
+            name,
+            help=summary,
+            argument_default=argparse.SUPPRESS,
+            epilog=epilog(name),
+            formatter_class=HelpFormatter,
+        )
         if name in names:
             load_command(name).add_options(own)
     return parser
@@ -109,12 +138,19 @@ def fail(error: Exception, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if os.environ.get("TOWERS_TRACEBACK"):
         show_traceback(error)
-    show(f"towers: error: {error}", file=sys.stderr)
+    show(f"towers: error: {brief(str(error))}", file=sys.stderr)
     return code
 
 
-def show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
-    """Prints a warning of this package in one line, without the place in the code."""
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning in one line, without its place in the code."""
     show(f"towers: warning: {message}", file=sys.stderr)
 
 

@@ -16,9 +16,25 @@ OBEYED = re.compile(
 )
 
 
+LONGEST_MESSAGE = 300  # Characters of an error about which nothing is cut.
+LONGEST_WORD = 80
+
+
 def show(*values: object, file: TextIO | None = None, flush: bool = False) -> None:
     """Prints values as `print` does, without characters that a terminal obeys."""
     print(*(printable(str(value)) for value in values), file=file, flush=flush)
+
+
+def brief(message: str) -> str:
+    """Returns a message whose very long words, such as a number of a thousand digits, are cut.
+
+    >>> brief("expected a number, not " + 400 * "9")
+    'expected a number, not 999999999999999999999999999999...999999'
+    """
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    long = rf"\S{{{LONGEST_WORD},}}"
+    return re.sub(long, lambda word: f"{word[0][:30]}...{word[0][-6:]}", message)
 
 
 def printable(text: str) -> str:

@@ -30,7 +30,19 @@ def wrong_input(*kinds: type[Exception]) -> Iterator[None]:
     except BrokenPipeError:
         raise  # The reader of the output has left, which is no error.
     except kinds as error:
-        raise WrongInputError(str(error)) from error
+        raise WrongInputError(describe(error)) from error
+
+
+def describe(error: Exception) -> str:
+    """Returns the message of an error; one of the system names its file and what to do."""
+    if not isinstance(error, OSError) or error.errno is None or error.strerror is None:
+        return str(error)
+    if error.filename is None:
+        return f"{error.strerror}. Free what is missing, and run the same command again."
+    return (
+        f"{error.filename}: {error.strerror}. Expected a path that this user may use; give another "
+        "one, or change its rights."
+    )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

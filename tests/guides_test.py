@@ -10,7 +10,14 @@ import pytest
 from tests.documents_test import BLOCK, PAGES
 from tests.paths import ROOT
 from tests.programs import run
-from tests.small_data import write_data_sets, write_dialogues, write_idx, write_language_text
+from tests.small_data import (
+    write_chats,
+    write_data_sets,
+    write_dialogues,
+    write_idx,
+    write_language_text,
+    write_texts,
+)
 
 # What a command begins with or holds, and why it does not run here.
 LEFT_OUT = {
@@ -50,6 +57,8 @@ def test_the_commands_of_a_guide_run_as_typed(page, tmp_path):
     write_idx(tmp_path / "my_images")
     write_language_text(tmp_path / "my_text", "{}.txt")
     write_dialogues(tmp_path / "my.conv", "zh")
+    write_texts(tmp_path / "my_texts")
+    write_chats(tmp_path)
     (tmp_path / "words.txt").write_text("机器人\n下雨天\n", encoding="utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}

@@ -1,6 +1,8 @@
 """Small data sets in the formats of the published ones."""
 
+import csv
 import gzip
+import json
 import struct
 from pathlib import Path
 
@@ -48,3 +50,27 @@ def write_dialogues(path: Path, language: str) -> None:
     dialogues = conversations(language, "train")[:300]
     text = "".join("E\n" + "".join(f"M {turn}\n" for turn in turns) for turns in dialogues)
     path.write_text(text, encoding="utf-8")
+
+
+def write_texts(folder: Path) -> None:
+    """Writes a text as lines and as JSON Lines."""
+    folder.mkdir()
+    lines = stories.text("train").splitlines()[:2000]
+    (folder / "a.txt").write_text("\n".join(lines[:1000]) + "\n")
+    records = (json.dumps({"text": line}) for line in lines[1000:])
+    (folder / "b.jsonl").write_text("\n".join(records) + "\n")
+
+
+def write_chats(folder: Path) -> None:
+    """Writes 300 dialogues as messages, and as two columns with names and with others."""
+    dialogues = conversations("en", "train")[:300]
+    with (folder / "chats.jsonl").open("w") as file:
+        for turns in dialogues:
+            roles = ("user", "assistant")
+            messages = [
+                {"role": roles[place % 2], "content": turn} for place, turn in enumerate(turns)
+            ]
+            file.write(json.dumps({"messages": messages}) + "\n")
+    for name, header in (("pairs.csv", ("question", "answer")), ("talks.csv", ("said", "replied"))):
+        with (folder / name).open("w", newline="") as file:
+            csv.writer(file).writerows([header, *(turns[:2] for turns in dialogues)])

@@ -6,6 +6,7 @@ from .loop.actions import Best as Best
 from .loop.actions import ProgressBar as ProgressBar
 from .loop.actions import every as every
 from .loop.actions import print_report as print_report
+from .loop.actions import profile_steps as profile_steps
 from .loop.actions import with_rates as with_rates
 from .loop.actions import write_summaries as write_summaries
 from .loop.advice import advise_placement as advise_placement
@@ -16,6 +17,7 @@ from .loop.rates import Rates as Rates
 from .loop.sources import batches_from as batches_from
 from .loop.stopping import StopSignals as StopSignals
 from .loop.stopping import share_stop_requests as share_stop_requests
+from .loop.stopping import stop_after as stop_after
 from .loop.stopping import stop_early as stop_early
 from .loop.stopping import stop_on_signals as stop_on_signals
 from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
@@ -37,10 +39,14 @@ from .run.checkpoint_files import DamagedCheckpointError as DamagedCheckpointErr
 from .run.checkpoint_files import Groups as Groups
 from .run.checkpoint_files import write_checkpoint as write_checkpoint
 from .run.checkpoint_folder import CheckpointFolder as CheckpointFolder
+from .run.checkpoints import PartialRestore as PartialRestore
 from .run.checkpoints import restore as restore
+from .run.checkpoints import restore_matching as restore_matching
 from .run.determinism import enable_determinism as enable_determinism
 from .run.devices import Devices as Devices
 from .run.devices import select_devices as select_devices
+from .run.driver import pci_id as pci_id
+from .run.lock import lock_holder as lock_holder
 from .run.lock import locked as locked
 from .run.op_devices import format_op_devices as format_op_devices
 from .run.op_devices import record_op_devices as record_op_devices
@@ -65,6 +71,7 @@ from .step.joint import build_joint_step as build_joint_step
 from .step.mirrored import MirroredStep as MirroredStep
 from .step.mirrored import build_mirrored_step as build_mirrored_step
 from .step.options import StepOptions as StepOptions
+from .step.packs import wrong_sums as wrong_sums
 from .step.parallel import parallel as parallel
 from .step.parameters import SharedVariables as SharedVariables
 from .step.placement import Placement as Placement

@@ -135,7 +135,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         digest = manifest.pop("digest", None)  # Earlier versions wrote no digests.
         if (digest or "digests" in manifest) and digest != digest_manifest(manifest):
             raise ValueError("it has other bytes than were written")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is no manifest of a prepared corpus: {error!r}.") from error
     return manifest
 

@@ -17,7 +17,15 @@ from towers.data.corpus.processes import tokenise
 from towers.data.corpus.settings import CorpusSettings
 from towers.data.corpus.tokenising import in_chunks
 from towers.data.corpus.writing import PROVISIONAL, write_corpus
-from towers.data.dialogues import ReadingReport, read_dialogues
+from towers.data.dialogues import (
+    ReadingReport,
+    WeightedPath,
+    mendings,
+    read_dialogues,
+    repeated,
+    weighted_paths,
+)
+from towers.data.letters import Letters
 from towers.data.text import SPECIALS, SUBWORD_FILE, train_subwords
 
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
@@ -38,7 +46,8 @@ def prepare_files(
     looks like a cache, and two processes may prepare the same corpus at once.
 
     Args:
-        paths: files and folders, as `read_dialogues` takes them.
+        paths: files and folders, as `read_dialogues` takes them. One with a weight (`a.conv:2`)
+            is read so many times in an epoch; held-out dialogues count once.
         settings: how the corpus becomes pairs of ids.
         folder: of all caches; each has a folder of its own in it, named by its key.
         processes: number of processes that tokenise; by default one for each core.
@@ -47,15 +56,31 @@ def prepare_files(
     Raises:
         ValueError: an argument or a file is wrong, or a part has no pair.
     """
-    paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    key = settings.key(digest_files(paths, settings.kind))
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    weighted = weighted_paths(given)
+    is_weighted = any(one.weight != 1 for one in weighted)
+    content = digest_files([one.path for one in weighted], settings.kind)
+    if is_weighted:
+        own = [(digest_files([one.path], settings.kind), one.weight) for one in weighted]
+        content = f"{content} {own}"
+    mends = mendings(fix_text=settings.fix_text, simplify=settings.simplify)
 
     def read(report: ReadingReport) -> SplitDialogues:
-        dialogues = read_dialogues(
-            paths, kind=settings.kind, encoding=settings.encoding, report=report
-        )
-        return _split(dialogues, settings.held_out)
+        def dialogues_of(paths: Sequence[Path]) -> Dialogues:
+            return read_dialogues(
+                paths,
+                kind=settings.kind,
+                encoding=settings.encoding,
+                report=report,
+                columns=settings.columns,
+                mendings=mends,
+            )
 
+        if is_weighted:
+            return _split_weighted(weighted, dialogues_of, settings.held_out)
+        return _split(dialogues_of([one.path for one in weighted]), settings.held_out)
+
+    key = settings.key(content)
     return _prepare(read, settings, Path(folder) / key, processes, write)
 
 
@@ -90,6 +115,18 @@ def _split(dialogues: Dialogues, share: float) -> SplitDialogues:
     return ((is_held_out(number, share), turns) for number, turns in enumerate(dialogues))
 
 
+def _split_weighted(
+    weighted: Sequence[WeightedPath],
+    dialogues_of: Callable[[Sequence[Path]], Dialogues],
+    share: float,
+) -> SplitDialogues:
+    every = ((turns, one.weight) for one in weighted for turns in dialogues_of([one.path]))
+    return repeated(
+        (is_held_out(number, share), list(turns), weight)
+        for number, (turns, weight) in enumerate(every)
+    )
+
+
 def _prepare(
     read: Callable[[ReadingReport], SplitDialogues],
     settings: CorpusSettings,
@@ -109,8 +146,12 @@ def _prepare(
         if settings.text.learns_subwords:
             settings = _with_subwords(settings, read(ReadingReport()), unfinished)
         report = ReadingReport()
-        index = _tokenise_all(read(report), settings, unfinished / PROVISIONAL, processes)
+        letters = Letters()
+        path = unfinished / PROVISIONAL
+        index = _tokenise_all(read(report), settings, path, processes, letters)
         lines = report.summary_lines() if report.num_files else []
+        misfit = letters.misfit(settings.text.language)
+        lines += [misfit] if misfit else []
         write_corpus(index, unfinished, settings, cache.name, lines)
     corpus = open_corpus(cache)
     for line in corpus.summary:
@@ -145,11 +186,18 @@ def _evenly_spaced(texts: Iterable[str], count: int) -> list[str]:
 
 
 def _tokenise_all(
-    dialogues: SplitDialogues, settings: CorpusSettings, path: Path, processes: int
+    dialogues: SplitDialogues,
+    settings: CorpusSettings,
+    path: Path,
+    processes: int,
+    letters: Letters,
 ) -> CorpusIndex:
-    """Returns the index of a corpus; the provisional ids of its tokens are written to a file."""
+    """Returns the index of a corpus; the provisional ids of its tokens are written to a file.
+
+    The letters of its first turns are counted.
+    """
     index = CorpusIndex(pairing=settings.pairing, context=settings.context)
-    chunks = in_chunks(index.turns_of(dialogues))
+    chunks = in_chunks(letters.of(index.turns_of(dialogues)))
     bar = tqdm.tqdm(desc="tokenising", unit=" turns", disable=not sys.stderr.isatty())
     with path.open("wb") as file, bar:
         for chunk in tokenise(chunks, settings.text, processes):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
 
 import numpy as np
 
 from towers.data.batching.random_numbers import REPEATS_STREAM, permutation
 from towers.data.corpus.cache import Corpus
+from towers.data.text import Vocabulary
 
 
 def within_repeats(corpus: Corpus, answers: np.ndarray, most: int) -> np.ndarray:
-    """Returns bool [n]: which pairs stay so that no answer, compared by its ids, occurs more often.
+    """Returns bool [n]: which pairs stay so that no answer occurs more often.
 
-    Which of them stay is a function of the answers alone: the first in a fixed random order, so
-    that they come from everywhere in the corpus, and are the same ones for every seed of a run.
+    Answers are the same if they differ in punctuation, in capital letters, or in how often a word
+    is said in a row. Which of them stay is a function of the answers alone: the first in a fixed
+    random order, so that they come from everywhere in the corpus, and are the same ones for every
+    seed of a run.
 
     Args:
         corpus: the prepared corpus.
@@ -24,9 +28,36 @@ def within_repeats(corpus: Corpus, answers: np.ndarray, most: int) -> np.ndarray
     stays = np.zeros(len(answers), bool)
     seen: collections.Counter[bytes] = collections.Counter()
     tokens, offsets = np.asarray(corpus.tokens), np.asarray(corpus.offsets)
+    same = _same_ids(corpus)
     for place in permutation(len(answers), seed=0, epoch=0, stream=REPEATS_STREAM):
         turn = answers[place]
-        answer = tokens[offsets[turn] : offsets[turn + 1]].tobytes()
+        answer = _essence(tokens[offsets[turn] : offsets[turn + 1]], same)
         stays[place] = seen[answer] < most
         seen[answer] += 1
     return stays
+
+
+def _same_ids(corpus: Corpus) -> np.ndarray:
+    """Returns for each id of a corpus the first one of the same letters, -1 for one without."""
+    vocabulary = corpus.text.vocabulary
+    words = [*map("".join, _texts_of(vocabulary)), *corpus.unknown_words]
+    first: dict[str, int] = {}
+    folded = ("".join(filter(str.isalnum, word.casefold())) for word in words)
+    return np.array(
+        [first.setdefault(word, number) if word else -1 for number, word in enumerate(folded)],
+        np.int64,
+    )
+
+
+def _texts_of(vocabulary: Vocabulary) -> Iterator[list[str]]:
+    """Yields the tokens of each id; special ids have none."""
+    return (vocabulary.tokens([number]) for number in range(len(vocabulary)))
+
+
+def _essence(answer: np.ndarray, same: np.ndarray) -> bytes:
+    """Returns what is compared of an answer; all of its ids if no word is among them."""
+    ids = same[answer]
+    ids = ids[ids >= 0]
+    if not len(ids):
+        return answer.tobytes()
+    return ids[np.concatenate([[True], ids[1:] != ids[:-1]])].tobytes()

@@ -29,6 +29,9 @@ class CorpusSettings:
             answers; otherwise they are spelled by characters.
         min_dialogues: words that are in fewer dialogues of the training part are not in the
             vocabulary.
+        columns: names of the columns of question and answer, of files with named columns.
+        fix_text: whether letters that were decoded by another codec than theirs are mended.
+        simplify: whether traditional Chinese characters become simplified ones.
     """
 
     text: TextSettings
@@ -40,6 +43,9 @@ class CorpusSettings:
     encoding: str = "utf-8"
     copy_unknown: bool = False
     min_dialogues: int = 1
+    columns: tuple[str, ...] = ()
+    fix_text: bool = False
+    simplify: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
@@ -52,11 +58,19 @@ class CorpusSettings:
             )
         if self.min_dialogues < 1:
             raise ValueError(f"min_dialogues must be at least 1. Received {self.min_dialogues}.")
+        if len(self.columns) == 1:
+            raise ValueError(
+                "columns must name those of question and answer. Received "
+                f"{self.columns[0]!r} alone."
+            )
         pair_turns(0, pairing=self.pairing, context=self.context)  # Checks both.
 
     def key(self, content: str) -> str:
         """Returns the digest of a content's digest, these settings and the files they name."""
         settings = dataclasses.asdict(self)
+        for name, default in (("columns", ()), ("fix_text", False), ("simplify", False)):
+            if settings[name] == default:  # Keys of caches that are older than these settings.
+                del settings[name]
         for name in ("dictionary", "user_dictionary", "subword_model"):
             path = settings["text"][name]
             if path is not None:

@@ -56,7 +56,7 @@ def _lines_beside(file: DialogueFile) -> DialogueFile:
             f"{file.path}: expected {CONVERSATIONS} with {LINES} beside it, found no such pair. "
             "Give the folder that has both."
         )
-    return DialogueFile(path, encoding=file.encoding, report=file.report)
+    return DialogueFile(path, encoding=file.encoding, report=file.report, mendings=file.mendings)
 
 
 def _texts(file: DialogueFile) -> dict[str, str]:

@@ -6,12 +6,13 @@ import codecs
 import gzip
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from towers.data.dialogues.mending import Mending
 from towers.data.dialogues.report import (
     BLANK_LINE,
     BLANK_TURN,
@@ -49,12 +50,28 @@ class DialogueFile:
         path: the file, gzipped or not.
         encoding: the codec of its text.
         report: counts what is skipped and repaired.
+        columns: names of the columns of question and answer; by default those of `COLUMNS`.
+        mendings: applied to every turn.
     """
 
-    def __init__(self, path: Path, *, encoding: str, report: ReadingReport):
+    def __init__(
+        self,
+        path: Path,
+        *,
+        encoding: str,
+        report: ReadingReport,
+        columns: Sequence[str] = (),
+        mendings: Sequence[Mending] = (),
+    ):
         self.path = path
         self.encoding = encoding
         self.report = report
+        self.columns = tuple(columns)
+        self.mendings = tuple(mendings)
+
+    def chunks(self) -> Iterator[str]:
+        """Yields the decoded text of the file in pieces."""
+        return decoded_chunks(self.path, self.encoding)
 
     def lines(self) -> Iterator[Line]:
         """Yields every line, also lines that are cut."""
@@ -82,6 +99,11 @@ class DialogueFile:
 
         A few bytes that did not decode, such as half of a character, are removed.
         """
+        for mending in self.mendings if text.strip() else ():
+            mended = mending.mend(text)
+            if mended != text:
+                self.report.repair(mending.name, self._place(line))
+                text = mended
         flaw = TOO_LONG if line.is_cut else _flaw(text)
         if flaw:
             self.skip(flaw, line)
@@ -130,7 +152,7 @@ def read_lines(path: Path, encoding: str) -> Generator[Line, None, None]:
         ValueError: the file cannot be read or decoded at all, or its gzip is damaged.
     """
     number, rest, is_cut = 1, "", False
-    for text in _decoded_chunks(path, encoding):
+    for text in decoded_chunks(path, encoding):
         *ended, rest = (rest + text).split("\n")
         for line in ended:
             yield _line(number, line, is_cut)
@@ -153,7 +175,8 @@ def check_encoding(encoding: str) -> None:
         ) from error
 
 
-def _decoded_chunks(path: Path, encoding: str) -> Iterator[str]:
+def decoded_chunks(path: Path, encoding: str) -> Iterator[str]:
+    """Yields the decoded text of a file, gzipped or not; errors as of `read_lines`."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     try:
         with path.open("rb") as raw:

@@ -5,27 +5,45 @@ from __future__ import annotations
 import copy
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import towers.data.dialogues.comma_separated as comma_separated
 import towers.data.dialogues.conv as conv
 import towers.data.dialogues.cornell as cornell
+import towers.data.dialogues.json_array as json_array
 import towers.data.dialogues.json_lines as json_lines
+import towers.data.dialogues.parquet as parquet
 import towers.data.dialogues.speakers as speakers
 import towers.data.dialogues.tsv as tsv
 from towers.data.arguments import check_choice
 from towers.data.dialogues.dialogue_file import DAMAGED, Dialogue, DialogueFile, check_encoding
+from towers.data.dialogues.mending import Mending
 from towers.data.dialogues.report import ENCODING_ADVICE, ReadingReport, count
 
 
 class Format(NamedTuple):
-    """A kind of file: its form in words, how to recognise and read it, its file name suffixes."""
+    """A kind of file.
+
+    Attributes:
+        form: in words.
+        looks: whether a line could belong to such a file.
+        read: yields the dialogues.
+        suffixes: of the names of such files.
+        fits: whether a file is of this kind by how it begins, whatever its lines look like.
+    """
 
     form: str
     looks: Callable[[str], bool]
     read: Callable[[DialogueFile], Iterator[Dialogue]]
     suffixes: tuple[str, ...] = ()
+    fits: Callable[[DialogueFile], bool] = lambda file: False
+
+
+def never(line: str) -> bool:
+    """Returns False: the kind is not told by its lines."""
+    return False
 
 
 # If lines look like several kinds, the first kind is chosen: the strictest come first.
@@ -36,7 +54,7 @@ FORMATS = {
         cornell.read,
     ),
     "json_lines": Format(
-        "an object with question and answer, or a list of turns, on each line",
+        "an object with messages, or with question and answer, or a list of turns, on each line",
         json_lines.looks,
         json_lines.read,
         (".jsonl", ".ndjson"),
@@ -47,6 +65,21 @@ FORMATS = {
     ),
     "tsv": Format(
         "question TAB answer, further columns are further turns", tsv.looks, tsv.read, (".tsv",)
+    ),
+    "csv": Format(
+        "columns that the first line names, such as question,answer or prompt,response",
+        never,
+        comma_separated.read,
+        fits=comma_separated.fits,
+    ),
+    "json_array": Format(
+        "one array of objects with messages, or with question and answer",
+        never,
+        json_array.read,
+        fits=json_array.fits,
+    ),
+    "parquet": Format(
+        "columns of question and answer, or of messages", never, parquet.read, fits=parquet.fits
     ),
 }
 KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
@@ -60,6 +93,8 @@ def read_dialogues(
     kind: str = "auto",
     encoding: str = "utf-8",
     report: ReadingReport | None = None,
+    columns: Sequence[str] = (),
+    mendings: Sequence[Mending] = (),
 ) -> Iterator[Dialogue]:
     """Returns an iterator over the dialogues of files and folders, each a list of turns.
 
@@ -73,6 +108,8 @@ def read_dialogues(
         kind: one of `KINDS`, or auto: recognised by the first lines and the name of each file.
         encoding: the codec of the text. Byte order marks are removed.
         report: counts what is kept, skipped and repaired.
+        columns: names of the columns of CSV, Parquet and JSON, the last of which is the answer.
+        mendings: applied to every turn.
 
     Raises:
         ValueError: an argument is wrong, or a path does not exist. While reading: a file is of no
@@ -81,7 +118,14 @@ def read_dialogues(
     check_choice("kind", kind, ["auto", *KINDS])
     check_encoding(encoding)
     files = _files_of(_as_paths(paths), kind)
-    return _read(files, kind, encoding, ReadingReport() if report is None else report)
+    report = ReadingReport() if report is None else report
+
+    def opened(path: Path) -> DialogueFile:
+        return DialogueFile(
+            path, encoding=encoding, report=report, columns=columns, mendings=mendings
+        )
+
+    return _read(files, kind, opened, report)
 
 
 def _as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -131,13 +175,15 @@ def _file_to_read(path: Path, kind: str) -> Path:
 
 
 def _read(
-    files_of: dict[Path, list[Path]], kind: str, encoding: str, report: ReadingReport
+    files_of: dict[Path, list[Path]],
+    kind: str,
+    opened: Callable[[Path], DialogueFile],
+    report: ReadingReport,
 ) -> Iterator[Dialogue]:
     for path, files in files_of.items():
         before = copy.deepcopy(report)
         for file_path in files:
-            file = DialogueFile(file_path, encoding=encoding, report=report)
-            yield from _read_file(file, kind, is_alone=not path.is_dir())
+            yield from _read_file(opened(file_path), kind, is_alone=not path.is_dir())
         found = report.since(before)
         if not found.num_turns:
             raise ValueError(_nothing_usable(path, kind, found))
@@ -156,7 +202,10 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
 
 
 def _recognise(file: DialogueFile) -> str | None:
-    """Returns the kind that most of the first lines look like, or None."""
+    """Returns the kind that the file's beginning or most of its first lines look like, or None."""
+    for kind, file_format in FORMATS.items():
+        if file_format.fits(file):
+            return kind
     sample = file.sample()
     lines = [line for line in sample if "\0" not in line]  # Binary files have tabs too.
     suffix = Path(file.path.name.removesuffix(".gz")).suffix.lower()
@@ -198,4 +247,4 @@ def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:
 
 
 def _kinds() -> str:
-    return "The kinds are " + "; ".join(f"{kind} ({form})" for kind, form in KINDS.items()) + "."
+    return f"The kinds are {', '.join(KINDS)}."

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
+import os
+import shutil
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
@@ -19,6 +23,9 @@ from towers.data.text.durable import make_folder, publish
 
 BLOCK_SIZE = 1 << 18  # Bytes between two updates of the progress bar.
 TIMEOUT = 30.0  # Seconds without a byte after which a server is given up.
+RATE_SECONDS = 60.0  # Of the time after which the rate counts.
+LOWEST_RATE = 1000.0  # Bytes a second; with fewer a server is given up.
+UNPACKING = ".unpacking-"
 
 
 def download(
@@ -41,6 +48,8 @@ def download(
     data_set = find_data_set(name)
     target = Path(folder)
     make_folder(target)
+    for leftover in target.glob(f"{UNPACKING}*"):  # Of a killed process.
+        shutil.rmtree(leftover, ignore_errors=True)
     for file in data_set.files:
         url = (base_url or data_set.base_url).rstrip("/") + "/" + file.name
         if file.unpacks_to is None:
@@ -49,6 +58,8 @@ def download(
             archive = fetch(url, target / file.name, file, progress=progress)
             unpack(archive, target, wanted=file.unpacks_to)
             archive.unlink()
+        elif is_published(target / file.name, file):  # Killed before it could remove it.
+            (target / file.name).unlink()
     return target
 
 
@@ -58,15 +69,54 @@ def fetch(url: str, path: Path, file: RemoteFile, *, progress: bool) -> Path:
         check_digest(path, file, remedy="Move it away, or choose another folder.")
         return path
     part = path.with_name(path.name + ".part")
-    if not part.exists() or digest(part, file.algorithm) != file.digest:
-        receive(url, part, progress=progress)
-    try:
-        check_digest(part, file, remedy=f"It is deleted; fetch {url} again, or from a mirror.")
-    except ValueError:
-        part.unlink()
-        raise
-    publish(part, path)
+    with part.open("ab") as stream, sole_writer(stream, part):
+        try:
+            if not is_published(part, file):
+                receive(url, stream, file.size, progress=progress)
+            stream.flush()
+            check_digest(part, file, remedy=f"It is deleted; fetch {url} again, or from a mirror.")
+        except ValueError:
+            part.unlink()
+            raise
+        except OSError:
+            if not os.fstat(stream.fileno()).st_size:
+                part.unlink()
+            raise
+        publish(part, path)
     return path
+
+
+@contextlib.contextmanager
+def sole_writer(stream: BinaryIO, part: Path) -> Iterator[None]:
+    """The scope in which no other process downloads this file, which is open.
+
+    Raises:
+        BlockingIOError: another process does.
+    """
+    try:
+        import fcntl
+    except ImportError:  # There is no such lock on this system.
+        yield
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another process may have published it since it was opened here.
+        if not part.exists() or not os.path.samestat(os.fstat(stream.fileno()), part.stat()):
+            raise BlockingIOError
+    except BlockingIOError as error:
+        raise BlockingIOError(
+            f"Another process downloads {part}. Wait for its end, or choose another folder."
+        ) from error
+    except OSError:  # A disk that cannot lock.
+        pass
+    yield
+
+
+def is_published(path: Path, file: RemoteFile) -> bool:
+    """Returns whether a file is there, and the published one."""
+    if not path.is_file() or (file.size is not None and path.stat().st_size != file.size):
+        return False
+    return digest(path, file.algorithm) == file.digest
 
 
 def check_digest(path: Path, file: RemoteFile, *, remedy: str) -> None:
@@ -88,24 +138,45 @@ def digest(path: Path, algorithm: str) -> str:
     return state.hexdigest()
 
 
-def receive(url: str, part: Path, *, progress: bool) -> None:
-    """Appends the missing bytes to a part file, or starts again if the server cannot resume."""
-    already = part.stat().st_size if part.is_file() else 0
+def receive(url: str, stream: BinaryIO, size: int | None, *, progress: bool) -> None:
+    """Appends the missing bytes to a part file, or starts again if the server cannot resume.
+
+    Raises:
+        ValueError: the server has more bytes than the file.
+        ConnectionError: it cannot be reached, stops midway, or is too slow.
+    """
+    already = os.fstat(stream.fileno()).st_size
+    if size is not None and already >= size:  # It has all its bytes, and not the right ones.
+        stream.truncate(already := 0)
     with open_url(url, first_byte=already) as response:
         if response.status != http.client.PARTIAL_CONTENT:
-            already = 0
+            stream.truncate(already := 0)
+        whole = None if response.length is None else already + response.length
+        check_size(url, whole, size)
         bar = tqdm(
-            desc=part.stem,
+            desc=Path(stream.name).stem,
             initial=already,
-            total=None if response.length is None else already + response.length,
+            total=size or whole,
             unit="B",
             unit_scale=True,
             disable=None if progress else True,  # None: off where stderr is no terminal.
         )
-        with bar, part.open("ab" if already else "wb") as stream:
+        with bar:
             for block in blocks(response, url):
+                already += len(block)
+                if size is not None and already > size:
+                    check_size(url, already, size)
                 stream.write(block)
                 bar.update(len(block))
+
+
+def check_size(url: str, found: int | None, size: int | None) -> None:
+    """Raises ValueError if a server has another number of bytes than the published file."""
+    if found is not None and size is not None and found != size:
+        raise ValueError(
+            f"{url}: expected {size} bytes, the server has {found} or more. It is not the "
+            "published file: fetch it from another address with --url."
+        )
 
 
 def open_url(url: str, *, first_byte: int) -> http.client.HTTPResponse:
@@ -125,10 +196,15 @@ def open_url(url: str, *, first_byte: int) -> http.client.HTTPResponse:
 def blocks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
     """Yields the body in blocks; ConnectionError if it ends too early."""
     missing = response.length
+    began, received = time.monotonic(), 0
     try:
-        while block := response.read(BLOCK_SIZE):
+        while block := response.read1(BLOCK_SIZE):
             missing = None if missing is None else missing - len(block)
+            received += len(block)
             yield block
+            passed = time.monotonic() - began
+            if passed > RATE_SECONDS and received / passed < LOWEST_RATE:
+                raise TimeoutError(f"{received} bytes in {passed:.0f} seconds are too few")
     except (OSError, http.client.HTTPException) as error:
         raise _failure(url, error) from error
     if missing:
@@ -152,7 +228,7 @@ def unpack(archive: Path, folder: Path, *, wanted: str) -> None:
         check_members(archive, members, wanted=wanted)
         # Early point releases of Python 3.10 and 3.11 lack the filter.
         safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as unpacked:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=UNPACKING) as unpacked:
             tar.extractall(unpacked, members, **safe)
             publish(Path(unpacked, wanted), folder / wanted)
 

@@ -176,7 +176,7 @@ def _read_settings(folder: Path) -> TextSettings:
     path = folder / _SETTINGS_FILE
     try:
         settings = TextSettings(**json.loads(read_text(path)))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: expected the settings of a text codec, found: {error}"
         ) from error

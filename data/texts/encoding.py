@@ -122,7 +122,7 @@ class Encoding:
         self.totals.unknown += int(np.count_nonzero(ids == UNKNOWN))
         for number, part in enumerate(PARTS):
             own = ids[part_of_ids == number]
-            own.astype(self.dtype).tofile(self._files[number])
+            self._files[number].write(own.astype(self.dtype).data)  # `tofile` hides why it fails.
             self.totals.tokens[part] += len(own)
             self.totals.characters[part] += int(characters[parts == number].sum())
         self.totals.chunks += 1

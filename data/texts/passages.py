@@ -8,7 +8,7 @@ from typing import NamedTuple
 from towers.data.texts.reading import Reader
 from towers.data.texts.text_files import PARTS, TextFile
 
-PASSAGE_CHARACTERS = 2000
+PASSAGE_CHARACTERS = 500
 CHUNK_CHARACTERS = 200_000  # As many as `towers.data.corpus` gives a process at a time.
 TRAIN, VALID, TEST = range(len(PARTS))
 

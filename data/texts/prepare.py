@@ -9,16 +9,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from towers.data.corpus.digests import digest_file
+from towers.data.letters import Letters
 from towers.data.text import TextCodec
 from towers.data.text.durable import make_folder, publish, write_file
 from towers.data.texts.encoding import Encoding
 from towers.data.texts.learning import learn_codec
-from towers.data.texts.passages import in_chunks, passages
+from towers.data.texts.passages import Chunk, in_chunks, passages
 from towers.data.texts.progress import Progress
 from towers.data.texts.reading import Reader
 from towers.data.texts.report import TextReport
 from towers.data.texts.settings import VERSION, TextCorpusSettings
-from towers.data.texts.text_corpus import MANIFEST, PARTS, TEXT, TextCorpus
+from towers.data.texts.text_corpus import MANIFEST, PARTS, TEXT, TextCorpus, ids_file
 from towers.data.texts.text_files import TextFile, digest_texts, find_texts
 
 Write = Callable[[str], None]
@@ -47,6 +49,7 @@ def prepare_texts(
 
     Raises:
         ValueError: an argument or a file is wrong, or a part has no text.
+        OSError: something cannot be written; what was written stays.
     """
     processes = (os.cpu_count() or 1) if processes is None else processes
     if processes < 1:
@@ -63,9 +66,16 @@ def prepare_texts(
                 write(f"warning: {error} It is prepared again.")
                 cache.rename(cache.with_name(f".{key}.damaged.{os.getpid()}"))
         unfinished = cache.with_name(f".{key}.unfinished")
-        make_folder(unfinished)
-        _prepare(files, settings, unfinished, key, processes, write)
-        publish(unfinished, cache)
+        try:
+            make_folder(unfinished)
+            _prepare(files, settings, unfinished, key, processes, write)
+            publish(unfinished, cache)
+        except OSError as error:
+            raise OSError(
+                f"The text cannot be prepared in {cache.parent}: {error.strerror or error}. Make "
+                "room there, or start in another working folder. What is prepared stays, and the "
+                "same command goes on."
+            ) from error
     corpus = TextCorpus(cache)
     for line in corpus.summary:
         write(line)
@@ -101,18 +111,31 @@ def _prepare(
             learn_codec(passages(files, reader, settings.held_out), settings, learning, processes)
         publish(learning, folder / TEXT)
     codec = TextCodec.load(folder / TEXT)
-    report = TextReport()
+    report, letters = TextReport(), Letters()
     with Encoding(folder, codec) as encoding, Progress("tokenising", num_bytes, write) as progress:
         if encoding.num_chunks:
             write(f"goes on after {encoding.num_tokens:,} tokens that an earlier process prepared")
         reader = Reader(settings.encoding, settings.field, report, progress.add)
         chunks = in_chunks(passages(files, reader, settings.held_out))
-        encoding.write(chunks, processes)
-    _finish(encoding, report, settings, folder, key)
+        encoding.write((_counted(chunk, letters) for chunk in chunks), processes)
+    misfit = letters.misfit(settings.text.language)
+    lines = [*report.lines(), *([misfit] if misfit else [])]
+    _finish(encoding, lines, settings, folder, key)
+
+
+def _counted(chunk: Chunk, letters: Letters) -> Chunk:
+    """Returns the chunk after its letters are counted."""
+    for line in chunk.lines:
+        letters.add(line)
+    return chunk
 
 
 def _finish(
-    encoding: Encoding, report: TextReport, settings: TextCorpusSettings, folder: Path, key: str
+    encoding: Encoding,
+    report: Sequence[str],
+    settings: TextCorpusSettings,
+    folder: Path,
+    key: str,
 ) -> None:
     """Writes the manifest; raises ValueError if there is nothing to train on or to evaluate."""
     totals = encoding.totals
@@ -121,11 +144,11 @@ def _finish(
             "A text must give passages for the parts train and valid. Received "
             f"{totals.tokens['train']:,} and {totals.tokens['valid']:,} tokens; give more text, "
             f"files whose names say train and valid, or a larger share than "
-            f"held_out={settings.held_out}. What was read: {'; '.join(report.lines())}."
+            f"held_out={settings.held_out}. What was read: {'; '.join(report)}."
         )
     parts = ", ".join(f"{totals.tokens[part]:,} {part}" for part in PARTS)
     summary = [
-        *report.lines(),
+        *report,
         f"tokens: {parts}; vocabulary of {len(encoding.codec.vocabulary):,}, "
         f"{encoding.unknown_share:.2%} of the tokens are unknown",
     ]
@@ -136,6 +159,7 @@ def _finish(
         "characters": totals.characters,
         "tokens": totals.tokens,
         "dtype": encoding.dtype.name,
+        "digests": {part: digest_file(ids_file(folder, part)) for part in PARTS},
     }
     write_file(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
     encoding.remove_journal()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from towers.data.extras import import_extra
 from towers.data.texts.report import TextReport
 from towers.data.texts.text_files import TextFile
 
@@ -208,20 +209,3 @@ def _read_errors() -> tuple[type[Exception], ...]:
 
         errors.append(zstandard.ZstdError)
     return tuple(errors)
-
-
-def import_extra(module: str, extra: str, why: str) -> Any:
-    """Returns a module of an optional library.
-
-    Raises:
-        ValueError: it is not installed; the message says how to install it.
-    """
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(
-            f"{why}, which needs the library {module.split('.')[0]}. Install it with: "
-            f'pip install "towers[{extra}]"'
-        ) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from towers.data.corpus.digests import digest_file
 from towers.data.texts.line_codec import LineCodec
 from towers.data.texts.settings import VERSION
 from towers.data.texts.text_files import PARTS
@@ -44,10 +45,12 @@ class TextCorpus:
         for part, number in self._num_tokens.items():
             path = ids_file(folder, part)
             found = path.stat().st_size if path.exists() else 0
-            if found != number * self._dtype.itemsize:
+            if found != number * self._dtype.itemsize or (
+                number and digest_file(path) != manifest["digests"][part]
+            ):
                 raise ValueError(
-                    f"{path} of a prepared text is damaged: expected {number} ids, found "
-                    f"{found} bytes."
+                    f"{path} of a prepared text is damaged: expected the {number} ids that were "
+                    f"written, found {found} bytes that are not these."
                 )
 
     @functools.cached_property
@@ -78,10 +81,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest["version"] != VERSION:
             raise ValueError(f"its version is {manifest['version']}, not {VERSION}")
-        for name in ("key", "summary", "characters", "tokens", "dtype"):
+        for name in ("key", "summary", "characters", "tokens", "dtype", "digests"):
             manifest[name]
         return manifest
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is no manifest of a prepared text: {error!r}.") from error
 
 

@@ -2,5 +2,6 @@
 
 from towers.models.decoding.generation import Decoded, decode
 from towers.models.decoding.options import Decoding
+from towers.models.decoding.reading import read_once
 
-__all__ = ["Decoded", "Decoding", "decode"]
+__all__ = ["Decoded", "Decoding", "decode", "read_once"]

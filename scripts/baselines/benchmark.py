@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+import tqdm
 
 import towers
 from towers.scripts.baselines import rivals
@@ -177,13 +179,21 @@ def measure(
     The repetitions are interleaved, since a machine's speed drifts: times that are compared were
     measured within seconds of each other. Every second round has the opposite order.
     """
-    for contender in contenders:
-        contender.run(WARM_UP_STEPS)
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    for repetition in range(repetitions):
-        for contender in contenders if repetition % 2 == 0 else reversed(contenders):
-            seconds[contender.name].append(contender.run(num_steps) / (num_steps - 1))
+    with progress(len(contenders) * (repetitions + 1)) as bar:
+        for contender in contenders:
+            contender.run(WARM_UP_STEPS)
+            bar.update()
+        for repetition in range(repetitions):
+            for contender in contenders if repetition % 2 == 0 else reversed(contenders):
+                seconds[contender.name].append(contender.run(num_steps) / (num_steps - 1))
+                bar.update()
     return seconds
+
+
+def progress(total: int) -> tqdm.tqdm:
+    """Returns a bar with the time that is left; only on a terminal, and after two seconds."""
+    return tqdm.tqdm(total=total, unit="run", disable=not sys.stderr.isatty(), delay=2, leave=False)
 
 
 def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.data.text import Question, TextCodec
-from towers.models.decoding import Decoded, Decoding, decode
+from towers.models.decoding import Decoded, Decoding, decode, read_once
 from towers.models.decoding.options import DecoderStep
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.recipe import SpecialIds
@@ -121,15 +121,16 @@ def decode_questions(
         autograph=False,
     )
     def answer(questions: tf.Tensor, seed: tf.Tensor) -> Decoded:
-        return decode(
-            *copying(model, questions, copies),
-            decoding,
-            start=special_ids.start,
-            end=special_ids.end,
-            forbidden=special_ids.unspoken,
-            batch_size=tf.shape(questions)[0],
-            seed=seed,
-        )
+        with read_once(model):
+            return decode(
+                *copying(model, questions, copies),
+                decoding,
+                start=special_ids.start,
+                end=special_ids.end,
+                forbidden=special_ids.unspoken,
+                batch_size=tf.shape(questions)[0],
+                seed=seed,
+            )
 
     return answer
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from towers.data.dialogues import weighted_paths
 from towers.data.samples.conversations import read_patterns
 
 NUM_SHOWN = 10
@@ -24,7 +25,7 @@ def about_data(paths: Sequence[Path] | None, language: str, num_pairs: int) -> d
     if paths is None:
         kinds = [kind.name for kind in read_patterns(language).kinds]
         return {"pairs": num_pairs, "kinds": kinds}
-    return {"pairs": num_pairs, "files": [Path(path).name for path in paths]}
+    return {"pairs": num_pairs, "files": [one.path.name for one in weighted_paths(paths)]}
 
 
 def introduce(about: Mapping[str, Any]) -> str:

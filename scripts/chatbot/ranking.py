@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from towers.data.text import TextCodec
 from towers.models.answering import decoder_inputs
+from towers.models.decoding import read_once
 from towers.models.linear_cross_entropy import CHUNK_SIZE
 from towers.scripts.chatbot.answerer import pad
 from towers.scripts.training.recipe import SpecialIds
@@ -160,9 +161,10 @@ def score_answers(
     @tf.function(input_signature=[spec, spec], autograph=False)
     def score(questions: tf.Tensor, answers: tf.Tensor) -> tf.Tensor:
         inputs = decoder_inputs(answers, special_ids.start)
-        hidden = model.hidden(questions, inputs, training=False)
-        flat = tf.reshape(hidden, [-1, model.output_size])
-        gained = log_probabilities(model.projection, flat, tf.reshape(answers, [-1]))
+        with read_once(model):
+            hidden = model.hidden(questions, inputs, training=False)
+            flat = tf.reshape(hidden, [-1, model.output_size])
+            gained = log_probabilities(model.projection, flat, tf.reshape(answers, [-1]))
         gained = tf.reshape(gained, tf.shape(answers))
         counted = (answers != special_ids.padding) & (answers != special_ids.unknown)
         weights = tf.cast(counted, gained.dtype)

@@ -34,10 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="numbers of towers to compare (default: 1,2)")  # fmt: skip
     parser.add_argument("--against", type=name_list, metavar="NAME,NAME",
                         help="plain, fit, mirrored, mirrored_fit; with --input, of recipe images: "
-                             "tf_data, keras_directory")  # fmt: skip
+                             "tf_data, keras_directory (default: none)")  # fmt: skip
     parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
                         help="instead, compare synchronous with asynchronous towers while the "
-                             "last one takes FACTOR times as long")  # fmt: skip
+                             "last one takes FACTOR times as long (default: none)")  # fmt: skip
     parser.add_argument("--input", action="store_true",
                         help="instead, measure the input: examples/s of the pipeline alone, CPU "
                              "of an example, memory, and the share of a step that waits, on as "

@@ -37,7 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--ask", nargs="+", metavar="QUESTION",
-                       help="ask these questions in turn instead of typed ones")  # fmt: skip
+                       help="ask these questions in turn instead of typed ones "
+                            "(default: none)")  # fmt: skip
     group.add_argument("--stdin", action="store_true",
                        help="print one answer per input line; TABs separate turns")  # fmt: skip
     add_decoding_options(parser)

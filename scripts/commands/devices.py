@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from typing import Any
 
@@ -22,7 +23,8 @@ def run(given: argparse.Namespace) -> int:
     found = find_devices()
     for kind, devices in found.items():
         for device in devices:
-            show(f"{kind} {device['number']}: {device['name']}")
+            place = f", PCI {device['pci']}" if "pci" in device else ""
+            show(f"{kind} {device['number']}: {device['name']}{place}")
     if not found["GPU"]:
         show("no GPU: towers run on virtual CPUs")
     if given.json:
@@ -33,19 +35,29 @@ def run(given: argparse.Namespace) -> int:
 def find_devices() -> dict[str, list[dict[str, Any]]]:
     """Returns the physical devices by kind, without touching the memory of a GPU.
 
-    A device has its product name, or TensorFlow's name if the product is unknown.
+    A device has its product name, or TensorFlow's name if the product is unknown; a GPU also has
+    its PCI id, by which `nvidia-smi` knows it, if the driver tells it.
     """
     import tensorflow as tf
 
     return {
         kind: [
-            {
-                "number": number,
-                "name": tf.config.experimental.get_device_details(device).get(
-                    "device_name", device.name
-                ),
-            }
+            describe_device(device, number)
             for number, device in enumerate(tf.config.list_physical_devices(kind))
         ]
         for kind in ("CPU", "GPU")
     }
+
+
+def describe_device(device: Any, number: int) -> dict[str, Any]:
+    """Returns the number, the name and, if it is known, the PCI id of a physical device."""
+    import tensorflow as tf
+
+    import towers
+
+    details = tf.config.experimental.get_device_details(device)
+    described = {"number": number, "name": details.get("device_name", device.name)}
+    if device.device_type == "GPU":
+        with contextlib.suppress(OSError):
+            described["pci"] = towers.pci_id(number)
+    return described

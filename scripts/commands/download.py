@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
+from towers.scripts.commands.option_types import path_name
 from towers.scripts.commands.options import read_options
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import DATA_SETS
@@ -29,8 +30,12 @@ class DownloadOptions:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.add_argument("name", metavar="NAME", help="mnist, fashion_mnist, cifar10 or ptb")
-    parser.add_argument("--data", metavar="DIR", help="default: datasets/NAME")
-    parser.add_argument("--url", metavar="URL", help="another address that serves the same files")
+    parser.add_argument("--data", type=path_name, metavar="DIR", help="default: datasets/NAME")
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="another address that serves the same files (default: the official one)",
+    )
 
 
 def run(given: argparse.Namespace) -> int:

@@ -26,8 +26,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     parser.add_argument("--data", metavar="PATH", nargs="+",
                         help="default: the data of the training")  # fmt: skip
-    parser.add_argument("--batch-size", type=positive_int, metavar="B")
-    add_set_option(parser, "a field, such as part=test")
+    parser.add_argument("--batch-size", type=positive_int, metavar="B", help="default: the run's")
+    add_set_option(parser, "a field, such as part=test (default: the run's)")
+    parser.add_argument("--classes", action="store_true",
+                        help="image runs: also print each class's recall and precision, and which "
+                             "classes were taken for which")  # fmt: skip
     add_json_option(parser)
     add_decoding_options(parser)
     add_reranking_options(parser)
@@ -38,18 +41,28 @@ def run(given: argparse.Namespace) -> int:
     """Prints the metrics, and with --json as one object in the last line."""
     import_tensorflow_quietly()
     from towers.scripts.chatbot.opening import decode_with
+    from towers.scripts.classifying.classes import check_images, check_one_label
+    from towers.scripts.classifying.confusion import count_confusions, describe
     from towers.scripts.training.evaluation import describe_evaluation, open_evaluation
     from towers.scripts.training.options import DecodingOptions
 
     with wrong_input():
         decoding = read_options(DecodingOptions, given)
-        evaluation = open_evaluation(read_options(EvaluateOptions, given))
+        options = read_options(EvaluateOptions, given)
+        evaluation = open_evaluation(options)
+        if options.classes:
+            check_images(evaluation.session, "--classes")
+            check_one_label(evaluation.session)
         if decoding != DecodingOptions():
             decode_with(evaluation.session, decoding)
     with wrong_input(OSError):  # Such as a file of the data that is gone.
         metrics = evaluation.evaluate(show)
+        confusion = count_confusions(evaluation.session) if options.classes else None
     checkpoint, unit = evaluation.checkpoint, evaluation.unit
     show(describe_evaluation(checkpoint, metrics, unit))
+    if confusion is not None:
+        show("\n".join(describe(confusion)))
+        metrics["confusion"] = confusion.counts.tolist()
     if given.json:
         metrics["examples"] = round(metrics["examples"])
         metrics[unit] = metrics["examples"]

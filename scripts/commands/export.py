@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from towers.data.text.durable import publish
+from towers.scripts.commands.option_types import path_name
 from towers.scripts.commands.options import add_decoding_options, add_model_options, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
@@ -32,7 +33,7 @@ class ExportOptions:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     add_model_options(parser)
-    parser.add_argument("--output", metavar="DIR", help="default: RUN_DIR/export")
+    parser.add_argument("--output", type=path_name, metavar="DIR", help="default: RUN_DIR/export")
     add_decoding_options(parser)
 
 

@@ -42,7 +42,9 @@ class GenerateOptions:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     add_model_options(parser)
-    parser.add_argument("--prompt", metavar="TEXT", help="words separated by spaces")
+    parser.add_argument(
+        "--prompt", metavar="TEXT", help="words separated by spaces (default: none)"
+    )
     parser.add_argument("--length", type=positive_int, metavar="N",
                         help="words after the prompt (default: 50)")  # fmt: skip
     parser.add_argument("--num-samples", type=positive_int, metavar="M",

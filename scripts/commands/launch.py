@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 
-from towers.scripts.commands.option_types import int_list, name_list, positive_int
+from towers.scripts.commands.option_types import int_list, name_list, number_of_parts, path_name
 from towers.scripts.commands.options import read_options
 from towers.scripts.launching.addresses import LaunchOptions, choose_addresses, gpu_shares
 from towers.scripts.launching.exposure import closed_network, warn_of_open_ports
@@ -28,17 +28,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Starts one process per GPU, or per share of the cores. Each process has its own towers "
         "and its part of every batch; together they train one model."
     )
-    parser.add_argument("--processes", type=positive_int, metavar="N",
+    parser.add_argument("--processes", type=number_of_parts, metavar="N",
                         help="how many here (default: one per GPU of --gpus, or 2)")  # fmt: skip
     parser.add_argument("--gpus", type=int_list, metavar="LIST",
-                        help="dealt to the processes in order")  # fmt: skip
-    parser.add_argument("--log-dir", metavar="DIR",
+                        help="dealt to the processes in order (default: all)")  # fmt: skip
+    parser.add_argument("--log-dir", type=path_name, metavar="DIR",
                         help="folder of worker.0.log, ... (default: logs)")  # fmt: skip
     parser.add_argument("--cluster", type=name_list, metavar="HOST:PORT,...",
-                        help="several machines, a process on each")  # fmt: skip
+                        help="several machines, a process on each (default: this one)")  # fmt: skip
     parser.add_argument("--index", type=int, metavar="I",
                         help="the number of this machine's address in --cluster, "
-                             "from 0")  # fmt: skip
+                             "from 0 (default: none)")  # fmt: skip
     parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="-- train ...",
                         help="the same on every machine")  # fmt: skip
 

@@ -7,7 +7,15 @@ import dataclasses
 import typing
 from typing import Any, TypeVar
 
-from towers.scripts.commands.option_types import int_list, positive_float, positive_int, seed_number
+from towers.scripts.commands.option_types import (
+    Switch,
+    int_list,
+    number_of_parts,
+    path_name,
+    positive_float,
+    positive_int,
+    seed_number,
+)
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.recipe import Recipe
 
@@ -35,6 +43,23 @@ def read_options(kind: type[Options], given: argparse.Namespace) -> Options:
     return kind(**values)
 
 
+def check_contradictions(given: argparse.Namespace) -> None:
+    """Raises ValueError if a command line says one thing twice: steps and epochs, or a field."""
+    named = [one.partition("=")[0].strip() for one in getattr(given, "overrides", ())]
+    texts = [f"--set {one}" for one in getattr(given, "overrides", ())]
+    for name in FLAGS:
+        if hasattr(given, name):
+            named.append(name)
+            texts.append(f"--{name.replace('_', '-')} {getattr(given, name)}")
+    if hasattr(given, "steps") and "epochs" in named:
+        named.append("epochs")
+        texts.append(f"--steps {given.steps}")
+    for name in named:
+        both = [text for one, text in zip(named, texts, strict=True) if one == name]
+        if len(both) > 1:
+            raise ValueError(f"{' and '.join(both)} contradict each other: give one of them.")
+
+
 def chosen_recipe(given: argparse.Namespace) -> Recipe:
     """Returns the recipe that a command line names, its fields set by the flags and `--set`."""
     flags = {name: getattr(given, name) for name in FLAGS if hasattr(given, name)}
@@ -46,15 +71,16 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     add_data_options(parser)
     parser.add_argument("--seed", type=seed_number, metavar="S", help="default: 0")
     parser.add_argument("--batch-size", type=positive_int, metavar="B",
-                        help="examples in one update, over all towers")  # fmt: skip
+                        help="examples in one update, over all towers (default: the "
+                             "recipe's)")  # fmt: skip
     add_text_options(parser)
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the data's place, and for any field."""
-    parser.add_argument("--data", metavar="PATH", nargs="+",
+    parser.add_argument("--data", type=path_name, metavar="PATH", nargs="+",
                         help="the data's folder, or files (default: datasets/...)")  # fmt: skip
-    add_set_option(parser, "any other field of the recipe")
+    add_set_option(parser, "any other field of the recipe (default: see `towers recipes RECIPE`)")
 
 
 def add_set_option(parser: argparse.ArgumentParser, text: str) -> None:
@@ -66,34 +92,37 @@ def add_set_option(parser: argparse.ArgumentParser, text: str) -> None:
 def add_text_options(parser: argparse.ArgumentParser) -> None:
     """Adds flags for the fields of recipes with text."""
     group = parser.add_argument_group("text", "fields of the recipes that have text")
-    group.add_argument("--language", metavar="zh|en")
+    group.add_argument("--language", metavar="zh|en", help="default: the recipe's")
     group.add_argument("--kind", metavar="KIND",
                        help="format of the files (default: recognised)")  # fmt: skip
     group.add_argument("--encoding", metavar="CODEC", help="such as gb18030 (default: utf-8)")
     group.add_argument("--context", type=int, metavar="K",
-                       help="earlier turns that belong to a question")  # fmt: skip
+                       help="earlier turns that belong to a question (default: the "
+                            "recipe's)")  # fmt: skip
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Adds the run directory and the choice of the checkpoint."""
-    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("run_dir", type=path_name, metavar="RUN_DIR")
     parser.add_argument("--checkpoint", choices=CHECKPOINTS, help="default: best")
 
 
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for decoding answers."""
     group = parser.add_argument_group("decoding (default: greedy)")
-    group.add_argument("--beam", type=positive_int, metavar="N",
-                       help="beam search with N beams")  # fmt: skip
-    group.add_argument("--nbest", type=positive_int, metavar="N",
-                       help="N answers to each question, with scores")  # fmt: skip
+    group.add_argument("--beam", type=number_of_parts, metavar="N",
+                       help="beam search with N beams (default: 1)")  # fmt: skip
+    group.add_argument("--nbest", type=number_of_parts, metavar="N",
+                       help="N answers to each question, with scores (default: 1)")  # fmt: skip
     group.add_argument("--length-penalty", type=float, metavar="A",
                        help="exponent of Wu et al. 2016, for beam search (default: 1)")  # fmt: skip
     add_sampling_options(group)
     group.add_argument("--no-repeat-ngram", type=positive_int, metavar="N",
-                       help="never repeat a sequence of N tokens")  # fmt: skip
+                       help="never repeat a sequence of N tokens (default: no such "
+                            "rule)")  # fmt: skip
     group.add_argument("--repetition-penalty", type=positive_float, metavar="F",
-                       help="make tokens that were said F times less likely")  # fmt: skip
+                       help="make tokens that were said F times less likely (default: "
+                            "1)")  # fmt: skip
     group.add_argument("--max-length", type=positive_int, metavar="N",
                        help="at most N tokens in an answer (default: the recipe's)")  # fmt: skip
 
@@ -103,7 +132,7 @@ def add_reranking_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("reranking (Li et al. 2016)")
     group.add_argument("--mmi", metavar="RUN_DIR",
                        help="rerank by this run, trained with --set direction=backward or "
-                            "answers")  # fmt: skip
+                            "answers (default: none)")  # fmt: skip
     group.add_argument("--mmi-weight", type=positive_float, metavar="W",
                        help="weight of its log probabilities (default: 0.5)")  # fmt: skip
     group.add_argument("--length-reward", type=float, metavar="R",
@@ -113,28 +142,40 @@ def add_reranking_options(parser: argparse.ArgumentParser) -> None:
 def add_sampling_options(group: argparse._ActionsContainer) -> None:
     """Adds the options for sampling tokens."""
     group.add_argument("--temperature", type=positive_float, metavar="T",
-                       help="sample; below 1 prefers likely words more, above 1 less")  # fmt: skip
+                       help="sample; below 1 prefers likely words more, above 1 less "
+                            "(default: 1 with --top-k or --top-p)")  # fmt: skip
     group.add_argument("--top-k", type=positive_int, metavar="K",
-                       help="sample from the K most likely words")  # fmt: skip
+                       help="sample from the K most likely words (default: all)")  # fmt: skip
     group.add_argument("--top-p", type=positive_float, metavar="P",
                        help="nucleus sampling: the smallest set of words with "
-                            "probability P")  # fmt: skip
+                            "probability P (default: 1)")  # fmt: skip
     group.add_argument("--seed", type=seed_number, metavar="S", help="of samples (default: 0)")
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
     """Adds the choice of the devices."""
     group = parser.add_argument_group("devices")
-    group.add_argument("--towers", type=positive_int, metavar="N", help="number of towers")
-    group.add_argument("--cpu-towers", type=positive_int, metavar="N",
-                       help="number of towers where there is no GPU, without --towers")  # fmt: skip
-    group.add_argument("--gpus", type=int_list, metavar="LIST", help="only these, such as 0,2")
-    group.add_argument("--virtual", action="store_true", help="split one GPU into the towers")
+    group.add_argument(
+        "--towers",
+        type=number_of_parts,
+        metavar="N",
+        help="how many (default: one per GPU, or one on the CPU)",
+    )
+    group.add_argument("--cpu-towers", type=number_of_parts, metavar="N",
+                       help="how many where there is no GPU, without --towers (default: "
+                            "1)")  # fmt: skip
+    group.add_argument(
+        "--gpus", type=int_list, metavar="LIST", help="only these, such as 0,2 (default: all)"
+    )
+    group.add_argument("--virtual", action=Switch, help="split one GPU into the towers")
     group.add_argument("--gpu-memory", type=positive_float, metavar="GB|FRACTION",
                        help="limit (default: grows with need)")  # fmt: skip
     group.add_argument("--parameters", choices=("auto", "cpu", "tower0", "replicated"),
                        help="where the shared variables live; replicated: a copy on each tower "
                             "(default: auto)")  # fmt: skip
+    group.add_argument("--tf32", action=argparse.BooleanOptionalAction,
+                       help="whether GPUs may round the factors of float32 products to 10 bits "
+                            "of mantissa (default: where they can, they do)")  # fmt: skip
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
@@ -145,19 +186,19 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--updates", choices=("sync", "async"),
                        help="async: each tower takes batches and updates by itself "
                             "(default: sync)")  # fmt: skip
-    group.add_argument("--accumulate", type=positive_int, metavar="K",
-                       help="cut each shard into K micro-batches")  # fmt: skip
+    group.add_argument("--accumulate", type=number_of_parts, metavar="K",
+                       help="cut each shard into K micro-batches (default: 1)")  # fmt: skip
     group.add_argument("--precision", choices=("float32", "float64", "bfloat16", "float16"),
                        help="default: float32")  # fmt: skip
-    group.add_argument("--xla", action="store_true", help="compile each tower with XLA")
+    group.add_argument("--xla", action=Switch, help="compile each tower with XLA")
     group.add_argument("--batch-norm", choices=("first", "mean"),
                        help="how the towers' moving averages become one "
                             "(default: mean)")  # fmt: skip
-    group.add_argument("--deterministic", action="store_true",
+    group.add_argument("--deterministic", action=Switch,
                        help="the same numbers in every run on the same machine, and for every "
                             "number of towers with the same number of micro-batches in all, a "
                             "power of two per tower")  # fmt: skip
-    group.add_argument("--log-placement", action="store_true",
+    group.add_argument("--log-placement", action=Switch,
                        help="print on which device each kind of op runs")  # fmt: skip
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from towers.scripts.commands.option_types import positive_int
+from towers.scripts.commands.option_types import number_of_parts
 from towers.scripts.commands.options import (
     add_data_options,
     add_text_options,
+    check_contradictions,
     chosen_recipe,
     read_options,
 )
@@ -37,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "is needed."
     )
     parser.add_argument("recipe", metavar="RECIPE", help="such as chatbot")
-    parser.add_argument("--processes", type=positive_int, metavar="N",
+    parser.add_argument("--processes", type=number_of_parts, metavar="N",
                         help="default: one per core")  # fmt: skip
     add_data_options(parser)
     add_text_options(parser)
@@ -56,6 +57,7 @@ def run(given: argparse.Namespace) -> int:
         printed.append(line)
 
     with wrong_input():
+        check_contradictions(given)
         recipe = chosen_recipe(given)
         if recipe.prepare is None:
             raise WrongInputError(f"Recipe {recipe.name} has nothing to prepare.")

@@ -9,7 +9,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towers.scripts.commands.option_types import port_number, positive_float, positive_int
+from towers.scripts.commands.option_types import (
+    path_name,
+    port_number,
+    positive_float,
+    positive_int,
+)
 from towers.scripts.commands.options import (
     add_decoding_options,
     add_device_options,
@@ -57,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="where to listen (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=port_number, metavar="P",
                         help="0 for any that is free (default: 8000)")  # fmt: skip
-    parser.add_argument("--token-file", metavar="FILE",
+    parser.add_argument("--token-file", type=path_name, metavar="FILE",
                         help="clients must give the token that this file holds (default: that in "
                              "the environment variable TOWERS_TOKEN, if there is one)")  # fmt: skip
     parser.add_argument("--ignore-system", action="store_true",
@@ -120,7 +125,13 @@ def read_token(path: str | None) -> str | None:
     if path is None:
         token, place = os.environ.get(TOKEN), f"the environment variable {TOKEN}"
     else:
-        token, place = Path(path).read_text(encoding="utf-8"), path
+        try:
+            token, place = Path(path).read_text(encoding="utf-8"), path
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"--token-file takes a file with a token. Received {path!r}, which cannot be read: "
+                f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}."
+            ) from error
     if token is not None and not (token.strip().isascii() and token.strip().isprintable()):
         token = ""
     if token is not None and not token.strip():

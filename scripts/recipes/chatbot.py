@@ -63,8 +63,13 @@ class Fields(common.Fields):
         batch_size: at most so many pairs in one update, over all towers.
         batch_tokens: at most so many tokens in one update, padding included.
         language: zh or en.
-        kind: of the files: conv, tsv, json_lines, cornell, speakers or auto.
+        kind: of the files: conv, tsv, json_lines, cornell, speakers, csv, json_array, parquet or
+            auto.
         encoding: of the files.
+        columns: names of the columns of question and answer in CSV, Parquet or JSON, such as
+            text,reply; by default common names are recognised.
+        fix_text: whether broken letters, decoded by another codec than theirs, are mended.
+        simplify: whether traditional Chinese characters become simplified ones.
         pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
         context: how many earlier turns of the dialogue belong to a question.
         held_out: share of a corpus's dialogues that is kept for evaluation.
@@ -83,7 +88,7 @@ class Fields(common.Fields):
         max_question_length: tokens of a question; only the last of a longer one are read.
         max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
         max_answer_repeats: training leaves out pairs whose answer occurs more often, beyond this
-            number; 0 keeps all.
+            number, also with other punctuation or capital letters; 0 keeps all.
         direction: forward trains a chatbot. backward trains the questions from the answers, and
             answers the answers without a question, for models that rerank a chatbot's answers.
         network: recurrent or transformer.
@@ -107,6 +112,9 @@ class Fields(common.Fields):
     language: str = "en"
     kind: str = "auto"
     encoding: str = "utf-8"
+    columns: tuple[str, ...] = ()
+    fix_text: bool = False
+    simplify: bool = False
     pairing: str = "alternate"
     context: int = 2
     held_out: float = 0.02
@@ -175,7 +183,7 @@ def prepare(
 
     Args:
         fields: of the recipe.
-        paths: files and folders, or None.
+        paths: files and folders, such as a.conv, or a.conv:2 to read it twice in an epoch; or None.
         processes: how many tokenise files; by default one for each core.
         write: receives the lines about a corpus while it is prepared.
     """
@@ -197,6 +205,9 @@ def prepare(
         encoding=fields.encoding,
         copy_unknown=fields.copy_unknown and fields.tokenizer != "subwords",
         min_dialogues=fields.min_dialogues or (EMBEDDED_MIN_DIALOGUES if paths is None else 1),
+        columns=fields.columns,
+        fix_text=fields.fix_text,
+        simplify=fields.simplify,
     )
     if paths is not None:
         return prepare_files(paths, preparation, CACHE, processes=processes, write=write)

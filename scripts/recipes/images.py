@@ -22,6 +22,7 @@ from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION
 from towers.data.image_files.image_files import ImageFiles, Part, open_image_files
 from towers.data.image_files.preparation import Prepared, prepare_records
 from towers.models import applications, cnn, label_losses, losses, mlp, resnet
+from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe
@@ -207,7 +208,7 @@ def prepare(
     fields: Fields,
     folder: Path | None,
     processes: int | None = None,
-    write: Callable[[str], None] = print,
+    write: Callable[[str], None] = show,
 ) -> Prepared:
     """Writes the pictures into record files, from which a slow disk reads faster."""
     image_files = open_files(fields, folder, threads=processes)

@@ -25,6 +25,7 @@ from towers.data.texts import LineCodec, TextCorpus, TextCorpusSettings, prepare
 from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm
 from towers.models.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
+from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
@@ -111,7 +112,7 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     check_choice("Field network", fields.network, NETWORKS)
     corpus = prepare(fields, paths)
     tokens, evaluated = corpus.part("train"), corpus.part(fields.part)
-    ids: dict[str, int] = {"first": END, "padding": PAD}
+    ids: dict[str, Any] = {"first": END, "padding": PAD}
     train: Any
     test: Any
     if fields.form == "streams":
@@ -124,7 +125,15 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         train = piece_batches(tokens, *size, seed=seed, **ids)
         test = piece_batches(evaluated, *size, shuffle=False, **ids)
     summary = f"{len(tokens):,} tokens to train on in {train.steps_per_epoch:,} batches"
-    return Data(train, test, text=corpus.text, corpus=corpus, key=corpus.key, summary=summary)
+    return Data(
+        train,
+        test,
+        text=corpus.text,
+        corpus=corpus,
+        key=corpus.key,
+        summary=summary,
+        about={"evaluated": fields.part},
+    )
 
 
 def prepare(
@@ -132,7 +141,7 @@ def prepare(
     paths: Sequence[Path] | None,
     *,
     processes: int | None = None,
-    write: Callable[[str], None] = print,
+    write: Callable[[str], None] = show,
 ) -> TextCorpus:
     """Returns the prepared text of files.
 
@@ -232,9 +241,9 @@ def make_carried(fields: Fields, model: Any) -> Any:
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexities; that per character compares vocabularies with each other."""
-    parts = data.corpus.num_characters
-    part = next(name for name in parts if len(data.corpus.part(name)) == data.test.num_examples)
-    tokens_per_character = metrics["examples"] / parts[part]
+    about = data.about or {}
+    num_characters = data.corpus.num_characters[about["evaluated"]]
+    tokens_per_character = metrics["examples"] / num_characters
     return {
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
@@ -250,10 +259,10 @@ RECIPE = Recipe(
     name="language_model",
     fields=Fields(
         batch_size=32,
-        epochs=5,
+        epochs=10,
         learning_rate=2e-3,
         schedule="cosine",
-        warmup_steps=200,
+        warmup_steps=50,
         clip_norm=1.0,
     ),
     takes_files=True,

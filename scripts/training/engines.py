@@ -169,7 +169,7 @@ def check_stateless(session: Session, options: TrainOptions) -> None:
         raise ValueError(
             f"--engine {options.engine.engine} carries no state from step to step, as recipe "
             f"{session.recipe.name} does with these fields. Give it batches without one (a "
-            "language model takes --set form=sentences), or train on towers."
+            "language model takes --set form=sentences or form=pieces), or train on towers."
         )
 
 

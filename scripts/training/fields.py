@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from towers.scripts.wrong_input import nearest
 
 MOST_EPOCHS = 10**9
+MOST_INT = 2**63
 AnyFields = TypeVar("AnyFields", bound="Fields")
 
 
@@ -74,8 +75,37 @@ class Fields:
 def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
     """Returns fields with other values; raises ValueError for a value outside of its bounds."""
     replaced = dataclasses.replace(fields, **values)
+    check_types(replaced)
     check_bounds(replaced)
     return replaced
+
+
+def check_types(fields: Fields) -> None:
+    """Raises ValueError for a value that is not of its field's type, as in a record by hand."""
+    for name, kind in typing.get_type_hints(type(fields)).items():
+        value = getattr(fields, name)
+        if not is_of(kind, value):
+            raise ValueError(f"Field {name} takes {expected_kind(kind)}. Received {value!r}.")
+
+
+def is_of(kind: Any, value: Any) -> bool:
+    """Returns whether a value is of a field's type."""
+    if typing.get_origin(kind) is tuple:
+        element = typing.get_args(kind)[0]
+        return isinstance(value, tuple) and all(is_of(element, one) for one in value)
+    if typing.get_args(kind):  # Such as str | None.
+        return any(is_of(one, value) for one in typing.get_args(kind))
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if kind is int:
+        return isinstance(value, int) and abs(value) < MOST_INT
+    return isinstance(value, int | float if kind is float else kind)
+
+
+def expected_kind(kind: Any) -> str:
+    """Returns what a field of this type takes, in words."""
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return names.get(kind, "values such as 1,2")
 
 
 def check_bounds(fields: Fields) -> None:
@@ -121,9 +151,7 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
         return kind(text)
     except (ValueError, KeyError) as error:
-        names = {int: "a whole number", float: "a number", bool: "true or false"}
-        expected = names.get(kind, "values such as 1,2")
-        raise ValueError(f"Field {name} takes {expected}. Received {text!r}.") from error
+        raise ValueError(f"Field {name} takes {expected_kind(kind)}. Received {text!r}.") from error
 
 
 def describe_fields(fields: Fields) -> list[str]:

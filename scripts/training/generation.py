@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.models.decoding import Decoded, Decoding, decode
+from towers.models.decoding import Decoded, Decoding, decode, read_once
 from towers.scripts.training.recipe import SpecialIds
 
 
@@ -48,20 +48,21 @@ def build_continuation(
         autograph=False,
     )
     def continue_prompt(read: tf.Tensor, seed: tf.Tensor) -> Decoded:
-        state = tf.cond(
-            tf.size(read) > 1,  # No layer takes a text of no tokens.
-            lambda: model.hidden(read[None, :-1])[1],
-            lambda: model.zero_state(1),
-        )
-        return decode(
-            model.step,
-            state,
-            decoding,
-            start=read[-1],
-            end=special_ids.padding,  # No text ends: it continues after the end of a sentence.
-            forbidden=special_ids.unspoken,
-            batch_size=1,
-            seed=seed,
-        )
+        with read_once(model):
+            state = tf.cond(
+                tf.size(read) > 1,  # No layer takes a text of no tokens.
+                lambda: model.hidden(read[None, :-1])[1],
+                lambda: model.zero_state(1),
+            )
+            return decode(
+                model.step,
+                state,
+                decoding,
+                start=read[-1],
+                end=special_ids.padding,  # No text ends: it continues after a sentence's end.
+                forbidden=special_ids.unspoken,
+                batch_size=1,
+                seed=seed,
+            )
 
     return continue_prompt

@@ -16,6 +16,7 @@ class DeviceOptions:
         virtual: whether to split one GPU into the towers.
         gpu_memory: limit in GB, or a fraction of a GPU's memory; None to grow with need.
         parameters: where the shared variables live: auto, cpu, tower0 or replicated.
+        tf32: whether GPUs may round the factors of float32 products; None for TensorFlow's default.
     """
 
     towers: int | None = None
@@ -24,6 +25,7 @@ class DeviceOptions:
     virtual: bool = False
     gpu_memory: float | None = None
     parameters: str = "auto"
+    tf32: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,7 @@ class PeriodOptions:
         early_stopping: evaluations without a better one before the training stops, or None.
         checkpoint_every: between two checkpoints, None for every epoch.
         checkpoint_minutes: the longest time between two checkpoints.
+        keep_checkpoints: how many of the latest are kept; the best one is kept besides.
     """
 
     report_every: int = 50
@@ -66,6 +69,24 @@ class PeriodOptions:
     early_stopping: int | None = None
     checkpoint_every: int | None = None
     checkpoint_minutes: float = 10.0
+    keep_checkpoints: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputOptions:
+    """What a training prints.
+
+    Attributes:
+        quiet: whether to print warnings and errors only.
+        verbose: whether to print every save, the model's size and the versions as well.
+        json: whether the last line is one JSON object.
+        profile: the first and the last step to profile, such as 100-110, or None.
+    """
+
+    quiet: bool = False
+    verbose: bool = False
+    json: bool = False
+    profile: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,21 +94,28 @@ class TrainOptions:
     """Everything about a training besides its recipe.
 
     Attributes:
-        devices, engine, periods: the groups.
+        devices, engine, periods, output: the groups.
         run_dir: the run's directory, None for runs/RECIPE.
         data: the folder or the files, None for the recipe's default.
         seed: of the initial values, of the data's order and of all random numbers.
         steps: how many, None for as many as the recipe's epochs have.
+        max_minutes: the time after which this process stops, or None.
+        init_from: the directory of the run with whose weights a new run begins, or None.
+        overwrite: whether another run in the directory is removed.
         log_placement: whether to print on which device each kind of op runs.
     """
 
     devices: DeviceOptions
     engine: EngineOptions
     periods: PeriodOptions
+    output: OutputOptions
     run_dir: str | None = None
     data: tuple[str, ...] | None = None
     seed: int = 0
     steps: int | None = None
+    max_minutes: float | None = None
+    init_from: str | None = None
+    overwrite: bool = False
     log_placement: bool = False
 
 
@@ -102,6 +130,7 @@ class EvaluateOptions:
         checkpoint: best or latest.
         batch_size: examples in one batch, None for the run's.
         overrides: texts such as `part=test`.
+        classes: whether to tell of each class.
     """
 
     run_dir: str
@@ -110,6 +139,7 @@ class EvaluateOptions:
     checkpoint: str = "best"
     batch_size: int | None = None
     overrides: tuple[str, ...] = ()
+    classes: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

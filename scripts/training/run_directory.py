@@ -10,6 +10,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import sys
 import warnings
 from typing import Any
@@ -17,10 +18,12 @@ from typing import Any
 import towers
 from towers.data.text.durable import make_folder, write_file
 
+SHOWN = 4  # Differences that an error lists.
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
 BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
-FIELDS_BEFORE = {"max_answer_repeats": 0}  # The same of the fields, in the recipes that have them.
+# The same of the fields, in the recipes that have them.
+FIELDS_BEFORE = {"max_answer_repeats": 0, "columns": [], "fix_text": False, "simplify": False}
 # What a process left that was killed while it wrote run.json, with the names of older versions.
 LOCK = ".lock"  # Of a process that was killed; it holds nothing any more.
 LEFTOVER = re.compile(r"\.run\.json\.(\d+\.tmp|partial)")
@@ -38,6 +41,8 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.summaries = self.path / "summaries"
         self.text = self.path / "text"
+        self.config = self.path / "run.toml"
+        self.metrics = self.path / "metrics.jsonl"
         self._record = self.path / "run.json"
 
     @property
@@ -55,10 +60,37 @@ class RunDirectory:
         self._make()
         return towers.locked(self.path)
 
-    def check(self, record: dict[str, Any]) -> None:
-        """Raises ValueError unless this can run here: in a free place, or where it ran before."""
-        if self.exists:
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the run saved no checkpoint, so that nothing is lost with it."""
+        return not any(self.checkpoints.glob("*.ckpt.npz"))
+
+    def holds(self, record: dict[str, Any]) -> bool:
+        """Returns whether the run of this record is recorded here."""
+        try:
             check_same(self.read(), record, self.path)
+        except ValueError:
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Removes the run, run.json last, so that whoever is killed in between can go on.
+
+        What `towers export` wrote and files of the user's stay.
+        """
+        for folder in (self.checkpoints, self.summaries, self.text):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self.config, self.metrics, self._record):
+            file.unlink(missing_ok=True)
+
+    def check(self, record: dict[str, Any]) -> None:
+        """Raises ValueError unless this can run here: in a free place, or where it ran before.
+
+        A run that saved no checkpoint leaves its place to another one.
+        """
+        if self.exists:
+            if not self.is_unsaved:
+                check_same(self.read(), record, self.path)
         elif self.path.exists():
             self._check_free()
 
@@ -101,9 +133,8 @@ class RunDirectory:
             record = {**BEFORE, **record}
             if not {"starts", "data", *IDENTITY} <= set(record):
                 raise ValueError("entries are missing")
-            if "batch_size" not in record["fields"]:
-                raise ValueError("the batch size is missing")
-        except (ValueError, TypeError) as error:
+            check_record(record)
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{self._record} is damaged ({error}). Expected what `towers train` wrote."
             ) from error
@@ -147,6 +178,26 @@ class RunDirectory:
             )
 
 
+def check_record(record: dict[str, Any]) -> None:
+    """Raises ValueError unless every entry of a record is of its kind; a stranger may have it."""
+    texts = ("recipe", "precision", "batch_norm", "engine", "updates")
+    wrong = [name for name in texts if not isinstance(record[name], str)]
+    data = [] if record["data"] is None else record["data"]
+    if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
+        wrong.append("data")
+    if not isinstance(record["starts"], list):
+        wrong.append("starts")
+    if not isinstance(record["fields"], dict):
+        wrong.append("fields")
+    elif "batch_size" not in record["fields"]:
+        raise ValueError("the batch size is missing")
+    if type(record["seed"]) is not int or not 0 <= record["seed"] < 2**32:
+        wrong.append("seed")
+    if wrong:
+        found = ", ".join(f"{name} {record[name]!r}" for name in wrong)
+        raise ValueError(f"no run has {found}")
+
+
 def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:
     """Raises ValueError that lists what differs between the run of a directory and this one."""
     differences = []
@@ -158,10 +209,11 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) 
     if "data_key" in now and before.get("data_key") != now["data_key"]:
         differences.append("the content of the data, or how it is prepared")
     if differences:
+        more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise ValueError(
             f"{path} holds another run, which cannot go on with these settings: "
-            f"{'; '.join(differences)}. Give the settings of before, or choose another "
-            "directory with --run-dir."
+            f"{'; '.join(differences[:SHOWN])}{more}. Give the settings of before, choose another "
+            "directory with --run-dir, or remove that run with --overwrite."
         )
 
 

@@ -92,6 +92,7 @@ def choose_devices(options: DeviceOptions) -> towers.Devices:
         virtual=options.virtual,
         gpu_memory=options.gpu_memory,
         cpu_towers=options.cpu_towers,
+        tf32=options.tf32,
     )
 
 
@@ -152,7 +153,7 @@ def build_step(session: Session, options: TrainOptions) -> towers.TrainStep:
         raise ValueError(
             f"{recipe.name} carries a state from batch to batch, and only the towers of one "
             f"process can share its rows. Received {processes.count} processes; use one, with "
-            "--towers (a language model may also be given --set form=sentences)."
+            "--towers (a language model may also be given --set form=sentences, or form=pieces)."
         )
     return towers.build_train_step(
         recipe.make_tower_fn(recipe.fields, session.model, True),
@@ -172,7 +173,7 @@ def build_async_step(session: Session, options: TrainOptions) -> towers.AsyncSte
         raise ValueError(
             f"--updates async has no order in which {recipe.name} could carry its state from "
             "batch to batch. Give it batches without one (a language model takes --set "
-            "form=sentences), or use --updates sync."
+            "form=sentences or form=pieces), or use --updates sync."
         )
     return towers.build_async_step(
         recipe.make_tower_fn(recipe.fields, session.model, True),

@@ -6,20 +6,28 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 import towers
+from towers.data.text.durable import write_file
 from towers.scripts.shown import printable, show
-from towers.scripts.training.engines import check_engine, open_engine
+from towers.scripts.training.config import config_text
+from towers.scripts.training.engines import check_engine, is_one_of_several, open_engine
+from towers.scripts.training.initial_values import fill_from
+from towers.scripts.training.metrics_file import END, TEST, MetricsFile
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_directory import RunDirectory, package_versions
 from towers.scripts.training.session import Session, open_session
+from towers.scripts.training.trained import choose_checkpoint
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 EVALUATION = "evaluation"  # The curve of evaluations.
@@ -36,7 +44,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     check_engine(recipe, options)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     record = describe_run(recipe, options)
-    directory.check(record)
+    check_place(directory, record, options)
     if options.engine.deterministic:
         towers.enable_determinism()
     session = open_session(
@@ -49,27 +57,47 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
-    if session.data.summary:
+    if session.data.summary and not options.output.quiet:
         show(session.data.summary, flush=True)
     record["data_key"] = session.data.key
     record["about"] = session.data.about
-    directory.check(record)
+    check_place(directory, record, options)
     with contextlib.ExitStack() as stack:
         if session.processes.is_chief:
             stack.enter_context(directory.locked())
-            directory.check(record)  # Another process may have begun meanwhile.
+            check_place(directory, record, options)  # Another process may have begun meanwhile.
         training = Training(session, directory, options, record)
         stack.callback(training.close)
-        begin(directory, {**record, "devices": list(session.devices.towers)}, session)
+        begin(directory, {**record, "devices": list(session.devices.towers)}, session, options)
         training.closing = stack.pop_all()
     return training
 
 
-def begin(directory: RunDirectory, record: dict[str, Any], session: Session) -> None:
+def check_place(directory: RunDirectory, record: dict[str, Any], options: TrainOptions) -> None:
+    """Raises ValueError unless this can run in its directory, with what it begins with."""
+    if options.init_from is not None:
+        before = RunDirectory(options.init_from)
+        before.read()
+        choose_checkpoint(before, "best")
+    if options.overwrite and is_one_of_several():
+        raise ValueError(
+            "--overwrite cannot say for several processes which of them removes the run. Remove "
+            f"{directory.path} yourself, and leave --overwrite out."
+        )
+    if not (options.overwrite and directory.exists):
+        directory.check(record)
+
+
+def begin(
+    directory: RunDirectory, record: dict[str, Any], session: Session, options: TrainOptions
+) -> None:
     """Records the run, in the chief and in every process that does not share its disk."""
     with session.processes.chief_first():
-        if session.processes.is_chief or not directory.exists:
+        if session.processes.is_chief or not directory.holds(record):
+            if options.overwrite or not directory.holds(record):
+                directory.clear()
             directory.begin(record)
+            write_file(directory.config, config_text(session.recipe, options).encode("utf-8"))
             if session.data.text is not None:
                 session.data.text.save(directory.text)
 
@@ -87,7 +115,25 @@ def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
         "updates": engine.updates,
         "data": options.data,
         "parameters": options.devices.parameters,
+        "init_from": options.init_from,
+        "best_metric": recipe.best_metric,
     }
+
+
+def hyperparameters(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a run's settings by name, as TensorBoard shows them."""
+    names = ("recipe", "seed", "precision", "batch_norm", "engine", "updates", "parameters")
+    return {**{name: record[name] for name in names}, **record["fields"]}
+
+
+def describe_model(model: keras.Model) -> str:
+    """Returns the size of a model, and the versions of what it runs on, in one line."""
+    count = sum(math.prod(variable.shape) for variable in model.variables)
+    size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.variables)
+    return (
+        f"model | {len(model.variables)} variables | {count:,} numbers | {size / 1e6:.1f} MB | "
+        f"tensorflow {tf.__version__} | keras {keras.__version__}"
+    )
 
 
 def shared_settings(record: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
@@ -134,21 +180,31 @@ class Training:
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._engine = open_engine(session, options)
         self._updates = self._engine.updates
-        show(
+        self._bar: towers.ProgressBar | None = None
+        self._reader_left = False
+        self._write(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
             f"{self._engine.parameters}{self._engine.description}, "
-            f"run in {directory.path}{self._processes.description}",
-            flush=True,
+            f"run in {directory.path}{self._processes.description}"
         )
-        self._checkpoints = towers.CheckpointFolder(directory.checkpoints)
+        if options.output.verbose:
+            self._write(describe_model(session.model))
+        self._checkpoints = towers.CheckpointFolder(
+            directory.checkpoints, keep=options.periods.keep_checkpoints
+        )
+        self._metrics = MetricsFile(directory.metrics)
         recipe = session.recipe
         self._best = towers.Best(recipe.best_metric, recipe.maximize)
         self._evaluated_step = 0
         self._updates.position = position = self._restore()
         self._writers = towers.SummaryWriters(directory.summaries)
-        self._bar = towers.ProgressBar(self._total_steps(), position.step)
+        self._bar = towers.ProgressBar(
+            self._total_steps(),
+            position.step,
+            steps_per_epoch=session.data.train.steps_per_epoch,
+            quiet=options.output.quiet,
+        )
         self._saved_step: int | None = position.step
-        self._reader_left = False
 
     def __enter__(self) -> Training:
         return self
@@ -158,7 +214,8 @@ class Training:
 
     def close(self) -> None:
         """Closes the progress bar and the curves."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
         self._writers.close()
 
     def train(self) -> str:
@@ -166,6 +223,8 @@ class Training:
         is_new = not self._updates.position.step
         if is_new and self._processes.is_chief and self._updates.graph is not None:
             self._writers.write_graph(self._updates.graph)
+        if is_new and self._processes.is_chief:
+            self._writers.write_hyperparameters(EVALUATION, hyperparameters(self._record))
         with towers.stop_on_signals() as signals:
             actions = towers.share_stop_requests(self._processes, [*self._actions(), signals])
             reason = self._run(towers.Trainer(self._updates, actions))
@@ -208,7 +267,8 @@ class Training:
         periods = self._options.periods
         report = periods.report_every
         is_chief = self._processes.is_chief
-        yield self._bar
+        if self._bar is not None:
+            yield self._bar
         write_summaries = towers.write_summaries(
             self._writers, first_tower=self._first_tower, average=is_chief
         )
@@ -217,15 +277,23 @@ class Training:
             towers.print_report,
             unit=self._session.recipe.unit,
             first_tower=self._first_tower if self._processes.count > 1 else None,
+            columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
             write=self._write,
         )
         yield towers.with_rates(print_report, steps=report)
         yield self._check_reader
+        if self._options.max_minutes is not None:
+            yield towers.stop_after(self._options.max_minutes)
         if self._processes.count > 1:
             every = periods.checkpoint_every
             yield towers.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
+        yield towers.with_rates(self._metrics.report(), steps=report)
+        if self._options.output.profile is not None:
+            first, last = map(int, self._options.output.profile.split("-"))
+            last = max(first, min(last, self._total_steps()))
+            yield towers.profile_steps(self._directory.summaries, first=first, last=last)
         if self._engine.step is not None:
             yield towers.advise_placement(self._engine.step, self._write)
         every = periods.evaluate_every
@@ -259,6 +327,7 @@ class Training:
         self._writers.write(EVALUATION, step, metrics)
         better = self._best.improves(step, metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self._metrics.write(TEST, step, {**metrics, "best": better})
         mark = " | best so far" if better else ""
         count = f"{examples:.0f} {self._session.recipe.unit}"
         self._write(f"test  | step {step} | {values} | {count}{mark}")
@@ -266,8 +335,13 @@ class Training:
             self._checkpoints.save_best(step, self._updates.groups(), self._state())
         self._saved_step = None  # A checkpoint of this step lacks the evaluation.
         if self._session.answer_evaluator is not None:
+            samples: list[str] = []
             with interruptible():
-                self._session.answer_evaluator.show_samples(self._write)
+                self._session.answer_evaluator.show_samples(samples.append)
+            for line in samples:
+                self._write(line)
+            text = "\n".join(f"    {line}" for line in samples)  # Indented: shown as it is.
+            self._writers.write_text(EVALUATION, step, "samples", text)
 
     def _save_after(self, report: towers.StepReport) -> None:
         if bool(report.results.finite):
@@ -280,16 +354,20 @@ class Training:
         if step == self._saved_step:
             return
         self._writers.flush()
+        self._metrics.sync()
         self._updates.check_copies()
-        self._checkpoints.save(step, self._updates.groups(), self._state())
+        path = self._checkpoints.save(step, self._updates.groups(), self._state())
         self._saved_step = step
+        if self._options.output.verbose:
+            self._write(f"saved | step {step} | {path} | {path.stat().st_size / 1e6:.1f} MB")
 
     def _restore(self) -> towers.Position:
         """Restores the newest checkpoint, if there is one, and returns its position.
 
         Of several processes only the chief needs the files.
         """
-        checkpoint = self._checkpoints.latest() if self._processes.is_chief else None
+        is_new = self._options.overwrite or not self._processes.is_chief
+        checkpoint = None if is_new else self._checkpoints.latest()
         position = towers.Position()
         if checkpoint is not None:
             towers.restore(checkpoint, self._updates.groups())
@@ -297,8 +375,11 @@ class Training:
             self._best = towers.Best(**checkpoint.state["best"])
             # Older checkpoints do not say; they were saved after an evaluation as a rule.
             self._evaluated_step = checkpoint.state.get("evaluated_step", position.step)
-            show(f"continues at step {position.step} from {checkpoint.path}", flush=True)
-        if self._processes.is_chief:
+            self._write(f"continues at step {position.step} from {checkpoint.path}")
+        elif self._options.init_from and self._processes.is_chief:
+            self._write(fill_from(self._options.init_from, self._session, self._updates))
+        if not is_new:
+            self._metrics.cut(position.step, self._evaluated_step)
             summaries = self._directory.summaries
             towers.remove_events_after(summaries, position.step)
             # A killed evaluation may have left a point, which comes again.
@@ -328,11 +409,17 @@ class Training:
         }
 
     def _write(self, line: str) -> None:
-        """Prints a line; if nobody can read it any more, the training saves and ends."""
-        if self._reader_left:
+        """Prints a line, above the bar if there is one, unless the training is to be quiet.
+
+        If nobody can read it any more, the training saves and ends.
+        """
+        if self._reader_left or self._options.output.quiet:
             return
         try:
-            self._bar.write(printable(line))
+            if self._bar is None:
+                show(line, flush=True)
+            else:
+                self._bar.write(printable(line))
         except OSError:  # Such as a closed terminal, or `| head`.
             self._reader_left = True
 
@@ -347,6 +434,11 @@ class Training:
     def _print_end(self, reason: str) -> None:
         position, best = self._updates.position, self._best
         is_chief = self._processes.is_chief
+        if is_chief:
+            early = self._options.periods.early_stopping
+            finished = position.step >= self._total_steps()
+            finished |= early is not None and best.stale >= early
+            self._metrics.write(END, position.step, {"reason": reason, "finished": finished})
         saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
         self._write(f"done: {reason}{saved}")
         if is_chief and best.value is not None:
@@ -354,4 +446,5 @@ class Training:
         if reason in SIGNAL_CODES and self._processes.count > 1:
             self._write("continue with the commands that started all processes")
         elif reason in SIGNAL_CODES:
-            self._write(f"continue with: towers {shlex.join(sys.argv[1:])}")
+            again = [one for one in sys.argv[1:] if not one.startswith("--ov")]  # --overwrite
+            self._write(f"continue with: towers {shlex.join(again)}")

@@ -63,30 +63,35 @@ def injector(folder):
         yield Injector(folder, process)
 
 
-def cut_power(operations):
+def cut_power(operations, existing):
     """Takes away what was not on the disk: content without fsync, names whose folder had none.
 
     A name that a folder got after its last fsync goes; a file that was written after its last
-    fsync is empty, as on ext4.
+    fsync has the size of then, and is empty without one, as on ext4.
+
+    Args:
+        operations: what was done, in order.
+        existing: the sizes of the files before, which are on the disk.
     """
-    named, written = {}, set()
-    for kind, *paths in operations:
-        path = paths[-1]
+    named, written, sizes = {}, set(), dict(existing)
+    for kind, path, *others in operations:
         if kind in ("create", "mkdir"):
             named[path] = os.path.dirname(path)
+            sizes.pop(path, None)
         if kind in ("create", "write", "empty", "resize"):
             written.add(path)
         elif kind == "rename":
-            move(paths[0], path, named, written)
+            move(path, others[0], named, written, sizes)
         elif kind == "fsync":
             written.discard(path)
+            sizes[path] = int(others[0])
             named = {name: parent for name, parent in named.items() if parent != path}
         elif kind == "remove":
             named.pop(path, None)
             written.discard(path)
     for path in written:
         if os.path.isfile(path):
-            os.truncate(path, 0)
+            os.truncate(path, min(sizes.get(path, 0), os.path.getsize(path)))
     for path in named:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
@@ -94,19 +99,30 @@ def cut_power(operations):
             os.unlink(path)
 
 
-def move(source, target, named, written):
+def move(source, target, named, written, sizes):
     """Notes that a file or a folder has another name, which is not on the disk yet."""
     named.pop(source, None)
     if os.path.lexists(target):
         named[target] = os.path.dirname(target)
-    for path in list(written):
-        if f"{path}/".startswith(f"{source}/"):
+    moved = {
+        path: target + path[len(source) :]
+        for path in {*written, *sizes, *named}
+        if f"{path}/".startswith(f"{source}/")
+    }
+    for path, new in moved.items():
+        if path in written:
             written.discard(path)
-            written.add(target + path[len(source) :])
-    for path in [name for name in named if f"{name}/".startswith(f"{source}/")]:
-        moved = target + path[len(source) :]
-        named.pop(path)
-        named[moved] = os.path.dirname(moved)
+            written.add(new)
+        if path in sizes:
+            sizes[new] = sizes.pop(path)
+        if path in named:
+            named.pop(path)
+            named[new] = os.path.dirname(new)
+
+
+def sizes_in(folder):
+    """Returns the size of every file below a folder."""
+    return {str(path): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
 WAYS = ("killed", "killed within", "power cut")
@@ -129,7 +145,7 @@ def try_all(server, command, make, check, *, points=None, setup="", ways=WAYS, f
         The number of operations, and how often each way was tried.
     """
     base = server._folder / "trials"
-    _, operations = fresh(server, base, command, make, setup, at=0, within=False)
+    _, operations, _ = fresh(server, base, command, make, setup, at=0, within=False)
     check(base / "watched" / "it", "")
     numbers = range(1, len(operations) + 1) if points is None else points(len(operations))
     counts = dict.fromkeys(ways, 0)
@@ -138,13 +154,15 @@ def try_all(server, command, make, check, *, points=None, setup="", ways=WAYS, f
             if way == "killed within" and operations[number - 1][0] != "write":
                 continue
             within = way == "killed within"
-            code, done = fresh(server, base, command, make, setup, at=number, within=within)
+            code, done, existing = fresh(
+                server, base, command, make, setup, at=number, within=within
+            )
             if code == 0:  # This time there were fewer operations, such as flushes by a clock.
                 continue
             place = f"{way} at operation {number}: {operations[number - 1]}"
             assert code == -signal.SIGKILL, f"{place}: {code}"
             if way == "power cut":
-                cut_power(done)
+                cut_power(done, existing)
             folder = base / "watched" / "it"
             again, _, output = server.run(
                 command(folder), base / "watched", watched=False, setup=setup
@@ -160,13 +178,17 @@ def try_all(server, command, make, check, *, points=None, setup="", ways=WAYS, f
 
 
 def fresh(server, base, command, make, setup, *, at, within):
-    """Runs the command once in a new folder; returns its exit code and its operations."""
+    """Runs the command once in a new folder.
+
+    Returns its exit code, its operations, and the sizes of the files before.
+    """
     shutil.rmtree(base, ignore_errors=True)
     (base / "watched").mkdir(parents=True)
     folder = base / "watched" / "it"
     make(folder)
+    existing = sizes_in(base)
     code, operations, output = server.run(
         command(folder), base / "watched", at=at, within=within, setup=setup
     )
     assert at or code == 0, output
-    return code, operations
+    return code, operations, existing

@@ -185,8 +185,13 @@ SENDFILE(sendfile64)
 #define SYNC(name) \
     int name(int descriptor) { \
         REAL(name); \
-        char path[PATH_MAX]; \
-        if (armed && path_of(descriptor, path)) take("fsync", path, 0); \
+        char path[PATH_MAX], size[32]; \
+        struct stat found; \
+        if (armed && path_of(descriptor, path)) { \
+            long long bytes = fstat(descriptor, &found) ? 0 : (long long)found.st_size; \
+            snprintf(size, sizeof size, "%lld", bytes); \
+            take("fsync", path, size); \
+        } \
         return real(descriptor); \
     }
 SYNC(fsync)

@@ -51,7 +51,7 @@ def plain_averages(epochs, momentum=0.6):
     return averages, weights
 
 
-@pytest.mark.parametrize("parameters", ["cpu", "replicated"])
+@pytest.mark.parametrize("parameters", [pytest.param("cpu", marks=pytest.mark.slow), "replicated"])
 def test_a_model_holds_the_averages_in_the_end_and_trains_on_from_its_weights(parameters):
     model, trainer, step = make_trainer(parameters)
     for epochs in (1, 3):
@@ -81,7 +81,7 @@ def test_keras_fit_ends_with_the_same_averages():
     helpers.assert_same_weights(helpers.weights_of(model), helpers.weights_of(fitted))
 
 
-@pytest.mark.parametrize("parameters", ["cpu", "replicated"])
+@pytest.mark.parametrize("parameters", ["cpu", pytest.param("replicated", marks=pytest.mark.slow)])
 def test_an_action_evaluates_and_saves_the_averages(parameters, tmp_path):
     folder, seen = towers.CheckpointFolder(tmp_path / "best"), []
 

@@ -107,26 +107,3 @@ def test_statistics_without_any_weight_stay(policy):
 def test_unknown_policy_is_refused():
     with pytest.raises(ValueError, match=r"batch_norm must be one of first, mean\. Received 'all'"):
         train(helpers.dense_batches([4]), 2, batch_norm="all")
-
-
-def train_synchronized(batches, num_towers, **options):
-    inputs = keras.Input((5,))
-    normed = keras.layers.BatchNormalization(synchronized=True, name="norm")(inputs)
-    model = keras.Model(inputs, keras.layers.Dense(3, name="logits")(normed))
-    tower_fn, optimizer = helpers.classify(model, training=True), keras.optimizers.SGD(0.1)
-    if num_towers is None:
-        return helpers.train_plainly(tower_fn, model, optimizer, batches)[0]
-    return helpers.train_on_towers(tower_fn, model, optimizer, batches, num_towers, **options)[0]
-
-
-@pytest.mark.parametrize(("num_towers", "accumulate"), [(2, 1), (1, 2)])
-def test_synchronized_statistics_of_a_batch_in_parts_are_refused(num_towers, accumulate):
-    with pytest.raises(RuntimeError, match=r"synchronized=True\).*received one in 2 parts"):
-        train_synchronized(helpers.dense_batches([8]), num_towers, accumulate=accumulate)
-
-
-def test_synchronized_statistics_of_one_part_are_those_of_the_plain_loop():
-    batches = helpers.dense_batches([8, 7])
-    actual = train_synchronized(batches, 1)
-    keras.utils.set_random_seed(7)
-    helpers.assert_same_weights(actual, train_synchronized(batches, None))

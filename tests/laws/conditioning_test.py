@@ -63,6 +63,7 @@ def sgd():
     return keras.optimizers.SGD(0.1)
 
 
+@pytest.mark.slow
 def test_adam_amplifies_the_rounding_of_gradients_that_are_zero():
     """In float32, in a plain loop as on towers; so the order of the rows tells which model does."""
     expected = in_a_plain_loop(adam)
@@ -77,6 +78,7 @@ def test_a_model_that_the_order_of_the_rows_does_not_move_is_the_same_on_towers(
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.slow
 def test_float64_tells_rounding_from_an_error():
     expected = in_a_plain_loop(adam)
     assert difference(in_a_plain_loop(adam, reverse=True), expected) < 1e-11

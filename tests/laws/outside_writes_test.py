@@ -100,7 +100,9 @@ def test_updates_that_an_action_makes_by_itself():
     assert_reaches_every_copy(run)
 
 
-@pytest.mark.parametrize("other_parameters", ["replicated", "cpu"])
+@pytest.mark.parametrize(
+    "other_parameters", ["replicated", pytest.param("cpu", marks=pytest.mark.slow)]
+)
 def test_steps_that_take_turns_on_one_model(other_parameters):
     """As for a generator and a discriminator: each writes what the other reads."""
 

@@ -130,12 +130,12 @@ def test_every_placement_matches_the_plain_loop(make_case, parameters):
     ("make_case", "num_towers"),
     [
         (dense_case, 3),
-        (accumulated_case, 1),
+        pytest.param(dense_case, 1, marks=pytest.mark.slow),
         *[
             pytest.param(case, number, marks=pytest.mark.slow)
-            for case, number in [(dense_case, 1), (accumulated_case, 3)]
+            for case in (accumulated_case, sparse_case)
+            for number in (1, 3)
         ],
-        *[pytest.param(sparse_case, number, marks=pytest.mark.slow) for number in (1, 3)],
     ],
 )
 def test_towers_match_the_plain_loop_in_float64(make_case, num_towers):

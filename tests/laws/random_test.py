@@ -44,7 +44,7 @@ def masks_of(seed=0, accumulate=1, num_steps=2):
     batches = helpers.dense_batches([4] * num_steps)
     optimizer = keras.optimizers.SGD(0.0)
     step, shards = helpers.build_step(
-        tower_fn, layer, optimizer, batches, 2, seed=seed, accumulate=accumulate, probe=False
+        tower_fn, layer, optimizer, batches, 2, seed=seed, accumulate=accumulate
     )
     before = [variable.numpy() for variable in step.update.copies.shared.seeds]
     for number, tuple_of_shards in enumerate(shards, 1):

@@ -69,7 +69,15 @@ def fresh_model():
     return keras.Model(inputs, logits(inputs))
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+# Their updates are like those of others here: elementwise, with slots of the variables' shapes.
+ALIKE = {"adam_amsgrad", "adagrad", "adadelta", "adamax", "ftrl", "lamb", "lion", "nesterov"}
+ALIKE |= {"rmsprop_centered"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in OPTIMIZERS],
+)
 def test_copies_of_every_optimizer_are_the_plain_loop(name):
     with helpers.tower_placement(2, "replicated").scope():
         model = fresh_model()

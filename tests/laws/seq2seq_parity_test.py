@@ -20,14 +20,17 @@ VOCABULARY = 30
 SIZES = [7, 5, 8]
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
 
+TRANSFORMER = {"size": 8, "heads": 2, "feed_forward_size": 12}
+# Layers of the same kind add time, and no other kind of variable.
+TRANSFORMER |= {"encoder_layers": 1, "decoder_layers": 1}
 CASES = {
     "lookup": {},
     "tied": {"tied_output": True},
     "scaled": {"attention": "luong_scaled", "cell": "gru"},
     "bahdanau": {"attention": "bahdanau"},
     "fed": {"input_feeding": True, "cell": "gru", "tied_output": True},
-    "transformer": {"size": 8, "heads": 2, "feed_forward_size": 12},
-    "untied": {"size": 8, "heads": 2, "feed_forward_size": 12, "tied_output": False},
+    "transformer": TRANSFORMER,
+    "untied": {**TRANSFORMER, "tied_output": False},
     "deep": {"encoder_layers": 2, "decoder_layers": 2, "residual": True, "cell": "gru"},
 }
 
@@ -137,7 +140,7 @@ def test_one_trace_takes_pairs_of_any_length_and_fewer_than_the_towers(case):
     expected, _ = helpers.train_plainly(smoothed, model, optimizer_of("adam"), batches)
     _, model = fresh(CASES[case])
     tower_fn, calls = counted(answering(model, training=True, label_smoothing=0.1))
-    step = helpers.build_step_for(tower_fn, model, optimizer_of("adam"), dataset, 3)
+    step = helpers.build_step_for(tower_fn, model, optimizer_of("adam"), dataset, 3, probe=True)
     for number, shards in enumerate(towers.split(dataset, 3), 1):
         step(shards, number)
     # Once to see how the variables are used, once per tower, once by the probe.

@@ -1,5 +1,7 @@
 """Law 6 for all states: the `aggregation` of a variable says how its values become one."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -43,8 +45,16 @@ def counting_model():
     return keras.Model(inputs, keras.layers.Dense(3)(counters(inputs))), counters
 
 
-@pytest.mark.parametrize("num_towers", [1, 2, 3])
-@pytest.mark.parametrize("way", WAYS)
+TELLING = [(2, "first"), (3, "towers"), (2, "micro-batches")]
+
+
+@pytest.mark.parametrize(
+    ("num_towers", "way"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (case not in TELLING))
+        for case in itertools.product((1, 2, 3), WAYS)
+    ],
+)
 def test_states_are_merged_by_their_aggregation(num_towers, way):
     """24 rows are 24, not 12, whatever the number of towers and of micro-batches."""
     model, counters = counting_model()

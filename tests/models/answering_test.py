@@ -1,5 +1,7 @@
 """The loss of answers: which tokens count, and that it is the plain masked cross-entropy."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ QUESTION = np.array([[4, 9, 3, 5], [6, 29, 0, 0], [7, 0, 0, 0]], np.int32)
 ANSWER = np.array([[12, 3, 13, 2], [5, 2, 0, 0], [3, 3, 2, 0]], np.int32)
 COUNTED = np.array([[1, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 0]], bool)
 SHARD = (tf.constant(QUESTION), tf.constant(ANSWER))
+# Each part of the loss with its other parts.
+TELLING = [(True, 0.1, True), (False, 0.0, True), (False, 0.1, False)]
 
 
 def model_of(**options):
@@ -47,9 +51,13 @@ def test_the_weight_counts_tokens_that_are_neither_padding_nor_unknown():
     assert weight == COUNTED.sum() == 6
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("tied", "smoothing", "training"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (case not in TELLING))
+        for case in itertools.product((True, False), (0.0, 0.1), (True, False))
+    ],
+)
 def test_the_loss_is_the_plain_masked_cross_entropy(tied, smoothing, training):
     keras.config.set_dtype_policy("float64")
     model = model_of(tied_output=tied)
@@ -60,8 +68,14 @@ def test_the_loss_is_the_plain_masked_cross_entropy(tied, smoothing, training):
     np.testing.assert_allclose([loss, weight, metrics["accuracy"]], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("fed", [True, False])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("tied", "fed"),
+    [
+        (True, True),
+        (False, False),
+        *(pytest.param(tied, not tied, marks=pytest.mark.slow) for tied in (True, False)),
+    ],
+)
 def test_gradients_are_those_of_the_plain_formula(tied, fed):
     keras.config.set_dtype_policy("float64")
     model = model_of(tied_output=tied, input_feeding=fed, cell="gru")

@@ -147,7 +147,13 @@ def test_rotated_scores_depend_on_the_distance_alone():
     np.testing.assert_array_equal(rotate(query, 0), query)
 
 
-@pytest.mark.parametrize("decoding", [Decoding(max_length=6), Decoding(max_length=6, beam_size=4)])
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        pytest.param(Decoding(max_length=6), marks=pytest.mark.slow),
+        Decoding(max_length=6, beam_size=4),
+    ],
+)
 def test_decoding_in_a_graph_is_that_of_one_question_alone(decoding):
     model = model_of()
 
@@ -168,8 +174,16 @@ def test_decoding_in_a_graph_is_that_of_one_question_alone(decoding):
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-4)
 
 
-@EACH
-@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize(
+    ("options", "beams"),
+    [
+        (OPTIONS[0], 4),
+        (OPTIONS[1], 1),
+        pytest.param(OPTIONS[0], 1, marks=pytest.mark.slow),
+        pytest.param(OPTIONS[1], 4, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_decoding_with_a_cache_is_decoding_without(options, beams):
     """Without one, the whole answer so far runs through the model for each next token."""
     keras.config.set_dtype_policy("float64")

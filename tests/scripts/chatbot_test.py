@@ -193,12 +193,12 @@ def test_a_beam_of_one_answers_greedily(answers_of):
     assert answers_of("--beam", "1") == answers_of()
 
 
-def test_conversation_remembers_forgets_and_ends(run_dir):
+def test_conversation_remembers_forgets_and_ends(run_dir, capfd, monkeypatch):
     lines = "hello\n\n/new\nplease say wai\n/quit\nnever read\n"
-    command = [sys.executable, "-m", "towers.scripts.main", "chat", str(run_dir)]
-    result = subprocess.run(command, input=lines, capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.count("bot> ") == 2
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert main(["chat", str(run_dir)]) == 0
+    found = capfd.readouterr()
+    assert found.err == "" and found.out.count("bot> ") == 2
 
 
 def ask_export(folder):

@@ -18,8 +18,8 @@ from tests.scripts.runs import arrays_of, weights_of
 from towers.data.image_files.image_files import open_image_files
 from towers.scripts.main import main
 
-SMALL = ["--batch-size", "9", "--set", "network=softmax", "--set", "size=16"]
-SMALL += ["--set", "schedule=constant", "--set", "warmup_steps=0", "--set", "validation_share=0.3"]
+COMMON = ["--set", "schedule=constant", "--set", "warmup_steps=0", "--set", "validation_share=0.3"]
+SMALL = ["--batch-size", "9", "--set", "network=softmax", "--set", "size=16", *COMMON]
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def pictures(tmp_path, monkeypatch):
     write_pictures(tmp_path / "my pictures")
 
 
-def arguments_of(run_dir, *options):
+def arguments_of(run_dir, *options, fields=SMALL):
     arguments = ["train", "images", "--data", "my pictures", "--run-dir", run_dir]
-    return [*arguments, *SMALL, *map(str, options)]
+    return [*arguments, *fields, *map(str, options)]
 
 
 def train(run_dir, *options):
@@ -103,7 +103,7 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
     capsys.readouterr()
     for arguments, message in [
         (["train", "images"], "give --data FOLDER"),
-        (arguments_of("x", "--set", "network=ResNet51"), "Did you mean 'ResNet50'?"),
+        (arguments_of("x", "--set", "network=ResNet51", fields=COMMON), "Did you mean 'ResNet50'?"),
         (arguments_of("x", "--set", "augmentation=flipped"), "Did you mean flip?"),
         (arguments_of("x", "--set", "weights=file.h5"), "leave them out"),
         (arguments_of("x", "--set", "part=validate"), "part must be validation"),
@@ -146,12 +146,14 @@ def test_a_run_killed_twice_ends_bit_identical(tmp_path):
     """BatchNorm, random crops and colours on two towers, in processes of their own."""
     options = ["--towers", 2, "--deterministic", "--steps", 24, "--checkpoint-every", 3]
     options += ["--set", "network=cifar_resnet", "--set", "depth=8", "--report-every", 1]
-    options += ["--set", "augmentation=randaugment"]
+    options += ["--set", "augmentation=randaugment", "--batch-size", 9, "--set", "size=16"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run([*TOWERS, *arguments_of("whole", *options)], env=environment)
+    run([*TOWERS, *arguments_of("whole", *options, fields=COMMON)], env=environment)
     moments = random.Random(os.getpid())
     for _ in range(2):
-        with started([*TOWERS, *arguments_of("killed", *options)], env=environment) as process:
+        with started(
+            [*TOWERS, *arguments_of("killed", *options, fields=COMMON)], env=environment
+        ) as process:
             last = moments.randint(3, 10)
             for line in process.stdout:
                 last -= line.startswith("train")
@@ -159,7 +161,9 @@ def test_a_run_killed_twice_ends_bit_identical(tmp_path):
                     break
             process.send_signal(signal.SIGKILL)
             process.wait()
-    with started([*TOWERS, *arguments_of("killed", *options)], env=environment) as process:
+    with started(
+        [*TOWERS, *arguments_of("killed", *options, fields=COMMON)], env=environment
+    ) as process:
         assert "continues at step" in finish(process)
     (step, whole), (same, killed) = (arrays_of(tmp_path / name) for name in ("whole", "killed"))
     assert step == same == 24 and whole.keys() == killed.keys()
@@ -171,6 +175,6 @@ def test_a_run_killed_twice_ends_bit_identical(tmp_path):
 @pytest.mark.usefixtures("pictures")
 def test_a_network_of_keras_trains(tmp_path, capsys):
     options = ["--set", "network=ResNet50", "--set", "size=32", "--steps", 2, "--towers", 2]
-    train("run", *options)
+    assert main(arguments_of("run", *options, "--batch-size", 9, fields=COMMON)) == 0
     assert "step 2 saved" in capsys.readouterr().out
     assert all(np.isfinite(array).all() for array in weights_of(tmp_path / "run"))

@@ -62,3 +62,11 @@ def test_other_errors_are_not_converted():
 def test_the_nearest_name_is_suggested_or_all_are_listed():
     assert nearest("shape", ["shapes", "mnist"]) == " Did you mean 'shapes'?"
     assert nearest("xyz", ["shapes", "mnist"]) == " There are: mnist, shapes."
+
+
+def test_the_version_is_printed_without_tensorflow(capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["--version"])
+    assert leaving.value.code == 0
+    line = capsys.readouterr().out
+    assert re.fullmatch(r"towers [\d.]+, tensorflow 2\S+, keras 3\S+, Python 3\S+\n", line)

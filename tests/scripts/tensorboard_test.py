@@ -32,7 +32,8 @@ return found;
 def run_dir(tmp_path_factory):
     """A short real training on two towers."""
     path = tmp_path_factory.mktemp("run") / "shapes"
-    command = ["train", "shapes", "--towers", "2", "--epochs", "5", "--report-every", "5"]
+    epochs = "5" if "TOWERS_SCREENSHOTS" in os.environ else "2"  # Longer curves for documents.
+    command = ["train", "shapes", "--towers", "2", "--epochs", epochs, "--report-every", "5"]
     assert main([*command, "--run-dir", str(path)]) == 0
     return path
 

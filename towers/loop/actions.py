@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tqdm
 
 from towers.loop.rates import Rates, Window
@@ -73,6 +75,7 @@ def print_report(
     *,
     unit: str = "examples",
     first_tower: int | None = None,
+    columns: int | None = None,
     write: Callable[[str], Any] = print,
 ) -> None:
     """Writes one line: loss (of each tower), metrics, gradient norm and speed.
@@ -82,31 +85,51 @@ def print_report(
         unit: what the tower function's weight counts.
         first_tower: the number of this process's first tower among the towers of all processes;
             None for one process.
+        columns: a longer line is shortened: the losses of the towers to their range, then the norm
+            and the steps per second are left out. None for the whole line.
         write: writes the line, a string.
     """
-    write(format_report(report, rates, unit, first_tower))
+    write(format_report(report, rates, unit, first_tower, columns))
 
 
 def format_report(
-    report: StepReport, rates: Rates, unit: str = "examples", first_tower: int | None = None
+    report: StepReport,
+    rates: Rates,
+    unit: str = "examples",
+    first_tower: int | None = None,
+    columns: int | None = None,
 ) -> str:
     """Returns the line of a report; arguments as in `print_report`."""
     results = report.results
-    parts = [
-        "train",
-        f"step {report.step}",
-        f"loss {float(results.loss):.4f}{format_tower_losses(report, first_tower)}",
-        *(f"{name} {value:.4f}" for name, value in to_floats(results.metrics).items()),
-        f"norm {float(results.gradient_norm):.3g}",
-        f"{rates.steps_per_second:.1f} steps/s",
-        f"{rates.examples_per_second:.0f} {unit}/s",
+    loss = f"loss {float(results.loss):.4f}"
+    metrics = [f"{name} {value:.4f}" for name, value in to_floats(results.metrics).items()]
+    norm = f"norm {float(results.gradient_norm):.3g}"
+    rate = f"{rates.steps_per_second:.1f} steps/s"
+    rest = [f"{rates.examples_per_second:.0f} {unit}/s", *format_delays(rates)]
+    each, span = format_tower_losses(report, first_tower), format_loss_range(report, first_tower)
+    begin = ["train", f"step {report.step}"]
+    lines = [
+        " | ".join([*begin, *parts, *rest])
+        for parts in (
+            [loss + each, *metrics, norm, rate],
+            [loss + span, *metrics, norm, rate],
+            [loss + span, *metrics, rate],
+            [loss + span, *metrics],
+            [loss, *metrics],
+        )
     ]
+    return next((line for line in lines if columns is None or len(line) <= columns), lines[-1])
+
+
+def format_delays(rates: Rates) -> list[str]:
+    """Returns what delays a step: how old the read values are, and the wait for input."""
+    parts = []
     if rates.tower_staleness:
         stale = sorted(rates.tower_staleness.items())
         parts.append("stale " + " ".join(f"t{tower} {mean:.1f}" for tower, mean in stale))
     if rates.input_wait >= 0.1:
         parts.append(f"input wait {rates.input_wait:.0%}")
-    return " | ".join(parts)
+    return parts
 
 
 def format_tower_losses(report: StepReport, first_tower: int | None = None) -> str:
@@ -114,15 +137,30 @@ def format_tower_losses(report: StepReport, first_tower: int | None = None) -> s
 
     Asynchronous towers are left out until their first update.
     """
+    shown = [f"t{tower} {loss:.4g}" for tower, loss in tower_losses(report, first_tower)]
+    return f" ({' '.join(shown)})" if shown else ""
+
+
+def format_loss_range(report: StepReport, first_tower: int | None = None) -> str:
+    """Returns ` (t0 3.19 - t1 3.23)`, the towers of the lowest and of the highest loss."""
+    losses = tower_losses(report, first_tower)
+    if len(losses) < 3:
+        return format_tower_losses(report, first_tower)
+    by_loss = sorted(losses, key=lambda pair: pair[1])
+    low, high = (f"t{tower} {loss:.4g}" for tower, loss in (by_loss[0], by_loss[-1]))
+    return f" ({low} - {high})"
+
+
+def tower_losses(report: StepReport, first_tower: int | None) -> list[tuple[int, float]]:
+    """Returns the number and the loss of each tower; nothing for one tower in one process."""
     losses = [float(loss) for loss in report.results.towers.loss]
     if len(losses) == 1 and first_tower is None:
-        return ""
-    shown = [
-        f"t{(first_tower or 0) + tower} {loss:.4g}"
+        return []
+    return [
+        ((first_tower or 0) + tower, loss)
         for tower, loss in enumerate(losses)
         if report.tower in (None, tower) or not math.isnan(loss)
     ]
-    return f" ({' '.join(shown)})"
 
 
 def write_summaries(
@@ -165,6 +203,34 @@ def write_summaries(
     return write
 
 
+def profile_steps(folder: str | os.PathLike[str], *, first: int, last: int) -> Action:
+    """Returns an action that records what the devices do in some steps, for TensorBoard's profiler.
+
+    Args:
+        folder: TensorBoard's log directory.
+        first, last: the first and the last of these steps; at least 2, since the action begins
+            after a step.
+
+    Raises:
+        ValueError: `first` is below 2, or `last` is below `first`.
+    """
+    if not 2 <= first <= last:
+        raise ValueError(f"profile_steps() needs 2 <= first <= last. Received {first}, {last}.")
+    is_running = False
+
+    def profile(report: StepReport) -> None:
+        nonlocal is_running
+        if is_running and report.step >= last:
+            float(report.results.loss)  # Waits for the devices, so that the step is whole.
+            tf.profiler.experimental.stop()
+            is_running = False
+        elif not is_running and report.step == first - 1:
+            tf.profiler.experimental.start(str(folder))
+            is_running = True
+
+    return profile
+
+
 def to_floats(scalars: Mapping[str, Any]) -> dict[str, float]:
     """Returns the scalars as Python numbers; a metric of another shape is left out."""
     return {name: float(value) for name, value in scalars.items() if np.ndim(value) == 0}
@@ -176,19 +242,34 @@ class ProgressBar:
     Args:
         total_steps: the number of steps in the whole run, or None if unknown.
         initial_step: the number of steps done before this process began.
+        steps_per_epoch: to show the number of the epoch, or None.
+        quiet: whether to show nothing on a terminal either.
     """
 
-    def __init__(self, total_steps: int | None, initial_step: int = 0):
+    def __init__(
+        self,
+        total_steps: int | None,
+        initial_step: int = 0,
+        *,
+        steps_per_epoch: int | None = None,
+        quiet: bool = False,
+    ):
+        self._num_epochs = None
+        if total_steps is not None and steps_per_epoch:
+            self._num_epochs = -(-total_steps // steps_per_epoch)
         self._bar = tqdm.tqdm(
             total=total_steps,
             initial=initial_step,
             unit="step",
-            disable=not sys.stderr.isatty(),
+            disable=quiet or not sys.stderr.isatty(),
             dynamic_ncols=True,
         )
 
     def __call__(self, report: StepReport) -> None:
         """Moves the bar one step."""
+        if self._num_epochs is not None:
+            epoch = f"epoch {report.epoch + 1}/{self._num_epochs}"
+            self._bar.set_description_str(epoch, refresh=False)
         self._bar.update(1)
 
     def write(self, line: str) -> None:

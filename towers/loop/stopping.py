@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
@@ -28,6 +29,26 @@ def stop_early(best: Best, *, patience: int) -> Action:
             raise StopTraining(
                 f"{best.metric} has not improved for {best.stale} evaluations (best: {reached})"
             )
+
+    return check
+
+
+def stop_after(minutes: float) -> Action:
+    """Returns an action that stops so many minutes after this call.
+
+    Args:
+        minutes: above 0.
+
+    Raises:
+        ValueError: minutes is not above 0.
+    """
+    if not minutes > 0:
+        raise ValueError(f"minutes must be above 0. Received {minutes}.")
+    last = time.monotonic() + 60 * minutes
+
+    def check(report: StepReport) -> None:
+        if time.monotonic() >= last:
+            raise StopTraining(f"{minutes:g} minutes are over")
 
     return check
 

@@ -17,7 +17,7 @@ from towers.run.checkpoint_files import (
     tensorflow_variable,
 )
 
-LONGEST_LIST = 12
+LONGEST_LIST = 2
 
 Variable: TypeAlias = keras.Variable | tf.Variable
 Pair: TypeAlias = tuple[SavedArray, Variable]
@@ -76,6 +76,41 @@ def match_groups(
         ],
     }
     return pairs, [f"{kind}: {shorten(items)}." for kind, items in kinds.items() if items]
+
+
+class PartialRestore(NamedTuple):
+    """What was restored of another model's checkpoint.
+
+    Attributes:
+        restored: the paths of the variables that got a value.
+        unmatched: the paths of the others, each with the reason if it is another than no name.
+    """
+
+    restored: list[str]
+    unmatched: list[str]
+
+
+def restore_matching(checkpoint: Checkpoint, variables: Sequence[Variable]) -> PartialRestore:
+    """Assigns a checkpoint's values to the variables of the same name and shape, as to fine-tune.
+
+    Names are compared as by `restore`. Values are converted to the dtype of their variable.
+
+    Args:
+        checkpoint: of any model; of its groups, `variables` is used.
+        variables: those of this model, built.
+    """
+    match = match_variables(checkpoint.groups.get("variables", []), variables)
+    result = PartialRestore([], [*match.only_given, *match.reordered])
+    for saved, variable in match.pairs:
+        path, target = path_of(variable), tensorflow_variable(variable)
+        if saved.array.shape != tuple(variable.shape):
+            shapes = f"shape {list(saved.array.shape)}, here {list(variable.shape)}"
+            result.unmatched.append(f"{path} ({shapes})")
+            continue
+        with tf.device(target.device):
+            target.assign(tf.cast(saved.array, target.dtype))
+        result.restored.append(path)
+    return result
 
 
 class Match(NamedTuple):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 from collections.abc import Sequence
 
 import tensorflow as tf
 
+from towers.run.driver import total_memory
+
 VIRTUAL_GPU_MEGABYTES = 2048
+BYTES_PER_MEGABYTE = 1024**2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,7 @@ def select_devices(
     virtual: bool = False,
     gpu_memory: float | None = None,
     cpu_towers: int = 1,
+    tf32: bool | None = None,
 ) -> Devices:
     """Returns the devices to build towers on; call it before anything else touches TensorFlow.
 
@@ -43,6 +46,8 @@ def select_devices(
         gpu_memory: the memory limit of each GPU: above 1 in gigabytes, otherwise a fraction of the
             GPU's memory.
         cpu_towers: the number of towers without a GPU, if `num_towers` is None.
+        tf32: whether GPUs may round the factors of float32 products to TF32, which has 10 bits of
+            mantissa instead of 23; None for TensorFlow's default: where a GPU can, it does.
 
     Raises:
         ValueError: a GPU does not exist, or the arguments contradict each other.
@@ -51,7 +56,14 @@ def select_devices(
     check_request(num_towers, gpus, virtual, gpu_memory)
     check_at_least_one(cpu_towers)
     check_virtual(num_towers, gpus, virtual)
+    if tf32 is not None:
+        tf.config.experimental.enable_tensor_float_32_execution(tf32)
     found = tf.config.list_physical_devices("GPU")
+    if gpu_memory is not None and not found:
+        raise ValueError(
+            f"gpu_memory limits the memory of GPUs, and there is no GPU. Received {gpu_memory}; "
+            "leave it out."
+        )
     if gpus is None and not found and not virtual:
         return virtual_cpus(num_towers or cpu_towers)
     chosen = choose_gpus(found, num_towers, gpus, virtual)
@@ -186,13 +198,10 @@ def to_megabytes(gpu_memory: float, number: int) -> int:
     """Returns a memory limit in megabytes; a value up to 1 is a fraction of the GPU's memory."""
     if gpu_memory > 1:
         return int(gpu_memory * 1024)
-    query = ["nvidia-smi", f"--id={number}", "--query-gpu=memory.total"]
-    query.append("--format=csv,noheader,nounits")
     try:
-        total = subprocess.run(query, capture_output=True, text=True, check=True).stdout
-        return int(float(total) * gpu_memory)
-    except (OSError, subprocess.CalledProcessError, ValueError) as error:
+        return int(total_memory(number) * gpu_memory) // BYTES_PER_MEGABYTE
+    except OSError as error:
         raise ValueError(
-            f"The memory of GPU {number} is unknown, because nvidia-smi does not say it. "
+            f"The memory of GPU {number} is unknown, because the CUDA driver does not say it. "
             f"Received the fraction {gpu_memory}; give gigabytes (above 1) instead."
         ) from error

@@ -52,6 +52,21 @@ def locked(
                 path.parent.rmdir()
 
 
+def lock_holder(folder: str | os.PathLike[str]) -> str | None:
+    """Returns a description of the process that is in the scope of a folder's lock, or None.
+
+    Of a disk that cannot lock it is not known, and the answer is None.
+    """
+    try:
+        with open(Path(folder) / LOCK, "rb") as file:
+            lock(file.fileno())
+    except BlockingIOError:
+        return (Path(folder) / LOCK).read_bytes()[:500].decode("utf-8", "replace")
+    except OSError:  # There is no lock, or it may not be read.
+        return None
+    return None
+
+
 def open_locked(path: Path, write: Callable[[str], None]) -> int:
     """Returns the descriptor of a lock file that this process alone has locked."""
     while True:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.api import hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray
 
@@ -64,6 +65,22 @@ class SummaryWriters:
         """Writes a text; TensorBoard renders it as Markdown."""
         with self._default_writer(run):
             tf.summary.text(tag, text, step=step)
+
+    def write_hyperparameters(self, run: str, values: Mapping[str, Any]) -> None:
+        """Writes the settings of a training, for TensorBoard's page HParams.
+
+        The page shows them with the last point of each curve of the run.
+
+        Args:
+            run: the run whose curves they belong to.
+            values: numbers, texts, true or false, by name; others are shown as text.
+        """
+        plain = {
+            name: value if isinstance(value, (bool, int, float, str)) else str(value)
+            for name, value in values.items()
+        }
+        with self._default_writer(run):
+            hparams(plain)
 
     def write_graph(self, graph: tf.Graph) -> None:
         """Writes a graph into the run `average`."""

@@ -41,7 +41,7 @@ def check_handles(graph: tf.Graph, shared: SharedVariables) -> None:
         if variable is None:
             if any(op.type in CALLS for op in ops):
                 uses = uses or Uses(graph)
-            nested = uses.of(inner.op.name) if uses else ()
+            nested = uses.of(inner.op.name, IN_A_TOWER.pattern) if uses else ()
             if any(map(WRITES.fullmatch, [*(op.type for op in ops), *nested])):
                 raise raw_write(names.get(id(outer), inner.op.name))
 

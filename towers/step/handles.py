@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -47,12 +48,23 @@ class Uses:
         }
         self._consumers: dict[str, Consumers] = {}
 
-    def of(self, name: str) -> Iterator[str]:
-        """Yields the uses of the resource that a node of the graph itself holds."""
-        return self._uses(self._main, name)
+    def of(self, name: str, nodes: str = "") -> Iterator[str]:
+        """Yields the uses of the resource that a node of the graph itself holds.
+
+        Args:
+            name: the node's name.
+            nodes: a regular expression for the beginning of the names of the nodes that count.
+        """
+        matching = [pair for pair in self._main[name] if re.match(nodes, pair[0].name)]
+        return self._uses_by(self._main, matching)
 
     def _uses(self, consumers: Consumers, name: str) -> Iterator[str]:
-        for node, position in consumers[name]:
+        return self._uses_by(consumers, consumers[name])
+
+    def _uses_by(
+        self, consumers: Consumers, nodes: Iterable[tuple[node_def_pb2.NodeDef, int]]
+    ) -> Iterator[str]:
+        for node, position in nodes:
             if node.op in CALLS:
                 yield from self._uses_in_calls(node, position - (node.op in BRANCHES))
             elif node.op == "Identity":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.step.seeds import micro_batch_seed
+from towers.step.synchronized import Member
 
 
 class Part(NamedTuple):
@@ -17,21 +19,42 @@ class Part(NamedTuple):
         seed: int64 [2], the seed of its random numbers.
         gives_averages: whether its moving averages count, by the policy for BatchNorm.
         is_first: bool scalar, whether it is the first part of the global batch.
+        member: the tower as one that adds sums of synchronised layers; None if it adds none.
     """
 
     tower: int
     seed: tf.Tensor
     gives_averages: bool
     is_first: tf.Tensor
+    member: Member | None = None
 
 
-def part_of(tower: int, number: int, seed: int, step: tf.Tensor) -> Part:
+class Parts(NamedTuple):
+    """The parts of the global batch that one shard consists of.
+
+    Attributes:
+        at: returns the part with an index within the shard, an int or an int32 scalar.
+        num_parts: how many there are.
+        in_loop: whether the graph may loop over them; synchronised layers sum outside of loops.
+    """
+
+    at: Callable[[Any], Part]
+    num_parts: int
+    in_loop: bool = True
+
+
+def part_of(
+    tower: int, number: Any, seed: int, step: tf.Tensor, member: Member | None = None
+) -> Part:
     """Returns a part whose moving averages count.
 
     Args:
         tower: the tower's number.
-        number: its number within the global batch, from 0.
+        number: its number within the global batch, from 0; an int, or an int32 scalar.
         seed: the run's seed.
         step: the step's number, an int64 scalar.
+        member: as in `Part`.
     """
-    return Part(tower, micro_batch_seed(seed, step, number), True, tf.constant(number == 0))
+    seed_of_part = micro_batch_seed(seed, step, number)
+    is_first = tf.constant(number == 0) if isinstance(number, int) else tf.equal(number, 0)
+    return Part(tower, seed_of_part, True, is_first, member)

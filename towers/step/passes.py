@@ -9,13 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from towers.run.determinism import sums_stay_nested
-from towers.step.gradients import Gradient, add_gradients, add_in_pairs, first_half, scale_gradients
+from towers.step.gradients import Gradient, add_gradients, add_in_pairs, scale_gradients
+from towers.step.micro_batches import MicroBatches, sum_one_by_one
 from towers.step.parameters import SharedVariables
-from towers.step.parts import Part
+from towers.step.parts import Part, Parts
 from towers.step.program import TowerProgram
 from towers.step.scope import TowerScope, no_new_variables
 from towers.step.seeds import seed_states
-from towers.step.shards import Shard, split_batch
+from towers.step.shards import Shard
 from towers.step.states import share_of_state
 from towers.step.sums import (
     Denominators,
@@ -25,7 +26,6 @@ from towers.step.sums import (
     finish_micro_batch,
     fold_losses,
     metric_sums,
-    tensors_of,
 )
 from towers.step.tower_function import ShardFn
 
@@ -34,7 +34,7 @@ def run_tower(
     program: TowerProgram,
     values: dict[int, Any],
     shard: Shard,
-    parts: Sequence[Part],
+    parts: Parts,
     *,
     loss_scale: tf.Tensor | None = None,
     compiled: bool = False,
@@ -58,33 +58,30 @@ def run_tower(
         return differentiate(shard_fn, shared, values, shard, part, loss_scale, totals)
 
     run = compile_with_xla(run) if compiled else run
+    micro_batches, in_loop = MicroBatches(shard, parts.num_parts), parts.in_loop
 
-    def run_all(pairs: Sequence[tuple[Shard, Part]]) -> TowerSums:
-        if len(pairs) == 1:
-            ((micro_batch, part),) = pairs
-            return finish_micro_batch(run(values, micro_batch, part), micro_batch.size)
-        # A running sum needs the least memory; a sum in pairs has the same bits on any number of
-        # towers.
-        middle = first_half(len(pairs)) if sums_stay_nested() else len(pairs) - 1
-        first = run_all(pairs[:middle])
-        # One after the other: only one micro-batch's activations are in memory at a time.
-        with tf.control_dependencies(tensors_of(first)):
-            return add_sums(first, run_all(pairs[middle:]))
+    def run_part(index: Any) -> TowerSums:
+        inner = values if isinstance(index, int) else within_loop(values)
+        micro_batch = micro_batches[index]
+        return finish_micro_batch(run(inner, micro_batch, parts.at(index)), micro_batch.size)
 
-    return run_all(list(zip(micro_batches(shard, len(parts)), parts, strict=True)))
+    # A running sum needs the least memory; a sum in pairs has the same bits on any number of
+    # towers.
+    in_pairs = sums_stay_nested()
+    return sum_one_by_one(run_part, parts.num_parts, add_sums, in_pairs=in_pairs, in_loop=in_loop)
+
+
+def within_loop(values: dict[int, Any]) -> dict[int, Any]:
+    """Returns the values as tensors of a loop's body, which can be sources of gradients there."""
+    return {
+        key: tf.identity(value) if isinstance(value, tf.Tensor) else value
+        for key, value in values.items()
+    }
 
 
 def compile_with_xla(run: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function as one that XLA compiles."""
     return tf.function(run, autograph=False, jit_compile=True)
-
-
-def micro_batches(shard: Shard, count: int) -> tuple[Shard, ...]:
-    """Returns the shard cut into micro-batches; those of an empty shard are all empty."""
-    if count == 1:
-        return (shard,)
-    cut = split_batch(shard.batch, count)
-    return tuple(part._replace(size=tf.minimum(part.size, shard.size)) for part in cut)
 
 
 def differentiate(
@@ -104,6 +101,8 @@ def differentiate(
         sums = fold_losses(forward(shard_fn, shard, part, scope), totals)
         factor = gradient_factor(sums.weight, loss_scale)
         scaled_loss = sums.loss * factor
+    if part.member is not None and loss_scale is not None:
+        part.member.factor = factor
     gradients = gradients_of(tape, scaled_loss, sources, scope)
     if loss_scale is not None:
         gradients = scale_gradients(gradients, 1 / factor)
@@ -121,6 +120,8 @@ def forward(
     Several losses are not folded into one yet.
     """
     shared = scope.shared
+    if part.member is not None:
+        part.member.begin(shard.size)
     with scope, no_new_variables(f"Tower {part.tower}"):
         (loss, weight, metrics), carried = shard_fn(shard.batch)
     losses = loss if isinstance(loss, tuple) else (loss,)

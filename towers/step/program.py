@@ -14,6 +14,7 @@ from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
 from towers.step.shards import Shard
+from towers.step.synchronized import Listener
 from towers.step.tower_function import ShardFn, TowerFn
 from towers.step.writes import unobserved
 
@@ -26,12 +27,14 @@ class TowerProgram(NamedTuple):
         shared: the variables that it uses.
         carried: the state that it carries from step to step.
         num_parts: the number of parts into which a batch is cut for one update.
+        synchronized: whether layers sum over the replicas.
     """
 
     shard_fn: ShardFn
     shared: SharedVariables
     carried: CarriedState
     num_parts: int = 1
+    synchronized: bool = False
 
 
 def make_program(
@@ -52,7 +55,8 @@ def make_program(
     check_variables(variables)
     carried = CarriedState(options.carried, placement.devices)
     shard_fn = ShardFn(tower_fn, carried.shard_specs)
-    with placement.scope(), unobserved():  # The trace is not run: it writes no variable.
+    # The trace is not run: it writes no variable.
+    with placement.scope(), unobserved(), Listener() as listener:
         pair = (specs[0].batch, carried.shard_specs)
         shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
-    return TowerProgram(shard_fn, shared, carried, num_parts)
+    return TowerProgram(shard_fn, shared, carried, num_parts, listener.has_heard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def micro_batch_seed(seed: int, step: tf.Tensor, number: int) -> tf.Tensor:
+def micro_batch_seed(seed: int, step: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     """Returns the seed of one micro-batch, int64 [2].
 
     Micro-batches are numbered across all towers, so a micro-batch has the same seed on any tower.

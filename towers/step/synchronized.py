@@ -1,42 +1,221 @@
-"""Synchronised layers: refused where a tower sees only a part of the batch."""
+"""Synchronised layers: sums over all towers in the middle of their forward and backward passes.
+
+A layer such as `BatchNormalization(synchronized=True)` asks its `tf.distribute.ReplicaContext` for
+sums over the replicas. Towers are traced one after the other, so each sum is at first an identity
+of the tower's own part; once all towers are traced, the identities get the sum of all parts as
+their input. The gradient of such a sum is the sum of the towers' gradients, made in the same way.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import re
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from towers.step.gradients import add_in_pairs
 
-def no_sums_over_replicas(num_parts: int) -> contextlib.AbstractContextManager[Any]:
-    """Returns the scope in which a layer that sums over replicas is an error.
-
-    Args:
-        num_parts: the number of parts into which a batch is cut. With one part, a sum over the
-            replicas is that of the tower itself.
-    """
-    return PartContext(num_parts) if num_parts > 1 else contextlib.nullcontext()
+Key = tuple[int, ...]  # The number of a sum in the forward pass; then those of its gradients.
+TOWER = re.compile(r"\b(tower|denominators)_\d+\b")
 
 
-class PartContext(tf.distribute.ReplicaContext):
-    """The replica in which layers find themselves within a tower: it sums over no others.
+@contextlib.contextmanager
+def meeting_of(num_towers: int, device: str, num_processes: int = 1) -> Iterator[Meeting | None]:
+    """The scope of a step's towers while they are traced; it yields where they meet.
 
     Args:
-        num_parts: the number of parts into which a batch is cut.
+        num_towers: the number of towers in this process.
+        device: the device that adds.
+        num_processes: the number of processes.
+    """
+    if num_towers * num_processes == 1:  # A sum over the replicas is the tower's own.
+        yield None
+        return
+    meeting = Meeting(device, "between processes" if num_processes > 1 else None)
+    yield meeting
+    meeting.close()
+
+
+class Meeting:
+    """The towers of a step while they are traced, one after the other.
+
+    Args:
+        device: the device that adds their parts.
+        refusal: why they cannot add, the end of a sentence; None if they can.
     """
 
-    def __init__(self, num_parts: int):
+    def __init__(self, device: str, refusal: str | None = None):
+        self._device = device
+        self._refusal = refusal
+        self._members: list[Member] = []
+
+    def join(self, *, compiled: bool = False) -> Member | Refusal:
+        """Returns the replica context for the next tower.
+
+        Args:
+            compiled: whether XLA compiles the tower.
+        """
+        refusal = "in towers that XLA compiles" if compiled else self._refusal
+        if refusal is not None:
+            return Refusal(refusal)
+        self._members.append(Member())
+        return self._members[-1]
+
+    def close(self) -> None:
+        """Adds the parts of all towers.
+
+        Raises:
+            RuntimeError: the towers do not ask for the same sums.
+        """
+        check_same_sums([member.sums for member in self._members])
+        for key in self._members[0].sums if self._members else ():
+            operations = [member.sums[key].op for member in self._members]
+            with tf.device(self._device), tf.name_scope("synchronized"):
+                total = add_in_pairs(tf.add, [operation.inputs[0] for operation in operations])
+            for operation in operations:
+                operation._update_input(0, total)
+
+
+class Member(tf.distribute.ReplicaContext):
+    """The replica in which layers find themselves within a tower that has joined a meeting.
+
+    Attributes:
+        sums: the sums that layers asked for: identities, of the tower's own parts at first.
+        factor: scalar by which this tower's loss is multiplied for the backward pass, or None.
+    """
+
+    def __init__(self) -> None:
         super().__init__(tf.distribute.get_strategy(), 0)
-        self._num_parts = num_parts
+        self.sums: dict[Key, tf.Tensor] = {}
+        self.factor: tf.Tensor | None = None
+        self._size: Any = None  # Of the micro-batch that is traced.
+        self._graph: tf.Graph | None = None
+        self._numbers = itertools.count()
+
+    def begin(self, size: tf.Tensor) -> None:
+        """Begins with a micro-batch of `size` rows; of an empty one, nothing is added."""
+        self._graph = self._graph or size.graph
+        self._size, self.factor = size, None
+
+    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        """Returns the sum of a nest of tensors over all towers.
+
+        Raises:
+            RuntimeError: it is not a sum, or cannot be added across towers.
+        """
+        if tf.distribute.ReduceOp(str(getattr(reduce_op, "value", reduce_op)).upper()) != SUM:
+            raise RuntimeError(
+                "A layer takes the mean over all replicas. Towers can be empty or differ in their "
+                f"rows; expected a sum. Received {reduce_op}: sum the values and the rows, and "
+                "divide."
+            )
+        return tf.nest.map_structure(self._sum, value)
+
+    def all_gather(self, *_: Any, **options: Any) -> NoReturn:
+        """Raises RuntimeError: towers add, and gather nothing."""
+        raise RuntimeError(
+            "A layer gathers values of all replicas, which towers do not. Expected sums "
+            "(`all_reduce`), as BatchNormalization(synchronized=True) asks for."
+        )
+
+    def _sum(self, value: Any) -> tf.Tensor:
+        value = tf.convert_to_tensor(value)
+        if not value.shape.is_fully_defined():
+            raise RuntimeError(
+                "A layer sums a tensor over all towers whose shape may differ between them. "
+                f"Received '{value.name}' of shape {value.shape}; expected one of a fixed shape, "
+                "summed over the rows first."
+            )
+        if value.graph is not self._graph:
+            raise RuntimeError(
+                "A layer sums over all towers, as BatchNormalization(synchronized=True) does, "
+                f"within a loop, a branch or a tf.function. Received '{value.name}'; expected a "
+                "layer that the tower function calls directly. Leave `synchronized` out, or call "
+                "the layer outside of the loop."
+            )
+        part = tf.where(self._size > 0, value, tf.zeros_like(value))
+        return self._total(part, (next(self._numbers),))
+
+    def _total(self, part: tf.Tensor, key: Key) -> tf.Tensor:
+        """Returns the sum of a part over all towers, with a gradient that is such a sum."""
+        numbers = itertools.count()
+
+        @tf.custom_gradient
+        def total(part: tf.Tensor) -> tuple[tf.Tensor, Any]:
+            self.sums[key] = tf.identity(part, name="sum_over_towers")
+
+            def backward(upstream: tf.Tensor) -> tf.Tensor:
+                # With a loss scale, each tower's gradients have a factor of their own.
+                if self.factor is None:
+                    return self._total(upstream, (*key, next(numbers)))
+                factor = tf.cast(self.factor, upstream.dtype)
+                return self._total(upstream / factor, (*key, next(numbers))) * factor
+
+            return self.sums[key], backward
+
+        return total(part)
+
+
+SUM = tf.distribute.ReduceOp.SUM
+
+
+class Listener(tf.distribute.ReplicaContext):
+    """The replica in which a trace shows whether layers sum over the replicas.
+
+    Attributes:
+        has_heard: whether one did.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(tf.distribute.get_strategy(), 0)
+        self.has_heard = False
+
+    def __enter__(self) -> Listener:
+        super().__enter__()
+        return self
+
+    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        """Returns the value, the sum over a single replica."""
+        self.has_heard = True
+        return value
+
+
+class Refusal(tf.distribute.ReplicaContext):
+    """The replica in which layers find themselves where towers cannot add in the middle of a pass.
+
+    Args:
+        reason: the reason, the end of a sentence.
+    """
+
+    def __init__(self, reason: str):
+        super().__init__(tf.distribute.get_strategy(), 0)
+        self._reason = reason
 
     def all_reduce(self, *_: Any, **options: Any) -> NoReturn:
         """Raises RuntimeError; TensorFlow would return the tower's own part as the sum."""
         raise RuntimeError(
-            "A layer sums over all replicas, as BatchNormalization(synchronized=True) does, but "
-            "towers do not wait for each other while they compute. Expected a batch in one part; "
-            f"received one in {self._num_parts} parts (towers, micro-batches and processes). Leave "
-            "`synchronized` out, so that each part is normalised by its own statistics, or train "
-            "on one tower with accumulate=1."
+            "A layer sums over all replicas, as BatchNormalization(synchronized=True) does, which "
+            f"is not possible {self._reason}. Leave `synchronized` out, so that each part is "
+            "normalised by its own statistics, or train in one process without XLA."
         )
 
     all_gather = all_reduce
+
+
+def check_same_sums(members: list[dict[Key, tf.Tensor]]) -> None:
+    """Raises RuntimeError unless all towers ask for the same sums in the same order."""
+    each = [{key: TOWER.sub("tower", one.op.name) for key, one in m.items()} for m in members]
+    for tower, names in enumerate(each):
+        for key in sorted({*each[0], *names}):
+            expected, received = each[0].get(key), names.get(key)
+            if expected != received:
+                raise RuntimeError(
+                    "All towers must call synchronised layers, such as "
+                    "BatchNormalization(synchronized=True), in the same order. Tower 0 asks for "
+                    f"{expected or 'no other sum'}, tower {tower} for "
+                    f"{received or 'no other sum'}. The tower function must do the same each time "
+                    "it is called."
+                )

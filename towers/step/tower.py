@@ -10,15 +10,16 @@ import keras
 import tensorflow as tf
 
 from towers.step.connections import check_gradients
-from towers.step.gradients import add_in_pairs
+from towers.step.host import tower_device
+from towers.step.micro_batches import MicroBatches, sum_one_by_one
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
-from towers.step.parts import Part, part_of
-from towers.step.passes import compile_with_xla, forward, micro_batches, run_tower, scope_of
+from towers.step.parts import Part, Parts, part_of
+from towers.step.passes import compile_with_xla, forward, run_tower, scope_of, within_loop
 from towers.step.program import TowerProgram
 from towers.step.shards import Shard
 from towers.step.sums import Denominators, TowerSums, add_nests
-from towers.step.synchronized import no_sums_over_replicas
+from towers.step.synchronized import Meeting, Member
 
 
 class Tower:
@@ -55,11 +56,15 @@ class Tower:
         self._options = options
 
     def __call__(
-        self, shard: Shard, step: tf.Tensor, totals: Denominators | None = None
+        self,
+        shard: Shard,
+        step: tf.Tensor,
+        totals: Denominators | None = None,
+        meeting: Meeting | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard; arguments as in `run`."""
         with self.scope():
-            return self.run(self.read(), shard, step, totals=totals)
+            return self.run(self.read(), shard, step, totals=totals, meeting=meeting)
 
     @property
     def needs_denominators(self) -> bool:
@@ -69,8 +74,12 @@ class Tower:
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """The scope of the tower's device and of its name."""
-        with tf.device(self.device), tf.name_scope(f"tower_{self._index}"):
+        with self._device_scope(), tf.name_scope(f"tower_{self._index}"):
             yield
+
+    def _device_scope(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope of the tower's device, which XLA takes as a whole."""
+        return tf.device(self.device) if self._options.compiled else tower_device(self.device)
 
     def read(self) -> dict[int, Any]:
         """Returns the variables' values by the variable's id, each read once."""
@@ -86,6 +95,7 @@ class Tower:
         totals: Denominators | None = None,
         first_micro_batch: int | None = None,
         alone: bool = False,
+        meeting: Meeting | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard, with gradients.
 
@@ -97,15 +107,16 @@ class Tower:
             first_micro_batch: the number of the shard's first micro-batch within the global batch;
                 random numbers derive from it. By default it follows from the tower's number.
             alone: whether the tower's states are merged with those of no other tower.
+            meeting: where synchronised layers sum over the towers; None for this tower alone.
         """
         options, program = self._options, self._program
         shard = program.carried.attach(self._index, shard)
-        with no_sums_over_replicas(program.num_parts):
+        with self._join(meeting) as member:
             sums = run_tower(
                 program,
                 values,
                 shard,
-                self._parts(step, first_micro_batch, alone=alone),
+                self._parts(step, first_micro_batch, member, alone=alone),
                 loss_scale=None if options.loss_scale is None else options.loss_scale.read(),
                 compiled=options.compiled,
                 totals=totals,
@@ -118,15 +129,25 @@ class Tower:
         return sums
 
     def weigh(
-        self, shard: Shard, step: tf.Tensor, *, first_micro_batch: int | None = None
+        self,
+        shard: Shard,
+        step: tf.Tensor,
+        meeting: Meeting | None = None,
+        *,
+        first_micro_batch: int | None = None,
     ) -> Denominators:
         """Returns the denominators of several losses over a shard; arguments as in `run`.
 
         It calls the tower function for its weights alone. TensorFlow leaves out what they do not
         need: for weights that follow from the batch, such as masks, that is the whole model.
         """
-        program, parts = self._program, self._parts(step, first_micro_batch)
-        with tf.device(self.device), tf.name_scope(f"denominators_{self._index}"):
+        program = self._program
+        with (
+            self._device_scope(),
+            tf.name_scope(f"denominators_{self._index}"),
+            self._join(meeting) as member,
+        ):
+            parts = self._parts(step, first_micro_batch, member)
             values, shard = self.read(), program.carried.attach(self._index, shard)
 
             def run(values: dict[int, tf.Tensor], shard: Shard, part: Part) -> Denominators:
@@ -134,33 +155,62 @@ class Tower:
                 return forward(program.shard_fn, shard, part, scope).weight
 
             run = compile_with_xla(run) if self._options.compiled else run
-            pairs = zip(micro_batches(shard, len(parts)), parts, strict=True)
-            return add_in_pairs(add_nests, [run(values, *pair) for pair in pairs])
+            micro_batches = MicroBatches(shard, parts.num_parts)
+
+            def run_part(index: Any) -> Denominators:
+                inner = values if isinstance(index, int) else within_loop(values)
+                return run(inner, micro_batches[index], parts.at(index))
+
+            return sum_one_by_one(
+                run_part, parts.num_parts, add_nests, in_pairs=True, in_loop=parts.in_loop
+            )
+
+    @contextlib.contextmanager
+    def _join(self, meeting: Meeting | None) -> Iterator[Member | None]:
+        """The scope in which synchronised layers sum at a meeting; without one, over this tower."""
+        if meeting is None:
+            yield None
+            return
+        replica = meeting.join(compiled=self._options.compiled)
+        with replica:
+            yield replica if isinstance(replica, Member) else None
 
     def _parts(
-        self, step: tf.Tensor, first_micro_batch: int | None, *, alone: bool = False
-    ) -> list[Part]:
+        self,
+        step: tf.Tensor,
+        first_micro_batch: int | None,
+        member: Member | None,
+        *,
+        alone: bool = False,
+    ) -> Parts:
         """Returns the tower's parts of the global batch; arguments as in `run`."""
         options, first = self._options, first_micro_batch
         if first is None:
             first = self.number * options.accumulate
-        numbers = range(first, first + options.accumulate)
-        parts = [part_of(self.number, number, options.seed, step) for number in numbers]
-        if alone:
-            return [parts[0]._replace(is_first=tf.constant(True)), *parts[1:]]
-        gives_averages = options.batch_norm == "mean" or first == 0
-        return [part._replace(gives_averages=gives_averages) for part in parts]
+        gives_averages = alone or options.batch_norm == "mean" or first == 0
 
-    def evaluate(self, shard: Shard, batch_number: tf.Tensor) -> TowerSums:
+        def part_at(index: Any) -> Part:
+            part = part_of(self.number, first + index, options.seed, step, member)
+            if alone and isinstance(index, int):
+                part = part._replace(is_first=tf.constant(index == 0))
+            return part._replace(gives_averages=gives_averages)
+
+        in_loop = member is None or not self._program.synchronized
+        return Parts(part_at, options.accumulate, in_loop)
+
+    def evaluate(
+        self, shard: Shard, batch_number: tf.Tensor, meeting: Meeting | None = None
+    ) -> TowerSums:
         """Returns the sums over a shard without gradients.
 
         Args:
             shard: the shard.
             batch_number: the batch's number, an int64 scalar; random numbers derive from it.
+            meeting: as in `run`.
         """
         program = self._program
-        with self.scope():
-            part = part_of(self.number, self.number, self._options.seed, batch_number)
+        with self.scope(), self._join(meeting) as member:
+            part = part_of(self.number, self.number, self._options.seed, batch_number, member)
             values, shard = self.read(), program.carried.attach(self._index, shard)
             return forward(
                 program.shard_fn, shard, part, scope_of(program.shared, values, shard, part)

@@ -108,9 +108,9 @@ def no_proxy(monkeypatch):
 def publish(monkeypatch):
     """Returns a function that makes `thing` an image set of one file with such content."""
 
-    def publish(content=CONTENT, *, name="thing.gz", unpacks_to=None):
+    def publish(content=CONTENT, *, name="thing.gz", unpacks_to=None, size=None):
         digest = hashlib.sha256(content).hexdigest()
-        file = RemoteFile(name, "sha256", digest, unpacks_to)
+        file = RemoteFile(name, "sha256", digest, unpacks_to, size)
         monkeypatch.setitem(data_sets.DATA_SETS, "thing", DataSet("http://127.0.0.1:9/", (file,)))
 
     publish()
@@ -388,3 +388,60 @@ def test_gzip_content_is_not_decompressed_on_the_way(server, tmp_path, publish):
     publish(server.files["thing.gz"])
     get(server, tmp_path)
     assert gzip.decompress((tmp_path / "thing.gz").read_bytes()) == b"content"
+
+
+def test_every_file_of_a_data_set_has_its_size():
+    sizes = [file.size for one in data_sets.DATA_SETS.values() for file in one.files]
+    assert all(isinstance(size, int) and size > 0 for size in sizes)
+
+
+@pytest.mark.parametrize("states_length", [True, False])
+def test_a_server_with_more_bytes_than_the_file_is_refused(
+    states_length, server, publish, tmp_path
+):
+    server.states_length = states_length
+    publish(size=5000)
+    with pytest.raises(ValueError, match="expected 5000 bytes, the server has"):
+        get(server, tmp_path)
+    assert names_in(tmp_path) == []
+
+
+def test_a_server_that_is_too_slow_is_given_up_and_resumed(server, publish, tmp_path, monkeypatch):
+    publish(size=len(CONTENT))
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "RATE_SECONDS", 0.0)
+        patch.setattr(download, "LOWEST_RATE", 1e12)
+        with pytest.raises(ConnectionError, match="are too few"):
+            get(server, tmp_path)
+    assert names_in(tmp_path) == ["thing.gz.part"]
+    get(server, tmp_path)
+    assert (tmp_path / "thing.gz").read_bytes() == CONTENT
+
+
+def test_of_several_at_once_one_downloads_and_the_others_are_told(server, publish, tmp_path):
+    server.breaks_at, server.hangs = 1000, True
+    publish(size=len(CONTENT))
+    with open(tmp_path / "thing.gz.part", "ab") as part:
+        fcntl.flock(part, fcntl.LOCK_EX)  # As the first one does.
+        for _ in range(2):
+            with pytest.raises(OSError, match="Another process downloads"):
+                get(server, tmp_path)
+    assert names_in(tmp_path) == ["thing.gz.part"]
+
+
+def test_what_a_killed_unpacking_left_goes(publish, tmp_path):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        member = tarfile.TarInfo("wanted/file")
+        member.size = 3
+        tar.addfile(member, io.BytesIO(b"abc"))
+    archive = stream.getvalue()
+    publish(archive, name="all.tar.gz", unpacks_to="wanted", size=len(archive))
+    (tmp_path / ".unpacking-abc").mkdir()
+    (tmp_path / ".unpacking-abc" / "half").write_bytes(b"a")
+    with serve({"all.tar.gz": archive}) as server:
+        get(server, tmp_path)
+        assert names_in(tmp_path) == ["wanted"]
+        (tmp_path / "all.tar.gz").write_bytes(archive)  # Killed before it was removed.
+        get(server, tmp_path)
+    assert names_in(tmp_path) == ["wanted"]

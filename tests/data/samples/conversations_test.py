@@ -22,6 +22,8 @@ from towers.data.samples.conversations.patterns import LANGUAGES
 from towers.data.text import TextSettings, make_tokenizer
 
 EACH_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)
+# The digests tell that no dialogue has changed: what holds for their contents still does.
+OF_THE_SAME_CONTENTS = pytest.mark.slow
 CONTEXT = 2
 # A plant to jieba, and what five and plus make without a blank; learning a language is one word.
 JOINED = {"五加", "学习外语"}
@@ -59,12 +61,14 @@ def test_the_dialogues_and_their_order_never_change(language, part, digest):
     assert hashlib.sha256(content).hexdigest() == digest
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_there_is_enough_of_both_parts(language):
     assert len(dialogues(language, "train")) > 10_000
     assert len(dialogues(language, "held_out")) > 200
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_no_held_out_dialogue_is_in_the_training_with_any_opening(language):
     openings = [opening for opening in read_patterns(language).openings if opening]
@@ -80,6 +84,7 @@ def test_no_held_out_dialogue_is_in_the_training_with_any_opening(language):
     assert not trained & set(held_out)
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_no_question_has_two_answers(language):
     """Capitals and the marks at the ends of the questions make no other question."""
@@ -90,6 +95,7 @@ def test_no_question_has_two_answers(language):
             assert answers.setdefault(key, answer) == answer, question
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_every_held_out_token_of_known_contents_occurs_in_the_training(language):
     """Contents of few uses are held out as a whole: names and topics that a chatbot never saw."""
@@ -108,6 +114,7 @@ def test_every_held_out_token_of_known_contents_occurs_in_the_training(language)
     assert len(held_out) - len(of_known) > 200
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_every_held_out_content_and_phrasing_occurs_in_the_training(language):
     kinds = {name for name, _ in labelled_dialogues(language, "held_out")}
@@ -117,6 +124,7 @@ def test_every_held_out_content_and_phrasing_occurs_in_the_training(language):
         assert not kind.held_out or len(kind.phrasings) >= 3
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_the_text_of_a_gap_is_tokenised_as_words_of_its_own(language):
     settings = TextSettings(language)
@@ -181,6 +189,7 @@ def made_up_words(language, but=()):
     ]
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_each_made_up_word_is_in_one_dialogue_at_most(language):
     """Not every phrasing has all gaps."""
@@ -193,6 +202,7 @@ def test_each_made_up_word_is_in_one_dialogue_at_most(language):
     assert not [word for word in words if word.isascii() and dialogues_with[word] > 1]
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_held_out_made_up_words_are_not_in_the_training(language):
     def words(part):
@@ -207,6 +217,7 @@ def test_held_out_made_up_words_are_not_in_the_training(language):
     assert not held_out & words("train")
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_known_words_are_in_three_dialogues_and_most_made_up_ones_are_not(language):
     """So a vocabulary can tell them apart by how many dialogues hold a word."""
@@ -254,6 +265,7 @@ def test_made_up_contents_take_turns_with_the_rows_of_a_table():
     assert {content[gap] for content in found for gap in ("one", "two")} == {"ax", "ay", "bx", "by"}
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_some_questions_need_the_turns_before(language):
     last = {}
@@ -262,6 +274,7 @@ def test_some_questions_need_the_turns_before(language):
     assert sum(len(answers) > 1 for answers in last.values()) >= 50
 
 
+@OF_THE_SAME_CONTENTS
 def test_english_sums_are_right():
     check_sums("en", r"what is (\w+) plus (\w+)\?", lambda a, b: a + b)
     check_sums("en", r"what is (\w+) minus (\w+)\?", lambda a, b: a - b)
@@ -272,6 +285,7 @@ def test_english_sums_are_right():
     check_sums("en", r"what is ([0-9]+) divided by ([0-9]+)\?", lambda a, b: a // b)
 
 
+@OF_THE_SAME_CONTENTS
 def test_chinese_sums_are_right():
     check_sums("zh", r"(\w+)加上(\w+)等于几？", lambda a, b: a + b)
     check_sums("zh", r"(\w+)减去(\w+)等于几？", lambda a, b: a - b)
@@ -297,6 +311,7 @@ def check_sums(language, pattern, calculate):
     assert found > 50, pattern
 
 
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 @pytest.mark.parametrize("part", ["train", "held_out"])
 def test_every_twentieth_dialogue_occurs_again_after_another(language, part):

@@ -1,5 +1,6 @@
 """Preparing a text: every line once, the same after a kill, in memory that does not grow."""
 
+import errno
 import json
 import os
 import signal
@@ -67,10 +68,32 @@ def test_a_damaged_cache_is_prepared_again(tmp_path):
     write_stories(tmp_path / "a.txt", 800)
     corpus, lines = prepare(tmp_path / "a.txt", tmp_path / "cache"), []
     expected = np.array(corpus.part("valid"))
-    (corpus.folder / "valid.ids").write_bytes(b"\0\0")
+    damaged = np.array(corpus.part("valid"))
+    damaged[5] ^= 1
+    (corpus.folder / "valid.ids").write_bytes(damaged.tobytes())
     repaired = prepare(tmp_path / "a.txt", tmp_path / "cache", lines)
     assert "is damaged" in lines[0]
     np.testing.assert_array_equal(repaired.part("valid"), expected)
+
+
+def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path, monkeypatch):
+    write_stories(tmp_path / "a.txt", 800)
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(encoding.Encoding, "save", fail)
+    with pytest.raises(OSError, match=r"No space left.*What is prepared stays"):
+        prepare(tmp_path / "a.txt", tmp_path / "cache")
+    monkeypatch.undo()
+    assert len(prepare(tmp_path / "a.txt", tmp_path / "cache").part("train")) > 0
+
+
+def test_letters_of_another_language_are_told_in_one_line(tmp_path):
+    write_stories(tmp_path / "a.txt", 800)
+    lines = []
+    prepare(tmp_path / "a.txt", tmp_path / "cache", lines, language="zh", tokenizer="characters")
+    assert sum("give --language en" in line for line in lines) == 1
 
 
 @pytest.fixture

@@ -147,7 +147,9 @@ def test_greedy_takes_the_likeliest_token_each_time(rules, seed):
         np.testing.assert_allclose(decoded.scores[row], [expected], rtol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [*(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4)), 4]
+)
 def test_a_beam_follows_the_likeliest_beginnings(seed):
     """A narrow beam against the same search in plain Python."""
     toy, options = Toy(seed), Decoding(beam_size=2, n_best=2, max_length=5, length_penalty=1.0)

@@ -9,7 +9,7 @@ from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
 from towers.models.decoding import Decoding
 from towers.models.seq2seq import seq2seq
-from towers.scripts.chatbot.answerer import Answerer, copying
+from towers.scripts.chatbot.answerer import Answerer, copying, decode_questions
 from towers.scripts.recipes.chatbot import SPECIAL_IDS
 
 TEXT = TextCodec(TextSettings("en"), Vocabulary(map(Unit, ["say", "and", "."]), 4))
@@ -60,3 +60,15 @@ def test_the_other_logits_are_those_of_the_model(model):
 def test_a_vocabulary_without_copies_leaves_the_model_as_it_is(model):
     step, state = copying(model, tf.constant([[11]]), range(0))
     assert step == model.step and state.memory.mask.shape == (1, 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_loop_reads_a_variable_for_every_token(model, way):
+    """Where variables are on another device than the loop, each read is a copy."""
+    answer = decode_questions(model, WAYS[way], SPECIAL_IDS, TEXT.vocabulary.copies)
+    functions = answer.get_concrete_function().graph.as_graph_def().library.function
+    bodies = [function for function in functions if "while_body" in function.signature.name]
+    assert bodies
+    types = [node.attr["dtype"].type for body in bodies for node in body.node_def
+             if node.op in ("ReadVariableOp", "ResourceGather")]  # fmt: skip
+    assert types == []

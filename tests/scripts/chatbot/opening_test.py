@@ -1,6 +1,7 @@
 """Runs that rerank: which fit a chatbot, and which options need one."""
 
 import contextlib
+import functools
 import io
 import json
 
@@ -12,23 +13,28 @@ from towers.scripts.main import main
 from towers.scripts.training.options import DecodingOptions
 
 SMALL = ["embedding_size=8", "hidden_size=8", "held_out=0.2", "max_answer_length=5"]
+RUNS = {
+    "forward": [],
+    "answers": ["--set", "direction=answers", "--precision", "bfloat16"],
+    "backward": ["--set", "direction=backward", "--set", "network=transformer"],
+}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The folder of a chatbot's run and of one that reranks it, each of one step."""
+    """Trains a chatbot, or one that reranks it, for one step; returns its run directory."""
     folder = tmp_path_factory.mktemp("runs")
     corpus = folder / "corpus.tsv"
     corpus.write_text("".join(f"say w{number}\tw{number} .\n" for number in range(60)))
-    for name, options in {
-        "forward": [],
-        "answers": ["--set", "direction=answers", "--precision", "bfloat16"],
-        "backward": ["--set", "direction=backward", "--set", "network=transformer"],
-    }.items():
+
+    @functools.cache
+    def train(name):
         command = ["train", "chatbot", "--language", "en", "--data", str(corpus), "--steps", "1"]
         command += [word for size in SMALL for word in ("--set", size)]
-        assert main([*command, *options, "--run-dir", str(folder / name)]) == 0
-    return folder
+        assert main([*command, *RUNS[name], "--run-dir", str(folder / name)]) == 0
+        return folder / name
+
+    return train
 
 
 def evaluate(*arguments):
@@ -40,26 +46,26 @@ def evaluate(*arguments):
 @pytest.mark.parametrize("second", ["answers", pytest.param("backward", marks=pytest.mark.slow)])
 def test_an_evaluation_reranks_and_its_loss_stays(runs, second):
     (plain, _), (reranked, _) = (
-        evaluate(runs / "forward", *options)
-        for options in ([], ["--beam", "3", "--mmi", runs / second])
+        evaluate(runs("forward"), *options)
+        for options in ([], ["--beam", "3", "--mmi", runs(second)])
     )
     assert plain["loss"] == reranked["loss"]
     assert plain["hits_1_10"] == reranked["hits_1_10"]
 
 
 def test_the_seed_of_samples_counts(runs):
-    said = [evaluate(runs / "forward", "--temperature", 3, "--seed", seed)[1] for seed in (0, 0, 1)]
+    said = [evaluate(runs("forward"), "--temperature", 3, "--seed", seed)[1] for seed in (0, 0, 1)]
     assert said[0] == said[1] != said[2]
 
 
 def test_the_precision_of_the_second_run_stays_its_own(runs):
-    open_second(str(runs / "answers"), "en")
+    open_second(str(runs("answers")), "en")
     assert keras.config.dtype_policy().name == "float32"
 
 
 REFUSED = {
-    "another language": (lambda runs: open_second(str(runs / "answers"), "zh"), "trained in en"),
-    "a chatbot": (lambda runs: open_second(str(runs / "forward"), "en"), "trained to answer"),
+    "another language": (lambda runs: open_second(str(runs("answers")), "zh"), "trained in en"),
+    "a chatbot": (lambda runs: open_second(str(runs("forward")), "en"), "trained to answer"),
     "one answer": (lambda runs: check_reranking(DecodingOptions(mmi="run")), "--beam 10"),
     "a weight alone": (
         lambda runs: check_reranking(DecodingOptions(mmi_weight=0.3)),
@@ -80,5 +86,5 @@ def test_what_cannot_rerank_is_refused(runs, name):
 
 
 def test_a_model_that_reranks_does_not_chat(runs, capsys):
-    assert main(["chat", str(runs / "answers"), "--ask", "hello"]) == 2
+    assert main(["chat", str(runs("answers")), "--ask", "hello"]) == 2
     assert "trained with direction=answers" in capsys.readouterr().err

@@ -97,8 +97,22 @@ def alone(tmp_path_factory):
 def pair(tmp_path_factory):
     """The folder of two processes that were not interrupted."""
     folder = tmp_path_factory.mktemp("pair")
-    assert "all 2 workers are done" in train(folder, "--processes", "2")
+    with launch(folder, "--processes", "2") as process:
+        first = process.stdout.readline()
+        wait_for("process 1 of 2", folder / "worker.1.log", process)
+        seen = [seen_from_outside(worker) for worker in workers_of(process)]
+        (folder / "seen.json").write_text(json.dumps([first, seen]))
+        assert "all 2 workers are done" in finish(process)
     return folder
+
+
+def seen_from_outside(worker):
+    """Returns a worker's network, and whether this process reaches the address of each worker."""
+    environment = pathlib.Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
+    (config,) = [one for one in environment if one.startswith(b"TF_CONFIG=")]
+    addresses = json.loads(config.partition(b"=")[2])["cluster"]["worker"]
+    reached = [is_open(int(address.rpartition(":")[2])) for address in addresses]
+    return os.readlink(f"/proc/{worker}/ns/net"), reached
 
 
 def test_two_processes_train_as_one(pair, alone):
@@ -171,7 +185,12 @@ def kill_one(folder, index, at):
     assert CheckpointFolder(folder / "run" / "checkpoints").latest().step < NUM_STEPS
 
 
-@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_worker_ends_all(tmp_path):
+    kill_one(tmp_path, 1, at=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
 def test_a_killed_worker_ends_all_and_the_same_command_goes_on(index, pair, tmp_path):
     kill_one(tmp_path, index, at=12)
     train(tmp_path, "--processes", "2")
@@ -303,21 +322,14 @@ def is_open(port):
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_nobody_outside_reaches_the_processes_of_a_local_launch(tmp_path):
-    with launch(tmp_path, "--processes", "2") as process:
-        first = process.stdout.readline()
-        if first.startswith("warning: port"):
-            pytest.skip(f"this system gives no network of its own: {first}")
-        assert "a network of their own" in first
-        wait_for("train | step 1 ", tmp_path / "worker.1.log", process)
-        for worker in workers_of(process):
-            assert os.readlink(f"/proc/{worker}/ns/net") != os.readlink("/proc/self/ns/net")
-            environment = pathlib.Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
-            (config,) = [one for one in environment if one.startswith(b"TF_CONFIG=")]
-            for address in json.loads(config[10:])["cluster"]["worker"]:
-                assert not is_open(int(address.rpartition(":")[2]))
-        process.send_signal(signal.SIGINT)
-        finish(process, code=130)
+def test_nobody_outside_reaches_the_processes_of_a_local_launch(pair):
+    first, seen = json.loads((pair / "seen.json").read_text())
+    if first.startswith("warning: port"):
+        pytest.skip(f"this system gives no network of its own: {first}")
+    assert "a network of their own" in first
+    for network, is_reached in seen:
+        assert network != os.readlink("/proc/self/ns/net")
+        assert is_reached == [False, False]
 
 
 NO_NETWORK = """
@@ -352,9 +364,8 @@ def waiting_for_another_machine(folder):
         yield process, worker
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_waits_for_another_machine_says_so_and_can_be_ended(number, tmp_path):
     with waiting_for_another_machine(tmp_path) as (process, worker):
         process.send_signal(number)
@@ -421,10 +432,8 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == "seed" else [pytest.mark.slow]) for name in DIFFERENT],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DIFFERENT)
 def test_workers_with_unequal_settings_are_refused_and_named(name, tmp_path):
     other, expected = DIFFERENT[name]
     other = [str(other_images(tmp_path)) if one == "DATA" else one for one in other]
@@ -520,9 +529,8 @@ REFUSED_BY_WORKERS = {
 @pytest.mark.parametrize(
     "name",
     [
-        "absent GPUs",
         "wrong argument",
-        pytest.param("a carried state", marks=pytest.mark.slow),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("absent GPUs", "a carried state")),
     ],
 )
 def test_what_the_workers_refuse_is_told(name, capfd, tmp_path):

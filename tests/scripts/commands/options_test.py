@@ -8,11 +8,15 @@ import pytest
 
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.commands.chat import ChatOptions
+from towers.scripts.commands.doctor import DoctorOptions
 from towers.scripts.commands.download import DownloadOptions
+from towers.scripts.commands.estimate import EstimateOptions
 from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
 from towers.scripts.commands.options import FLAGS, read_options
+from towers.scripts.commands.predict import PredictOptions
 from towers.scripts.commands.prepare import PrepareOptions
+from towers.scripts.commands.runs import RunsOptions
 from towers.scripts.commands.serve import ServeOptions
 from towers.scripts.launching.addresses import LaunchOptions
 from towers.scripts.main import COMMANDS, build_parser, load_command
@@ -29,7 +33,12 @@ RECIPE = {"recipe", "overrides", *FLAGS}  # These become a recipe.
 TAKEN = {
     "recipes": ({"recipe"}, []),
     "prepare": (RECIPE, [PrepareOptions]),
-    "train": (RECIPE, [TrainOptions]),
+    "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
+    "runs": (set(), [RunsOptions]),
+    "completion": ({"shell"}, []),
+    "estimate": (RECIPE, [EstimateOptions]),
+    "doctor": (set(), [DoctorOptions]),
+    "predict": (set(), [PredictOptions]),
     "launch": (set(), [LaunchOptions]),
     "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
     "chat": (set(), [ChatOptions, DecodingOptions, ModelOptions, DeviceOptions]),
@@ -66,9 +75,24 @@ def test_options_that_are_not_given_have_the_defaults_of_the_dataclass():
     assert options.devices == DeviceOptions() and options.seed == 0
 
 
+@pytest.mark.parametrize("text", ["1-5", "5", "7-5", "a-b", "-5-7"])
+def test_a_wrong_range_of_steps_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        build_parser(["train"]).parse_args(["train", "shapes", f"--profile={text}"])
+    assert "expected a range of steps from 2 on, such as 100-110" in capsys.readouterr().err
+
+
 def test_options_that_are_given_arrive_in_their_group():
     command = ["train", "shapes", "--gpus", "0,2", "--accumulate", "3", "--report-every", "7"]
     options = read_options(TrainOptions, build_parser().parse_args([*command, "--xla"]))
     assert options.devices.gpus == (0, 2)
     assert (options.engine.accumulate, options.engine.xla) == (3, True)
     assert options.periods.report_every == 7
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_with_a_value_says_its_default(command):
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    load_command(command).add_options(parser)
+    valued = [action for action in parser._actions if action.option_strings and action.nargs != 0]
+    assert [action.dest for action in valued if "default" not in (action.help or "")] == []

@@ -1,9 +1,9 @@
 """Exports of image networks and language models, loaded where only TensorFlow is."""
 
-import contextlib
 import functools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -112,21 +112,24 @@ def test_the_program_of_a_chatbot_has_a_prompt_and_ends_with_ctrl_c(tmp_path):
             assert first.startswith("Type a message; Ctrl-D ends")
             os.write(terminal, b"say w3\n")
             assert "bot> " in read_until(terminal, "you> ")
-            assert interrupt(process) == 130
+            assert interrupt(process, terminal) == 130
         finally:
             process.kill()
             os.close(terminal)
 
 
-def interrupt(process):
+def interrupt(process, terminal):
     """Returns the exit status of a program that is interrupted while it waits for input.
 
-    A signal between the prompt and the reading of it is seen at the next one only.
+    A signal between the prompt and the reading of it is seen at the next one only. A program that
+    has seen it ends its line.
     """
-    for _ in range(PATIENCE // 60):
+    patience = 2
+    while patience < PATIENCE:
         process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(60)
+        if select.select([terminal], [], [], patience)[0]:
+            return process.wait(PATIENCE)
+        patience *= 2
     raise TimeoutError("The program does not end.")
 
 

@@ -109,7 +109,7 @@ class StopAt(keras.callbacks.Callback):
         self.model.stop_training = self._left <= 0
 
 
-@pytest.mark.parametrize("stop_after", [6, 4])
+@pytest.mark.parametrize("stop_after", [pytest.param(6, marks=pytest.mark.slow), 4])
 def test_resumed_fit_matches_uninterrupted(tmp_path, stop_after):
     """Stopped after an epoch, or within one: weights, logs and shuffled order are the same."""
     options = {"batch_size": 8, "epochs": 4, "verbose": 0, "towers": tower_devices(2)}

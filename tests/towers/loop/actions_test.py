@@ -244,3 +244,40 @@ def test_the_handlers_are_put_back():
         assert signal.getsignal(signal.SIGTERM) is not before
         check(report_of(1))
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_training_stops_when_its_minutes_are_over():
+    stopping.stop_after(60)(report_of(1))
+    with pytest.raises(StopTraining, match="1e-09 minutes are over"):
+        stopping.stop_after(1e-9)(report_of(1))
+    for minutes in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="above 0"):
+            stopping.stop_after(minutes)
+
+
+def test_a_report_of_eight_towers_fits_a_terminal():
+    report, rates = report_of(120_000, num_towers=8), Rates(20, 2.0, [0.0] * 8, [5.0] * 8)
+    whole = actions.format_report(report, rates, first_tower=0)
+    assert len(whole) > 80 and "t7 10)" in whole
+    lines = [actions.format_report(report, rates, columns=n) for n in (len(whole), 110, 90, 80, 10)]
+    assert lines[0] == whole and all("accuracy 0.2500" in line for line in lines)
+    assert "loss 3.2104 (t0 3 - t7 10) | accuracy 0.2500 | norm 1.8 | 10.0 steps/s" in lines[1]
+    assert [len(line) <= n for line, n in zip(lines, (10**3, 110, 90, 80), strict=False)] == [
+        True
+    ] * 4
+    assert lines[4] == "train | step 120000 | loss 3.2104 | accuracy 0.2500 | 20 examples/s"
+
+
+def test_the_steps_of_a_range_are_profiled(tmp_path):
+    profile = actions.profile_steps(tmp_path, first=3, last=4)
+    profile(report_of(1))
+    assert not list(tmp_path.iterdir())
+    for step in (2, 3):
+        profile(report_of(step))
+    assert not list(tmp_path.rglob("*.xplane.pb"))
+    profile(report_of(4))
+    assert len(list(tmp_path.rglob("*.xplane.pb"))) == 1
+    profile(report_of(5))
+    for first, last in ((1, 5), (5, 4)):
+        with pytest.raises(ValueError, match="2 <= first <= last"):
+            actions.profile_steps(tmp_path, first=first, last=last)

@@ -14,7 +14,7 @@ from towers.run.checkpoint_files import (
     value_of,
     write_checkpoint,
 )
-from towers.run.checkpoints import automatic_names, restore
+from towers.run.checkpoints import automatic_names, restore, restore_matching
 
 
 def saved(tmp_path, groups):
@@ -216,4 +216,27 @@ def test_another_optimizer_is_refused(tmp_path):
 def test_a_long_list_is_cut(tmp_path):
     checkpoint = saved(tmp_path, {"variables": []})
     groups = {"variables": [tf.Variable(0, name=f"layer{index}") for index in range(40)]}
-    assert_refused(checkpoint, groups, match=r"layer0; layer1; .*layer11; and 28 more\.")
+    assert_refused(checkpoint, groups, match=r"layer0; layer1; and 38 more\.")
+
+
+def test_what_matches_another_model_is_restored_and_the_rest_is_named(tmp_path):
+    before = [*dense(3, name="body"), *dense(4, name="head"), *dense(2, name="gone")]
+    after = [*dense(3, name="body"), *dense(5, name="head"), *dense(2, name="new")]
+    for number, variable in enumerate(before):
+        variable.assign(np.full(variable.shape, number + 1.0))
+    result = restore_matching(saved(tmp_path, {"variables": before}), after)
+    assert result.restored == ["body/kernel", "body/bias"]
+    assert sorted(result.unmatched) == [
+        "head/bias (shape [4], here [5])",
+        "head/kernel (shape [2, 4], here [2, 5])",
+        "new/bias",
+        "new/kernel",
+    ]
+    assert [np.unique(value_of(variable)).tolist() for variable in after[:2]] == [[1.0], [2.0]]
+    assert not np.any(value_of(after[3])) and not np.any(value_of(after[5]))
+
+
+def test_values_of_another_precision_are_converted(tmp_path):
+    before, after = dense(dtype="float64"), dense(dtype="float32")
+    assert not restore_matching(saved(tmp_path, {"variables": before}), after).unmatched
+    np.testing.assert_allclose(value_of(after[0]), value_of(before[0]), rtol=1e-7)

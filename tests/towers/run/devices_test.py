@@ -91,6 +91,18 @@ def test_gpu_memory_above_one_is_gigabytes():
     assert to_megabytes(1.5, number=0) == 1536
 
 
+@pytest.mark.parametrize("tf32", [False, True])
+def test_tf32_is_switched_where_it_is_asked_for(tf32):
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    try:
+        towers.select_devices(tf32=tf32)
+        assert tf.config.experimental.tensor_float_32_execution_enabled() == tf32
+        towers.select_devices()
+        assert tf.config.experimental.tensor_float_32_execution_enabled() == tf32
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
 def test_a_fraction_of_an_unknown_gpu_is_refused():
     with pytest.raises(ValueError, match=r"memory of GPU 999 is unknown.*0\.5; give gigabytes"):
         to_megabytes(0.5, number=999)

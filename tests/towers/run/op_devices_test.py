@@ -34,7 +34,6 @@ class Placed:
             keras.optimizers.Adam(0.1),
             helpers.token_batches([5]),
             2,
-            probe=False,  # Its ops would be recorded too.
         )
         context.enable_run_metadata()
         context.export_run_metadata()  # Forgets what other tests ran.

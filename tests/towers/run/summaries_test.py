@@ -10,11 +10,21 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tensorboard.plugins.hparams.metadata import (
+    SESSION_START_INFO_TAG,
+    parse_session_start_info_plugin_data,
+)
 from tensorboard.util.tensor_util import make_ndarray
 
 from tests.file_faults import Watch
 from tests.programs import PRELOAD
-from towers.run.summaries import SummaryWriters, event_files, read_scalars, remove_events_after
+from towers.run.summaries import (
+    SummaryWriters,
+    event_files,
+    read_events,
+    read_scalars,
+    remove_events_after,
+)
 
 RUNS = ["average", "evaluation", "tower_0", "tower_1"]
 
@@ -317,3 +327,22 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(NotADirectoryError, match="file/average"):
         SummaryWriters(tmp_path / "file").write("average", 1, {"loss": 1.0})
+
+
+def test_hyperparameters_are_those_of_the_page_hparams(tmp_path):
+    values = {"learning_rate": 0.5, "recipe": "shapes", "filters": (2, 3), "xla": True}
+    with SummaryWriters(tmp_path) as writers:
+        writers.write_hyperparameters("evaluation", values)
+        writers.write("evaluation", 3, {"accuracy": 0.5})
+    remove_events_after(tmp_path, 3)
+    found = [
+        parse_session_start_info_plugin_data(value.metadata.plugin_data.content).hparams
+        for path in event_files(tmp_path)
+        for event, _ in read_events(path)
+        for value in event.summary.value
+        if value.tag == SESSION_START_INFO_TAG
+    ]
+    (settings,) = found
+    assert settings["learning_rate"].number_value == 0.5 and settings["xla"].bool_value
+    assert settings["recipe"].string_value == "shapes"
+    assert settings["filters"].string_value == "(2, 3)"

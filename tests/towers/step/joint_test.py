@@ -96,7 +96,12 @@ def train_plainly(game, epochs=1):
 
 @pytest.mark.parametrize(
     ("num_towers", "options"),
-    [(1, {}), (2, {"accumulate": 2}), (3, {}), (2, {"parameters": "replicated"})],
+    [
+        (1, {}),
+        (2, {"accumulate": 2}),
+        pytest.param(3, {}, marks=pytest.mark.slow),
+        (2, {"parameters": "replicated"}),
+    ],
 )
 def test_each_part_trains_its_own_variables_one_after_the_other(num_towers, options):
     plain, reports = Game(), []

@@ -54,17 +54,18 @@ MERGED = {
 
 
 @pytest.mark.parametrize("merge", MERGED)
-@pytest.mark.parametrize("num_devices", NUM_DEVICES)
-@pytest.mark.parametrize("size", SIZES)
-def test_any_batch_on_any_number_of_devices_is_as_on_one(size, num_devices, merge, float64):
-    model, batch = helpers.dense_model(), features_of(size)
+def test_any_batch_on_any_number_of_devices_is_as_on_one(merge, float64):
+    model = helpers.dense_model()
 
     def run(features, labels):
         return MERGED[merge](losses_of(model, features, labels)[1])
 
-    devices = helpers.tower_devices(num_devices)
-    merged = towers.parallel(run, devices, merge=merge, **batch)
-    assert_close(merged, run(**batch))
+    for size in SIZES:
+        batch = features_of(size)
+        expected = run(**batch)
+        for num_devices in NUM_DEVICES:
+            devices = helpers.tower_devices(num_devices)
+            assert_close(towers.parallel(run, devices, merge=merge, **batch), expected)
 
 
 NEST = {"rows": ("concatenate", "concatenate"), "total": "sum", "means": "mean", "count": "auto"}
@@ -175,9 +176,15 @@ def gradients_of(call, model, batch):
 WAYS = list(
     itertools.product(MODELS, [(1, 2), (2, 4), (7, 3), (8, 1)], ["ahead", "in place"], MODES)
 )
-# Graphs take longest to build: one or two of each model.
-QUICK = [way for way in WAYS if way[3] == "eagerly" or way[:2] == ("dense", (7, 3))]
-QUICK += [("embedding", (2, 4), "in place", "in a graph"), ("table", (7, 3), "ahead", "in a graph")]
+QUICK = [  # Each model with each way to read, eagerly and in a graph.
+    ("dense", (1, 2), "ahead", "eagerly"),
+    ("dense", (8, 1), "in place", "eagerly"),
+    ("dense", (7, 3), "ahead", "in a graph"),
+    ("embedding", (7, 3), "ahead", "eagerly"),
+    ("embedding", (2, 4), "in place", "in a graph"),
+    ("table", (2, 4), "in place", "eagerly"),
+    ("table", (7, 3), "ahead", "in a graph"),
+]
 
 
 @pytest.mark.parametrize(
@@ -293,8 +300,15 @@ def normalised_model():
     return keras.Model(inputs, keras.layers.Dense(3)(normed))
 
 
-@EACH_MODE
-@pytest.mark.parametrize("size", [2, 7])
+@pytest.mark.parametrize(
+    ("size", "mode"),
+    [
+        (2, "eagerly"),
+        (7, "in a graph"),
+        pytest.param(7, "eagerly", marks=pytest.mark.slow),
+        pytest.param(2, "in a graph", marks=pytest.mark.slow),
+    ],
+)
 def test_moving_averages_are_assigned_once(size, mode, float64):
     """They become the mean, by rows, of what each tower alone would have made of them."""
     model, features = normalised_model(), features_of(size)["features"]
@@ -407,7 +421,7 @@ def placed():
 
 
 def test_a_tower_runs_forward_and_backward_on_its_device_in_a_graph(placed):
-    for kind in ("MatMul", "BiasAdd", "Sigmoid", "TanhGrad", "TensorListSetItem"):
+    for kind in ("MatMul", "BiasAdd", "Tanh", "TanhGrad", "TensorListSetItem"):
         where = {device for op, _, device in placed if kind in op}
         assert where == {"CPU:1", "CPU:2"}, kind
 

@@ -71,7 +71,7 @@ def first_step(function, model, num_towers=2, size=8, training=False, **options)
     def tower_fn(batch):
         return function(model, batch, training=training)
 
-    batches = helpers.dense_batches([size])
+    batches, options = helpers.dense_batches([size]), {"probe": True, **options}
     step, (shards,) = helpers.build_step(
         tower_fn, model, keras.optimizers.SGD(0.1), batches, num_towers, **options
     )
@@ -81,9 +81,9 @@ def first_step(function, model, num_towers=2, size=8, training=False, **options)
 WRONG = [
     (mean, "The loss is not a sum"),
     (constant_weight, "The weight is not a sum"),
-    (mean_of_both, "The weight is not a sum"),
+    pytest.param(mean_of_both, "The weight is not a sum", marks=pytest.mark.slow),
     (in_batch_negatives, "The loss is not a sum.*couples"),
-    (contraction, "The loss is not a sum"),
+    pytest.param(contraction, "The loss is not a sum", marks=pytest.mark.slow),
     (unweighted_regulariser, r"regularisers enter as weight \* sum"),
 ]
 
@@ -106,16 +106,24 @@ def test_a_batch_of_one_row_is_enough():
         first_step(mean, model_with(), size=1)
 
 
-@pytest.mark.parametrize("size", [1, 7, pytest.param(24, marks=pytest.mark.slow)])
+LAYERS = {
+    "plain": [],
+    "dropout": [keras.layers.Dropout],
+    "norm": [keras.layers.BatchNormalization],
+    "all": [keras.layers.BatchNormalization, keras.layers.GaussianNoise, keras.layers.Dropout],
+}
+TELLING = [("plain", 1), ("dropout", 7), ("all", 7)]
+
+
 @pytest.mark.parametrize(
-    "layers",
+    ("layers", "size"),
     [
-        [],
-        [keras.layers.Dropout],
-        [keras.layers.BatchNormalization],
-        [keras.layers.BatchNormalization, keras.layers.GaussianNoise, keras.layers.Dropout],
+        pytest.param(LAYERS[name], size, id=f"{name}-{size}")
+        if (name, size) in TELLING
+        else pytest.param(LAYERS[name], size, id=f"{name}-{size}", marks=pytest.mark.slow)
+        for name in LAYERS
+        for size in (1, 7, 24)
     ],
-    ids=lambda layers: "-".join(layer.__name__ for layer in layers) or "plain",
 )
 def test_a_sum_is_never_refused(layers, size):
     arguments = {keras.layers.Dropout: [0.5], keras.layers.GaussianNoise: [1.0]}
@@ -132,7 +140,15 @@ def test_series_of_random_losses_with_one_mean_are_never_told_apart():
 
 
 @pytest.mark.parametrize(
-    "function", [in_batch_negatives, contraction, centred, mean_of_both, constant_weight]
+    "function",
+    [
+        centred,
+        constant_weight,
+        *(
+            pytest.param(function, marks=pytest.mark.slow)
+            for function in (in_batch_negatives, contraction, mean_of_both)
+        ),
+    ],
 )
 def test_one_part_may_have_any_loss(function):
     first_step(function, model_with(), num_towers=1)
@@ -168,7 +184,7 @@ def test_nested_batches_and_carried_states_are_asked_too():
     batches = [{"x": {"inputs": inputs}, "labels": labels}]
     carried = towers.Carried(tf.TensorSpec([3]), 8)
     step, (shards,) = helpers.build_step(
-        tower_fn, model, keras.optimizers.SGD(0.1), batches, 2, carried=carried
+        tower_fn, model, keras.optimizers.SGD(0.1), batches, 2, carried=carried, probe=True
     )
     with pytest.raises(ValueError, match="The loss is not a sum"):
         step(shards, 1)
@@ -182,7 +198,9 @@ def test_it_is_asked_once_and_changes_nothing():
         return right(model, batch, training=True)
 
     batches = helpers.dense_batches([8, 8])
-    step, shards = helpers.build_step(tower_fn, model, keras.optimizers.SGD(0.0), batches, 2)
+    step, shards = helpers.build_step(
+        tower_fn, model, keras.optimizers.SGD(0.0), batches, 2, probe=True
+    )
     built = len(calls)
     before = [variable.numpy() for variable in model.variables]
     step._probe.ask_once(shards[0])

@@ -63,16 +63,24 @@ def products(step):
     return len([op for op in step.graph.get_operations() if op.type == "MatMul"])
 
 
+PLACES = {
+    "micro-batches": ("cpu", {"accumulate": 2}),
+    "replicated": ("replicated", {}),
+}
+TELLING = [("remat", "micro-batches"), ("recompute", "replicated")]
+
+
 @pytest.mark.parametrize(
-    "way", ["remat", pytest.param("recompute_grad", marks=pytest.mark.slow), "recompute"]
+    ("way", "place"),
+    [
+        pytest.param(way, place, marks=[pytest.mark.slow] * ((way, place) not in TELLING))
+        for way in WAYS
+        for place in PLACES
+    ],
 )
-@pytest.mark.parametrize(
-    ("parameters", "options"),
-    [("cpu", {"accumulate": 2}), ("replicated", {})],
-    ids=["micro-batches", "replicated"],
-)
-def test_recomputed_activations_give_the_same_gradients(way, parameters, options):
+def test_recomputed_activations_give_the_same_gradients(way, place):
     """BatchNorm's averages move once, and the second pass draws the masks of the first."""
+    parameters, options = PLACES[place]
     expected, kept = train(lambda function: function, parameters, **options)
     actual, recomputed = train(WAYS[way], parameters, **options)
     helpers.assert_same_weights(actual, expected, float64=True)
@@ -80,7 +88,7 @@ def test_recomputed_activations_give_the_same_gradients(way, parameters, options
     assert products(recomputed) >= products(kept) + num_parts  # The hidden layer's, again.
 
 
-@pytest.mark.parametrize("embedding", [False, True])
+@pytest.mark.parametrize("embedding", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_generator_may_draw_often_in_what_is_recomputed(embedding):
     expected, _ = train(lambda function: function, draws=3, embedding=embedding)
     actual, _ = train(towers.recompute, draws=3, embedding=embedding)

@@ -1,0 +1,26 @@
+"""Optional libraries: imported when they are needed, or refused with how to install them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def import_extra(module: str, extra: str, why: str) -> Any:
+    """Returns a module of an optional library.
+
+    Args:
+        module: its name.
+        extra: of this package, which installs it.
+        why: what needs it.
+
+    Raises:
+        ValueError: it is not installed; the message says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"{why}, which needs the library {module.split('.')[0]}. Install it with: "
+            f'pip install "towers[{extra}]"'
+        ) from error

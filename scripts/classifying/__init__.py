@@ -1,0 +1,1 @@
+"""What a trained image network says: of files, and of its test data class by class."""

@@ -1,0 +1,111 @@
+"""The test data of an image run class by class: which class was taken for which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.scripts.classifying.classes import class_names
+from towers.scripts.training.session import Session
+from towers.scripts.training.text_plot import table
+
+MOST_COLUMNS = 20  # Of more classes, only the most frequent confusions are shown.
+MOST_CONFUSIONS = 10
+NAME_WIDTH = 12
+
+
+class Confusion(NamedTuple):
+    """The examples of the test data by class.
+
+    Attributes:
+        class_names: of the classes, in order.
+        counts: int64 [true class, predicted class], the examples.
+    """
+
+    class_names: tuple[str, ...]
+    counts: np.ndarray
+
+    @property
+    def recall(self) -> np.ndarray:
+        """The share of each class's examples that were recognised, NaN without an example."""
+        return divided(self.counts.diagonal(), self.counts.sum(1))
+
+    @property
+    def precision(self) -> np.ndarray:
+        """The share of each class's predictions that were right, NaN without a prediction."""
+        return divided(self.counts.diagonal(), self.counts.sum(0))
+
+    @property
+    def f1(self) -> np.ndarray:
+        """The harmonic mean of precision and recall, NaN without example and prediction."""
+        return divided(2 * self.counts.diagonal(), self.counts.sum(0) + self.counts.sum(1))
+
+
+def divided(counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Returns the quotients, NaN where a total is 0."""
+    return np.divide(counts, totals, out=np.full(len(counts), np.nan), where=totals > 0)
+
+
+def count_confusions(session: Session) -> Confusion:
+    """Returns the confusions of a session's model over the test data, each example once."""
+    names = class_names(session)
+    size = len(names)
+    counts = np.zeros([size, size], np.int64)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def predict(batch: tf.Tensor) -> tf.Tensor:
+        return tf.argmax(session.model(batch, training=False), -1)
+
+    for batch, labels in session.data.test(0, 0):
+        np.add.at(counts, (labels.numpy(), predict(batch).numpy()), 1)
+    return Confusion(names, counts)
+
+
+def describe(confusion: Confusion) -> Iterator[str]:
+    """Yields a table of the classes, and the confusion matrix or the largest confusions."""
+    yield from table(class_rows(confusion))
+    yield ""
+    if len(confusion.class_names) > MOST_COLUMNS:
+        yield from table(largest_confusions(confusion))
+    else:
+        yield "rows: true classes; columns: predicted classes, in the same order"
+        yield from matrix_lines(confusion)
+
+
+def class_rows(confusion: Confusion) -> Iterator[Sequence[str]]:
+    """Yields the rows of the table of classes."""
+    yield ("class", "examples", "recall", "precision", "f1")
+    columns = (confusion.recall, confusion.precision, confusion.f1)
+    examples = confusion.counts.sum(1)
+    for number, name in enumerate(confusion.class_names):
+        shares = [
+            "-" if np.isnan(column[number]) else f"{column[number]:.3f}" for column in columns
+        ]
+        yield (shortened(name), str(examples[number]), *shares)
+
+
+def matrix_lines(confusion: Confusion) -> Iterator[str]:
+    """Yields the lines of the matrix; zeros are dots."""
+    width = max(len(str(confusion.counts.max())), 2) + 1
+    for name, row in zip(confusion.class_names, confusion.counts, strict=True):
+        cells = "".join(f"{count or '.':>{width}}" for count in row)
+        yield f"{shortened(name):<{NAME_WIDTH}}{cells}"
+
+
+def largest_confusions(confusion: Confusion) -> Iterator[Sequence[str]]:
+    """Yields the rows of a table of the most frequent confusions."""
+    yield ("true", "predicted", "examples")
+    wrong = confusion.counts * ~np.eye(len(confusion.counts), dtype=bool)
+    for place in np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSIONS]:
+        true, predicted = np.unravel_index(place, wrong.shape)
+        if wrong[true, predicted]:
+            names = (confusion.class_names[true], confusion.class_names[predicted])
+            yield (*map(shortened, names), str(wrong[true, predicted]))
+
+
+def shortened(name: str) -> str:
+    """Returns a name of at most the column's width."""
+    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…"

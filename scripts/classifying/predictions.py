@@ -1,0 +1,106 @@
+"""Predictions for image files: the most probable classes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.data.image_files.decoding import SUFFIXES
+from towers.scripts.classifying.classes import class_names
+from towers.scripts.exporting.classifiers import classify_images
+from towers.scripts.training.session import Session
+
+BATCH_SIZE = 64
+
+
+class Prediction(NamedTuple):
+    """What the network says about a file.
+
+    Attributes:
+        path: the file.
+        probabilities: by class name, the most probable first.
+    """
+
+    path: Path
+    probabilities: dict[str, float]
+
+
+def find_images(paths: Sequence[str]) -> list[Path]:
+    """Returns the image files among paths and in folders, in order.
+
+    Raises:
+        ValueError: a folder has no image.
+        FileNotFoundError: a path is not there.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise FileNotFoundError(f"There is no file {path}. Give image files or folders.")
+        inside = [one for one in sorted(path.rglob("*")) if one.suffix.lower() in SUFFIXES]
+        if path.is_dir() and not inside:
+            raise ValueError(f"The folder {path} has no image ({', '.join(SUFFIXES)}).")
+        found += inside if path.is_dir() else [path]
+    return found
+
+
+def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Prediction]:
+    """Yields the predictions for files, batch by batch.
+
+    A network of a recipe that reads files gets their bytes. For the others, an image of another
+    size is scaled to the network's, without regard to its proportions, and one in colour becomes
+    grey if the network takes grey images.
+
+    Args:
+        session: a session of an image run.
+        paths: the files.
+        most: how many classes of each.
+
+    Raises:
+        ValueError: a file is no image.
+        OSError: a file cannot be read.
+    """
+    names, spec = class_names(session), session.data.test.input_spec
+    classify = classify_images(session)
+    for start in range(0, len(paths), BATCH_SIZE):
+        batch = paths[start : start + BATCH_SIZE]
+        images = tf.stack([read_input(path, spec) for path in batch])
+        for path, values in zip(batch, classify(images)["probabilities"].numpy(), strict=True):
+            best = (-values).argsort(kind="stable")[:most]
+            yield Prediction(path, {names[number]: float(values[number]) for number in best})
+
+
+def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns a file as the network takes it: its bytes, or its pixels.
+
+    Args:
+        path: the file.
+        spec: string [batch], or uint8 [batch, height, width, channels].
+    """
+    if spec.dtype != tf.string:
+        return read_image(path, spec.shape[1:])
+    content = tf.constant(path.read_bytes())
+    decoded(path, content, channels=3)  # An error that names the file.
+    return content
+
+
+def read_image(path: Path, shape: Sequence[int]) -> tf.Tensor:
+    """Returns the pixels of a file, uint8 [height, width, channels]."""
+    height, width, channels = shape
+    image = decoded(path, path.read_bytes(), channels)
+    if image.shape[:2] != (height, width):
+        scaled = tf.image.resize(image, (height, width), method="area")
+        image = tf.cast(tf.round(scaled), tf.uint8)
+    return image
+
+
+def decoded(path: Path, content: bytes | tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns the pixels of an image; ValueError that names the file if it is none."""
+    try:
+        return tf.io.decode_image(content, channels=channels, expand_animations=False)
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(
+            f"{path} is no image that can be read. Expected one of {', '.join(SUFFIXES)}."
+        ) from error

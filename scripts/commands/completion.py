@@ -1,0 +1,58 @@
+"""`towers completion`: the script with which a shell completes `towers` commands."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from towers.scripts.shown import show
+from towers.scripts.training.catalogue import recipe_names
+from towers.scripts.wrong_input import WrongInputError
+
+SHELLS = ("bash", "zsh", "fish")
+PATHS = {"FILE", "PATH", "FOLDER"}
+FOLDERS = {"DIR", "RUN_DIR"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.description = (
+        "Prints a script for your shell: put its output where the shell looks for completions, or "
+        "evaluate it when the shell starts."
+    )
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+
+
+def run(given: argparse.Namespace) -> int:
+    """Prints the script, made from the options of all commands."""
+    try:
+        import shtab
+    except ImportError as error:
+        raise WrongInputError(
+            "`towers completion` needs shtab, which is not installed. Install it with: pip install "
+            "'towers[completion]'"
+        ) from error
+    from towers.scripts.main import build_parser
+
+    parser = build_parser()
+    for command in commands_of(parser):
+        for action in command._actions:
+            add_values(action, {"files": shtab.FILE, "folders": shtab.DIRECTORY})
+    show(shtab.complete(parser, shell=given.shell))
+    return 0
+
+
+def commands_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Returns the parsers of all commands."""
+    (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    return list(commands.choices.values())
+
+
+def add_values(action: argparse.Action, kinds: dict[str, Any]) -> None:
+    """Notes what completes the value of an option: recipes, files or folders."""
+    if action.metavar == "RECIPE":
+        action.choices = recipe_names()
+    elif action.metavar in PATHS:
+        action.complete = kinds["files"]  # type: ignore[attr-defined]
+    elif action.metavar in FOLDERS:
+        action.complete = kinds["folders"]  # type: ignore[attr-defined]

@@ -1,0 +1,83 @@
+"""`towers doctor`: whether this machine trains as it should, and what to do if it does not."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from towers.scripts.commands.options import add_device_options, add_json_option, read_options
+from towers.scripts.quiet import import_tensorflow_quietly
+from towers.scripts.shown import show
+from towers.scripts.training.options import DeviceOptions
+from towers.scripts.wrong_input import wrong_input
+
+if TYPE_CHECKING:
+    from towers.scripts.diagnosis.findings import Finding
+
+FEWEST_TOWERS = 2  # On virtual CPUs, where there is no GPU.
+
+
+@dataclasses.dataclass(frozen=True)
+class DoctorOptions:
+    """What to look at.
+
+    Attributes:
+        devices: the choice of the devices.
+        run_dir: the folder of the runs.
+        json: whether the last line is one JSON object.
+    """
+
+    devices: DeviceOptions
+    run_dir: str = "runs"
+    json: bool = False
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.description = (
+        "Looks at the software, the GPUs, the memory and the disk, and trains a few steps on one "
+        "tower and on all towers: the weights must be the same. Exit code 1 if something is wrong."
+    )
+    parser.add_argument("--run-dir", metavar="DIR", help="where runs will be (default: runs)")
+    add_json_option(parser)
+    add_device_options(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Prints a line for each finding."""
+    import_tensorflow_quietly()
+    from towers.scripts.diagnosis.findings import OK, WRONG
+
+    options = read_options(DoctorOptions, given)
+    findings = []
+    with wrong_input(ValueError):
+        for finding in examine(options):
+            findings.append(finding)
+            remedy = f"; {finding.remedy}" if finding.remedy else ""
+            show(f"{finding.state:<7} | {finding.what}: {finding.found}{remedy}", flush=True)
+    wrong = sum(finding.state == WRONG for finding in findings)
+    warnings = sum(finding.state != OK for finding in findings) - wrong
+    show(f"{len(findings)} findings: {wrong} wrong, {warnings} warnings")
+    if options.json:
+        show(json.dumps({"findings": [finding._asdict() for finding in findings]}))
+    return 1 if wrong else 0
+
+
+def examine(options: DoctorOptions) -> Iterator[Finding]:
+    """Yields all findings, the quick ones first."""
+    from towers.scripts.diagnosis import findings, first_law
+    from towers.scripts.training.session import choose_devices
+
+    yield from findings.find_software()
+    yield from findings.find_gpus()
+    yield from findings.find_room(Path(options.run_dir))
+    cpu_towers = max(FEWEST_TOWERS, options.devices.cpu_towers)
+    chosen = choose_devices(dataclasses.replace(options.devices, cpu_towers=cpu_towers))
+    yield findings.Finding(findings.OK, "towers", chosen.description)
+    if len(chosen.towers) > 1:
+        yield first_law.check_copies(chosen.towers)
+        yield from first_law.compare_steps(chosen.towers)

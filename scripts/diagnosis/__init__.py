@@ -1,0 +1,1 @@
+"""What `towers doctor` and `towers estimate` find out about a machine and a recipe."""

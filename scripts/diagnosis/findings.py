@@ -1,0 +1,130 @@
+"""A finding about a machine, and those that need no device: software, memory, disk, driver."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+OK, WARNING, WRONG = "ok", "warning", "wrong"
+LITTLE_MEMORY, LITTLE_DISK = 4e9, 5e9  # Bytes: a small chatbot; a data set with its checkpoints.
+DRIVER = Path("/proc/driver/nvidia/version")
+MEMORY = Path("/proc/meminfo")
+SECONDS = 20  # The longest time that nvidia-smi may take.
+
+
+class Finding(NamedTuple):
+    """What was found.
+
+    Attributes:
+        state: ok, warning or wrong.
+        what: the part of the machine.
+        found: what is there.
+        remedy: what to do about it, if it is not ok.
+    """
+
+    state: str
+    what: str
+    found: str
+    remedy: str = ""
+
+
+def find_software() -> Iterator[Finding]:
+    """Yields the versions, and whether TensorFlow can use GPUs."""
+    yield Finding(OK, "Python", platform.python_version())
+    built = tf.sysconfig.get_build_info()
+    yield Finding(OK, "TensorFlow", f"{tf.__version__}, Keras {keras.__version__}")
+    if not built.get("is_cuda_build"):
+        yield Finding(OK, "CUDA", "this TensorFlow is built for CPUs alone")
+    else:
+        versions = f"CUDA {built.get('cuda_version')}, cuDNN {built.get('cudnn_version')}"
+        yield Finding(OK, "CUDA", f"TensorFlow is built for {versions}")
+    yield from find_driver(DRIVER, len(tf.config.list_physical_devices("GPU")))
+
+
+def find_driver(driver: Path, num_gpus: int) -> Iterator[Finding]:
+    """Yields the driver of NVIDIA GPUs, and whether TensorFlow finds the GPUs behind it."""
+    if not driver.exists():
+        yield Finding(OK, "driver", "no NVIDIA driver: towers run on virtual CPUs")
+        return
+    line = driver.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    yield Finding(OK, "driver", line.removeprefix("NVRM version: "))
+    if not num_gpus:
+        yield Finding(
+            WRONG, "GPUs", "there is a driver, but TensorFlow finds no GPU",
+            "install CUDA's libraries with: pip install 'towers[gpu]'; and see that "
+            "CUDA_VISIBLE_DEVICES does not hide the GPUs",
+        )  # fmt: skip
+
+
+def find_gpus() -> Iterator[Finding]:
+    """Yields each GPU, and which of them copy to each other directly."""
+    gpus = tf.config.list_physical_devices("GPU")
+    for number, gpu in enumerate(gpus):
+        details = tf.config.experimental.get_device_details(gpu)
+        capability = ".".join(map(str, details.get("compute_capability", ())))
+        found = f"{details.get('device_name', gpu.name)}, compute capability {capability or '?'}"
+        yield Finding(OK, f"GPU {number}", found)
+    if len(gpus) > 1:
+        yield peer_access(peer_table())
+
+
+def peer_table() -> str:
+    """Returns what nvidia-smi says of the access from GPU to GPU; nothing where it is not there."""
+    command = ["nvidia-smi", "topo", "-p2p", "r"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def peer_access(text: str) -> Finding:
+    """Returns the finding about a table of nvidia-smi: rows GPU0, GPU1, ... with OK or a reason."""
+    rows = [line.split() for line in text.splitlines() if line.strip().startswith("GPU")]
+    cells = [cell for row in rows for cell in row[1:] if not cell.startswith("GPU")]
+    links = [cell for cell in cells if cell != "X"]
+    if not links:
+        return Finding(WARNING, "peer access", "unknown: nvidia-smi does not tell", "see its help")
+    wrong = sorted({cell for cell in links if cell != "OK"})
+    if not wrong:
+        return Finding(OK, "peer access", "every GPU reads every other one directly")
+    return Finding(
+        WARNING, "peer access", f"not between all GPUs ({', '.join(wrong)})",
+        "copies go through the host; prefer --parameters cpu, or put the GPUs on one switch",
+    )  # fmt: skip
+
+
+def find_room(folder: Path, memory: Path = MEMORY) -> Iterator[Finding]:
+    """Yields the free memory of the machine and the free space of a folder's disk."""
+    free = free_memory(memory)
+    if free is not None:
+        yield enough("memory", free, LITTLE_MEMORY, "end other programs, or use a smaller batch")
+    existing = next(one for one in (folder, *folder.resolve().parents) if one.exists())
+    free = shutil.disk_usage(existing).free
+    remedy = "remove runs that you do not need, or choose another disk with --run-dir"
+    yield enough(f"disk of {folder}", free, LITTLE_DISK, remedy)
+    if not os.access(existing, os.W_OK):
+        yield Finding(WRONG, "run directory", f"{existing} cannot be written",
+                      "choose another with --run-dir")  # fmt: skip
+
+
+def free_memory(memory: Path) -> int | None:
+    """Returns the bytes that Linux could give to a program, None elsewhere."""
+    if not memory.exists():
+        return None
+    lines = memory.read_text(encoding="utf-8").splitlines()
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(found[0]) if found else None
+
+
+def enough(what: str, free: int, little: float, remedy: str) -> Finding:
+    """Returns the finding about a number of free bytes."""
+    found = f"{free / 1e9:.1f} GB free"
+    return Finding(OK, what, found) if free >= little else Finding(WARNING, what, found, remedy)

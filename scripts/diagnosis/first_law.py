@@ -1,0 +1,74 @@
+"""The first law on this machine: equal steps on one tower and on all end with equal weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import towers
+from towers.scripts.diagnosis.findings import OK, WRONG, Finding
+
+STEPS, ROWS, FEATURES, CLASSES = 3, 37, 16, 5  # A batch that no number of towers divides.
+TOLERANCE = 1e-12  # Of the largest weight, in float64: see docs/explanations/laws.md.
+REMEDY = "run `towers train ... --parameters cpu`, and report this with the lines above"
+
+
+def compare_steps(devices: Sequence[str]) -> Iterator[Finding]:
+    """Yields whether all towers train as one, for each place of the parameters.
+
+    Args:
+        devices: of the towers.
+    """
+    expected = weights_after_steps(devices[:1], "cpu")
+    for parameters in ("cpu", "tower0", "replicated"):
+        what = f"{len(devices)} towers, parameters {parameters}"
+        found = weights_after_steps(devices, parameters)
+        largest = max(np.abs(weight).max() for weight in expected)
+        pairs = zip(expected, found, strict=True)
+        difference = max(np.abs(one - other).max() for one, other in pairs) / largest
+        text = f"differ by {difference:.1e} of the largest weight from one tower's"
+        if difference <= TOLERANCE:
+            yield Finding(OK, what, text)
+        else:
+            yield Finding(WRONG, what, f"{text}, more than {TOLERANCE:g}", REMEDY)
+
+
+def check_copies(devices: Sequence[str]) -> Finding:
+    """Returns whether known values that are summed over all devices come out right on each."""
+    wrong = towers.wrong_sums(tuple(devices))
+    if not wrong:
+        return Finding(OK, "copies", f"right between {len(devices)} devices")
+    return Finding(
+        WRONG, "copies", f"sums come out wrong on {', '.join(wrong)}",
+        "use --parameters cpu; on many machines the IOMMU or PCI access control has to be off",
+    )  # fmt: skip
+
+
+def weights_after_steps(devices: Sequence[str], parameters: str) -> list[np.ndarray]:
+    """Returns a small network's weights after a few steps, in float64."""
+    placement = towers.Placement(tuple(devices), parameters)
+    keras.utils.set_random_seed(0)
+    with placement.scope():
+        layers = [keras.layers.Dense(8, "tanh", dtype="float64"),
+                  keras.layers.Dense(CLASSES, dtype="float64")]  # fmt: skip
+        model = keras.Sequential([keras.Input((FEATURES,), dtype="float64"), *layers])
+        optimizer = keras.optimizers.SGD(0.5)
+    random = np.random.default_rng(0)
+    features = random.normal(size=(STEPS * ROWS, FEATURES))
+    labels = random.integers(CLASSES, size=STEPS * ROWS)
+    dataset = tf.data.Dataset.from_tensor_slices((features, labels)).batch(ROWS)
+    batches = towers.batches_from(dataset)
+
+    def tower_fn(batch: Any) -> Any:
+        inputs, classes = batch
+        logits = model(inputs, training=True)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(classes, logits)
+        return tf.reduce_sum(losses), tf.size(classes), {}
+
+    step = towers.build_train_step(tower_fn, model, optimizer, placement, batches)
+    towers.Trainer(towers.SynchronousUpdates(step, batches), []).train(epochs=1)
+    return [variable.numpy() for variable in model.variables]

@@ -1,0 +1,100 @@
+"""The sizes of a recipe's training: what its variables take on each device, and what travels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.session import Session, build_step
+
+PLACES = ("cpu", "tower0", "replicated")
+
+
+class Sizes(NamedTuple):
+    """Numbers of bytes, and of parameters.
+
+    Attributes:
+        parameters: the trainable numbers.
+        variables: bytes of all variables of the model.
+        slots: bytes of the optimizer's variables.
+        read: bytes of the variables that each tower reads in a step; tables that are only looked up
+            are left out, since their rows travel.
+        gradients: bytes of the gradients of what is read.
+    """
+
+    parameters: int
+    variables: int
+    slots: int
+    read: int
+    gradients: int
+
+
+class Need(NamedTuple):
+    """What a placement needs, in bytes; activations are not counted.
+
+    Attributes:
+        place: cpu, tower0 or replicated.
+        host: on the CPU.
+        first_tower, other_towers: on tower 0, and on each other tower.
+        moved: between devices in a step, over all towers.
+    """
+
+    place: str
+    host: int
+    first_tower: int
+    other_towers: int
+    moved: int
+
+
+def measure(session: Session, options: TrainOptions) -> Sizes:
+    """Returns the sizes of a session's training; its step is built, not run."""
+    step = build_step(session, options)
+    shared = step.update.copies.shared
+    read = [variable for variable in shared.all if not shared.is_used_by_handle(variable)]
+    return Sizes(
+        parameters=sum(math.prod(variable.shape) for variable in shared.trainable),
+        variables=total_bytes(session.model.variables),
+        slots=total_bytes(step.update.copies.optimizer.variables),
+        read=total_bytes(read),
+        gradients=total_bytes(variable for variable in read if variable.trainable),
+    )
+
+
+def total_bytes(variables: Iterable[Any]) -> int:
+    """Returns the bytes of the values of some variables."""
+    return sum(math.prod(one.shape) * tf.as_dtype(one.dtype).size for one in variables)
+
+
+def needs(sizes: Sizes, num_towers: int) -> Iterator[Need]:
+    """Yields what each placement needs.
+
+    With the parameters in one place, every tower elsewhere reads them and sends its gradients. With
+    a copy on each tower, gradients are summed in a ring: each tower sends 2 (n - 1) / n of them.
+    """
+    kept = sizes.variables + sizes.slots
+    tower = sizes.read + sizes.gradients
+    others = num_towers - 1
+    yield Need("cpu", kept, tower, tower if others else 0, num_towers * tower)
+    yield Need("tower0", 0, kept + tower, tower if others else 0, others * tower)
+    own = kept + sizes.gradients
+    yield Need("replicated", 0, own, own if others else 0, 2 * others * sizes.gradients)
+
+
+def rows(found: Sequence[Need]) -> Iterator[Sequence[str]]:
+    """Yields the rows of a table of needs."""
+    yield ("parameters", "on the CPU", "on tower 0", "on each other", "moved in a step")
+    for need in found:
+        yield (need.place, *map(megabytes, need[1:]))
+
+
+def megabytes(size: int) -> str:
+    """Returns a number of bytes for people.
+
+    >>> megabytes(1_234_567)
+    '1.2 MB'
+    """
+    return f"{size / 1e6:.1f} MB"

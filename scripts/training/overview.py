@@ -1,0 +1,131 @@
+"""What a run directory tells about its run, read without TensorFlow."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import towers
+from towers.scripts.training.metrics_file import END, TEST, TRAIN, read_metrics
+from towers.scripts.training.run_directory import RunDirectory
+
+CHECKPOINT = re.compile(r"step-(\d+)\.ckpt\.npz")
+
+
+class Overview(NamedTuple):
+    """A run in brief.
+
+    Attributes:
+        path: the run's directory.
+        record: what ran, from run.json.
+        state: running, finished, stopped, unfinished (it was killed) or unsaved.
+        step: of the newest checkpoint, or of the last line of metrics; 0 if there is none.
+        metrics: the lines of metrics.jsonl; runs of older versions have none.
+        size: of all files, in bytes.
+        changed: when the run was last written.
+    """
+
+    path: Path
+    record: dict[str, Any]
+    state: str
+    step: int
+    metrics: list[dict[str, Any]]
+    size: int
+    changed: datetime.datetime
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The metrics of the best evaluation, or None."""
+        best = [line for line in self.metrics if line["kind"] == TEST and line.get("best")]
+        return best[-1] if best else None
+
+    @property
+    def best_value(self) -> str:
+        """The metric that decides, its best value and its step, in a few words."""
+        name = self.record.get("best_metric")
+        if self.best is None or name is None or not isinstance(self.best.get(name), float):
+            return ""
+        return f"{name} {self.best[name]:.4f} at step {self.best['step']}"
+
+    def last(self, kind: str) -> dict[str, Any]:
+        """Returns the numbers of the last line of a kind, by name; none if there is no line."""
+        lines = [line for line in self.metrics if line["kind"] == kind]
+        return numbers(lines[-1]) if lines else {}
+
+    def curve(self, kind: str, name: str) -> list[tuple[int, float]]:
+        """Returns the points (step, value) of a metric."""
+        lines = [line for line in self.metrics if line["kind"] == kind]
+        return [(line["step"], line[name]) for line in lines if name in numbers(line)]
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the overview as plain values."""
+        return {
+            "run": str(self.path),
+            "recipe": self.record["recipe"],
+            "state": self.state,
+            "step": self.step,
+            "train": self.last(TRAIN),
+            "test": self.last(TEST),
+            "best": None if self.best is None else numbers(self.best),
+            "changed": self.changed.isoformat(timespec="seconds"),
+            "bytes": self.size,
+        }
+
+
+def numbers(line: dict[str, Any]) -> dict[str, Any]:
+    """Returns the numbers of a line of metrics."""
+    return {
+        name: value
+        for name, value in line.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def find_runs(folder: Path) -> Iterator[Overview]:
+    """Yields the runs at and below a folder, by path; what cannot be read is left out."""
+    for record in sorted(folder.rglob("run.json")):
+        try:
+            yield read_overview(record.parent)
+        except (ValueError, OSError):
+            continue
+
+
+def read_overview(path: Path) -> Overview:
+    """Returns the overview of a run.
+
+    Raises:
+        ValueError: the directory holds no run.
+        OSError: it cannot be read.
+    """
+    directory = RunDirectory(path)
+    record = directory.read()
+    metrics = read_metrics(directory.metrics)
+    saved = checkpoint_steps(directory.checkpoints)
+    stats = [file.stat() for file in path.rglob("*") if file.is_file()]
+    ends = [line for line in metrics if line["kind"] == END]
+    return Overview(
+        path,
+        record,
+        state="running" if towers.lock_holder(path) else state_of(ends, bool(saved)),
+        step=saved[-1] if saved else max((line["step"] for line in metrics), default=0),
+        metrics=metrics,
+        size=sum(one.st_size for one in stats),
+        changed=datetime.datetime.fromtimestamp(max(one.st_mtime for one in stats)).astimezone(),
+    )
+
+
+def state_of(ends: list[dict[str, Any]], is_saved: bool) -> str:
+    """Returns a word for how far a run is."""
+    if ends:
+        return "finished" if ends[-1].get("finished") else "stopped"
+    return "unfinished" if is_saved else "unsaved"
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Returns the steps of the checkpoints, in the order in which they were saved."""
+    found = [(path.stat().st_mtime, path.name) for path in folder.glob("step-*")]
+    matches = (CHECKPOINT.fullmatch(name) for _, name in sorted(found))
+    return [int(match[1]) for match in matches if match]

@@ -1,0 +1,82 @@
+"""What a step on two GPUs may cost: copies, waits and bytes, counted on pretended GPUs.
+
+A recipe's batches have unknown shapes and, if they are text, padding.
+"""
+
+import json
+
+import pytest
+
+SCALARS = 64  # Bytes of the loss, the weight and the metrics of a tower, which always travel.
+# The host decides twice if the gradient is finite, and the loop reads it once, with the loss.
+READS = 4
+# Rows of a sparse gradient that both towers have are found on the GPU that adds them.
+SPARSE = {"ptb_small": 3}
+
+
+@pytest.fixture(scope="module")
+def count(run_on_gpus):
+    """Returns `count(recipe, way, num_gpus=2, **options) -> facts` of `counts_worker`."""
+
+    def run(recipe, way, num_gpus=2, **options):
+        arguments = [recipe, num_gpus, way, json.dumps(options)]
+        code, output = run_on_gpus(num_gpus, "-m", "tests.gpu.counts_worker", *arguments)
+        assert code == 0, output
+        return json.loads([line for line in output.splitlines() if line.startswith("{")][-1])
+
+    return run
+
+
+def check_replicated(facts):
+    """Fails unless a step with a copy on every tower keeps its budgets."""
+    first, *others = facts["devices"]
+    num_gpus = len(facts["devices"])
+    assert all(device["to_host"] == 0 for device in others)  # Nothing there waits for the host.
+    assert first["to_host"] <= READS + SPARSE.get(facts["recipe"], 0)
+    travelled = sum(device["bytes_to_peers"] for device in facts["devices"])
+    ring = 2 * (num_gpus - 1) * facts["gradient_bytes"]  # 2 (n - 1) / n of them, for n GPUs.
+    assert travelled <= 1.05 * ring + SCALARS * num_gpus
+    if facts["recipe"] not in SPARSE:
+        assert travelled >= 0.95 * ring
+    assert facts["bytes_of_a_check"] <= SCALARS
+
+
+def check_on_cpu(facts):
+    """Fails unless a step with parameters on the CPU keeps its budgets."""
+    for device in facts["devices"]:
+        assert device["bytes_to_peers"] == 0
+        values = device["bytes_to_host"] - SCALARS
+        assert values <= 1.05 * facts["gradient_bytes"]
+
+
+def test_a_language_model_with_a_copy_on_every_gpu_keeps_its_budgets(count):
+    check_replicated(count("ptb_small", "replicated"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["shapes", "cifar10", "cifar10_resnet", "chatbot"])
+def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(recipe, count):
+    check_replicated(count(recipe, "replicated"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_gpus", [1, 4])
+def test_the_budgets_hold_on_one_and_four_gpus(num_gpus, count):
+    check_replicated(count("chatbot", "replicated", num_gpus))
+    check_on_cpu(count("chatbot", "cpu", num_gpus))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "recipe", ["shapes", "cifar10_resnet", "chatbot", "chatbot_transformer", "ptb_small"]
+)
+def test_a_step_with_parameters_on_the_cpu_keeps_its_budgets(recipe, count):
+    check_on_cpu(count(recipe, "cpu"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"precision": "float16"}, {"accumulate": 2}])
+def test_the_budgets_hold_in_every_way_to_train(options, count):
+    """A loss scale adds three reads: it is a state that follows from the gradient."""
+    facts = count("chatbot", "replicated", **options)
+    assert [device["to_host"] for device in facts["devices"][1:]] == [0]

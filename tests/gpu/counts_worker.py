@@ -1,0 +1,101 @@
+"""Counts what GPUs do in one step of a recipe, in the loop of the trainer; prints it as JSON.
+
+python -m tests.gpu.counts_worker RECIPE NUM_GPUS WAY [OPTIONS]: WAY is a placement of the
+parameters, or a rival of `towers benchmark`; OPTIONS are a JSON object.
+"""
+
+import json
+import sys
+
+import towers
+from tests.gpu import recipe_steps
+from tests.pretended_gpu.pretended_gpu import KERNELS, WAITS, record
+from towers.run.determinism import enable_determinism
+from towers.scripts.baselines import rivals
+
+FEW, MANY = 3, 7  # Steps; what MANY have more than FEW is counted, so no beginning and no end.
+
+
+def main():
+    name, num_gpus, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    options = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
+    if options.pop("deterministic", False):
+        enable_determinism()
+    sizes = recipe_steps.PUBLISHED if options.pop("published", False) else recipe_steps.SMALL
+    devices = towers.select_devices(num_gpus).towers
+    task = recipe_steps.make_task(sizes[name], num_gpus, static=way in rivals.RIVALS)
+    facts = {"recipe": name, "gpus": num_gpus, "way": way}
+    if way in rivals.RIVALS:
+        # They compute shapes on the GPU, which are not there; so they are given fixed ones.
+        towers.any_number_of_rows = lambda spec: spec
+        run = rivals.make_rival(way, rivals.Task(*task), devices)
+    else:
+        step = recipe_steps.build_step(task, devices, way, **options)
+        facts["gradient_bytes"] = recipe_steps.parameter_bytes(step)
+        run = trainer_run(step, task.dataset)
+    run(FEW)
+    if way == "replicated":
+        with record() as log:
+            step.check_copies()
+        facts["bytes_of_a_check"] = int(log.of("d2h")["bytes"].sum())
+    logs = []
+    for num_steps in (FEW, MANY):
+        with record() as log:
+            run(num_steps)
+        logs.append(log)
+    facts["devices"] = [counts(*logs, device) for device in range(num_gpus)]
+    print(json.dumps(facts), flush=True)
+
+
+def trainer_run(step, dataset):
+    """Returns `run(num_steps)`, a training by the trainer that reads only its last loss."""
+
+    def run(num_steps):
+        results = []
+        updates = towers.SynchronousUpdates(step, towers.batches_from(dataset))
+        towers.Trainer(updates, [lambda report: results.append(report.results)]).train(
+            steps=num_steps
+        )
+        float(results[-1].loss)
+
+    return run
+
+
+def counts(few, many, device):
+    """Returns the commands of a device in a step, by kind, and their bytes."""
+
+    def per_step(value):
+        return (value(many) - value(few)) / (MANY - FEW)
+
+    def number(kinds, **where):
+        return per_step(lambda log: int(chosen(log, kinds, **where).sum()))
+
+    def chosen(log, kinds, **where):
+        found = log.of(*kinds, device=device)
+        keep = found["bytes"] >= 0
+        for field, value in where.items():
+            keep &= found[field] == value
+        return keep
+
+    return {
+        "launches": number(KERNELS),
+        "to_host": number(["d2h"]),
+        "from_host": number(["h2d"]),
+        "to_peers": number(["p2p"]),
+        "waits": number(WAITS),
+        "pageable_from_host": number(["h2d"], pinned=0),
+        "pageable_to_host": number(["d2h"], pinned=0),
+        "bytes_to_host": per_step(lambda log: int(log.of("d2h", device=device)["bytes"].sum())),
+        "bytes_from_host": per_step(lambda log: int(log.of("h2d", device=device)["bytes"].sum())),
+        "bytes_to_peers": per_step(lambda log: log.peer_bytes(device)),
+        "small_to_host": per_step(
+            lambda log: int((log.of("d2h", device=device)["bytes"] <= 64).sum())
+        ),
+        "small_from_host": per_step(
+            lambda log: int((log.of("h2d", device=device)["bytes"] <= 64).sum())
+        ),
+    }
+
+
+if __name__ == "__main__":
+    main()

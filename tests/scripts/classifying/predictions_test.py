@@ -1,0 +1,83 @@
+"""Predictions of files are those of the network on their pixels."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.scripts.runs import train_shapes
+from towers.data.images import cifar10
+from towers.data.samples import shapes
+from towers.scripts.classifying.predictions import find_images, read_image
+from towers.scripts.exporting.classifiers import classify_images
+from towers.scripts.main import main
+from towers.scripts.training.evaluation import open_evaluation
+from towers.scripts.training.options import DeviceOptions, EvaluateOptions
+
+IMAGES = cifar10.load(shapes.folder(), "test")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with three test images, one of them in a folder of its own."""
+    (tmp_path / "images" / "more").mkdir(parents=True)
+    for number, name in enumerate(("a.png", "b.PNG", "more/c.png")):
+        content = tf.io.encode_png(IMAGES.images[number]).numpy()
+        (tmp_path / "images" / name).write_bytes(content)
+    (tmp_path / "images" / "notes.txt").write_text("none")
+    return tmp_path / "images"
+
+
+def test_files_are_predicted_as_their_pixels_are(folder, tmp_path, capsys):
+    run = str(tmp_path / "run")
+    assert main([*train_shapes(run, "--steps", "2"), "--quiet"]) == 0
+    assert main(["predict", run, str(folder), "--json", "--top", "2"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    predictions = json.loads(last)["predictions"]
+    assert len(lines) == len(predictions) == 3
+    session = open_evaluation(EvaluateOptions(run, DeviceOptions(towers=1))).session
+    expected = classify_images(session)(IMAGES.images[:3])["probabilities"].numpy()
+    for (path, found), probabilities in zip(predictions.items(), expected, strict=True):
+        best = np.argsort(-probabilities)[:2]
+        assert list(found) == [IMAGES.class_names[number] for number in best], path
+        np.testing.assert_allclose(list(found.values()), probabilities[best], rtol=1e-5)
+
+
+def test_images_of_another_size_or_colour_are_fitted(folder):
+    assert read_image(folder / "a.png", (32, 32, 3)).numpy().tolist() == IMAGES.images[0].tolist()
+    small = read_image(folder / "a.png", (16, 16, 1))
+    assert small.shape == (16, 16, 1) and small.dtype == tf.uint8
+    grey = read_image(folder / "a.png", (32, 32, 1)).numpy().astype(float)
+    blocks = grey.reshape(16, 2, 16, 2).mean((1, 3))
+    np.testing.assert_allclose(small.numpy()[..., 0], blocks, atol=0.5)
+
+
+def test_what_is_no_image_is_refused_by_name(folder, tmp_path):
+    assert [path.name for path in find_images([str(folder)])] == ["a.png", "b.PNG", "c.png"]
+    (tmp_path / "empty").mkdir()
+    for path, error in ((tmp_path / "absent", OSError), (tmp_path / "empty", ValueError)):
+        with pytest.raises(error, match=path.name):
+            find_images([str(path)])
+    with pytest.raises(ValueError, match=r"notes\.txt is no image"):
+        read_image(folder / "notes.txt", (32, 32, 3))
+
+
+@pytest.mark.slow
+def test_a_recipe_that_reads_files_gets_them_as_they_are(tmp_path, capsys):
+    for number in range(60):
+        name = IMAGES.class_names[IMAGES.labels[number] % 2]
+        path = tmp_path / "data" / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tf.io.encode_png(IMAGES.images[number]).numpy())
+    run, data = str(tmp_path / "run"), str(tmp_path / "data")
+    small = ["--set", "network=softmax", "--set", "size=8", "--set", "batch_size=20", "--quiet"]
+    assert main(["train", "images", "--data", data, "--steps", "2", "--run-dir", run, *small]) == 0
+    assert main(["predict", run, data, "--json", "--top", "2"]) == 0
+    predictions = json.loads(capsys.readouterr().out.splitlines()[-1])["predictions"]
+    assert len(predictions) == 60
+    for shares in predictions.values():
+        assert set(shares) == set(IMAGES.class_names[:2])
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+    assert main(["evaluate", run, "--classes"]) == 0
+    assert "rows: true classes" in capsys.readouterr().out

@@ -1,0 +1,161 @@
+"""A config file holds every option and field; the command line wins; a run's starts it anew."""
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+
+from tests.scripts.runs import train_shapes, weights_of
+from towers.scripts.commands.config_file import with_config
+from towers.scripts.commands.options import chosen_recipe, read_options
+from towers.scripts.commands.train import add_options
+from towers.scripts.main import build_parser, main
+from towers.scripts.training.config import config_text
+from towers.scripts.training.options import TrainOptions
+
+
+def read(*arguments):
+    """Returns the recipe and the options of a `towers train` command."""
+    given = with_config(build_parser(["train"]).parse_args(["train", *arguments]), add_options)
+    return chosen_recipe(given), read_options(TrainOptions, given)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes a config file and returns its path."""
+
+    def write_file(text, name="run.toml"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write_file
+
+
+COMMANDS = {
+    "defaults": ["shapes"],
+    "everything": [
+        *("shapes", "--towers", "3", "--gpus", "0,2", "--xla", "--steps", "7", "--seed", "5"),
+        *("--profile", "100-110", "--keep-checkpoints", "5", "--init-from", "runs/a", "--quiet"),
+        *("--data", "a folder", "-b", "--checkpoint-minutes", "0.5", "--set", "filters=3,4"),
+        *("--precision", "bfloat16", "--batch-size", "9", "--run-dir", 'runs/"x"\\\x7f'),
+    ],
+    "text": ["chatbot", "--language", "zh", "--context", "2", "--set", "copy_unknown=false"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_dumped_is_read_back(name, write):
+    arguments = [argument.replace("-b", "./-b") if argument == "-b" else argument
+                 for argument in COMMANDS[name]]  # fmt: skip
+    recipe, options = read(*arguments)
+    recipe_again, again = read("--config", write(config_text(recipe, options)))
+    assert recipe_again == recipe
+    run_dir = options.run_dir or f"runs/{recipe.name}"
+    assert again == type(options)(**{**vars(options), "run_dir": run_dir})
+
+
+FILE = """
+recipe = "shapes"
+towers = 2
+xla = true
+epochs = 3
+batch-size = 10
+[set]
+learning_rate = 0.5
+filters = [2, 3]
+"""
+
+
+def test_the_command_line_wins(write):
+    line = ["--towers", "4", "--no-xla", "--set", "batch_size=20", "--set", "filters=5"]
+    recipe, options = read("--config", write(FILE), *line)
+    assert (options.devices.towers, options.engine.xla, options.steps) == (4, False, None)
+    fields = recipe.fields
+    assert (fields.batch_size, fields.filters, fields.learning_rate) == (20, (5,), 0.5)
+    assert fields.epochs == 3
+    config = write(FILE.replace("filters = [2, 3]", ""))
+    recipe, options = read("--config", config, "--batch-size", "30", "cifar10")
+    assert (recipe.name, recipe.fields.batch_size) == ("cifar10", 30)
+
+
+def test_steps_and_epochs_stand_for_each_other(write):
+    config = write(FILE)
+    recipe, options = read("--config", config, "--steps", "9")
+    assert options.steps == 9 and recipe.fields.epochs == 10  # The recipe's, which is not used.
+    config = write('recipe = "shapes"\nsteps = 9\n')
+    for epochs in (["--epochs", "2"], ["--set", "epochs=2"]):
+        recipe, options = read("--config", config, *epochs)
+        assert options.steps is None and recipe.fields.epochs == 2
+
+
+def test_yaml_says_the_same(write):
+    text = (
+        "recipe: shapes\ntowers: 2\nrun_dir: runs/a\nset:\n  learning_rate: 1e-3\n  filters: [1]\n"
+    )
+    recipe, options = read("--config", write(text, "run.yaml"))
+    assert (options.devices.towers, options.run_dir) == (2, "runs/a")
+    assert (recipe.fields.learning_rate, recipe.fields.filters) == (1e-3, (1,))
+
+
+WRONG = {
+    "unknown option": ("tower = 2", ["'tower'", "Did you mean 'towers'?", "[set]"]),
+    "field among the options": ("learning_rate = 2", ["learning_rate", "below a line [set]"]),
+    "unknown field": ("[set]\nlearning_rat = 2", ["Did you mean 'learning_rate'?"]),
+    "wrong number": ("towers = 0", ["--towers", "at least 1"]),
+    "wrong choice": ('engine = "keros"', ["--engine", "keros", "mirrored"]),
+    "text for a switch": ('xla = "yes"', ["xla takes true or false", "'yes'"]),
+    "table for a number": ("[towers]\na = 2", ["towers takes a text, a number"]),
+    "empty list": ("data = []", ["data is an empty list"]),
+    "fields without a table": ("set = 3", ["[set] must hold lines"]),
+    "option of the command line": ('config = "b.toml"', ["belongs on the command line"]),
+    "no TOML": ("towers = ", ["Invalid value", "line 2"]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_files_are_refused_by_name(name, write, capsys):
+    text, expected = WRONG[name]
+    path = write(f'recipe = "shapes"\n{text}\n')
+    assert main(["train", "--config", path]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and len(error) < 300 + len(path) and "Traceback" not in error
+    assert all(part in error for part in expected), error
+    assert path in error or name == "unknown field"
+
+
+def test_files_that_cannot_be_read_are_refused(write, tmp_path, capsys):
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    for path in ("absent.toml", "bytes.toml", "."):
+        assert main(["train", "--config", str(tmp_path / path)]) == 2
+        assert str(tmp_path / path) in capsys.readouterr().err
+    assert main(["train", "--config", write("- 1\n- 2\n", "list.yml")]) == 2
+    assert "expected lines" in capsys.readouterr().err
+    assert main(["train", "--config", write("towers: [2\n", "broken.yml")]) == 2
+    assert "broken.yml" in capsys.readouterr().err
+    assert main(["train"]) == 2
+    assert "takes a RECIPE" in capsys.readouterr().err
+
+
+def test_the_config_file_of_a_run_starts_it_again(tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    command = train_shapes(first, "--steps", "2", "--seed", "3")
+    assert main([*command, "--dump-config"]) == 0
+    dumped = capsys.readouterr().out
+    assert not first.exists()
+    assert main(command) == 0
+    assert (first / "run.toml").read_text(encoding="utf-8") == dumped
+    assert main(["train", "--config", str(first / "run.toml"), "--run-dir", str(second)]) == 0
+    for one, other in zip(weights_of(first), weights_of(second), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+    one, other = (json.loads((path / "run.json").read_text()) for path in (first, second))
+    assert {**one, "starts": []} == {**other, "starts": []}
+
+
+def test_a_switch_is_on_or_off():
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    add_options(parser)
+    assert vars(parser.parse_args([])) == {}
+    for arguments, expected in ([["--xla"], True], [["--no-xla"], False]):
+        assert parser.parse_args(arguments).xla is expected

@@ -1,0 +1,107 @@
+"""`towers runs` lists what is there and compares runs by settings, metrics and curves."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.scripts.training.beginning import RECORD
+from towers.scripts.main import main
+from towers.scripts.training.metrics_file import END, TEST, TRAIN, MetricsFile
+from towers.scripts.training.run_directory import RunDirectory
+
+
+def make_run(path, rate, *, steps=(10, 20, 30), saved=True, ends=True, finished=True):
+    """Writes what a run leaves, as far as `towers runs` reads it."""
+    directory = RunDirectory(path)
+    fields = {"batch_size": 4, "learning_rate": rate}
+    directory.begin({**RECORD, "fields": fields, "best_metric": "accuracy"})
+    metrics = MetricsFile(directory.metrics)
+    for number, step in enumerate(steps):
+        metrics.write(TRAIN, step, {"epoch": 1, "loss": rate / step})
+        metrics.write(TEST, step, {"accuracy": step / 100, "best": number < 2})
+    if saved:
+        directory.checkpoints.mkdir()
+        (directory.checkpoints / f"step-{steps[-1]:08d}.ckpt.npz").write_bytes(b"")
+    if ends:
+        metrics.write(END, steps[-1], {"reason": "", "finished": finished})
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path):
+    make_run(tmp_path / "a", 0.1)
+    make_run(tmp_path / "group" / "b", 0.2, finished=False)
+    make_run(tmp_path / "c", 0.3, ends=False)
+    make_run(tmp_path / "d", 0.4, ends=False, saved=False)
+    return tmp_path
+
+
+def test_all_runs_below_a_folder_are_listed(runs, capsys):
+    (runs / "other").mkdir()
+    (runs / "other" / "run.json").write_text("{}")  # Of another program.
+    assert main(["runs", str(runs), "--json"]) == 0
+    header, *rows, last = capsys.readouterr().out.splitlines()
+    assert header.split() == ["run", "recipe", "state", "step", "best", "changed", "size"]
+    assert [row.split()[0].removeprefix(f"{runs}/") for row in rows] == ["a", "c", "d", "group/b"]
+    assert [row.split()[2] for row in rows] == ["finished", "unfinished", "unsaved", "stopped"]
+    assert all("30    accuracy 0.2000  20" in row for row in rows)
+    (first, *_) = json.loads(last)["runs"]
+    assert first["best"] == {"step": 20, "accuracy": 0.2}
+    assert first["test"] == {"step": 30, "accuracy": 0.3}
+
+
+def test_runs_are_compared(runs, capsys):
+    assert main(["runs", "compare", str(runs / "a"), str(runs / "c")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    settings = lines[1 : lines.index("")]
+    assert [line.split() for line in settings] == [["learning_rate", "0.1", "0.3"]]
+    (loss,) = [line.split() for line in lines if line.startswith("train loss  ")]
+    assert loss == ["train", "loss", "0.0033333", "0.01"]
+    picture = lines[lines.index("train loss over steps") + 1 :]
+    assert picture[0].split() == ["0.03", "|b"] and "a" in picture[8]
+    assert "test accuracy over steps" in lines
+    assert max(map(len, picture)) <= 80
+
+
+def test_runs_of_older_versions_are_listed(runs, capsys):
+    """They have no metrics.jsonl, and their record says nothing of the deciding metric."""
+    record = json.loads((runs / "a" / "run.json").read_text())
+    del record["best_metric"]
+    (runs / "a" / "run.json").write_text(json.dumps(record))
+    (runs / "a" / "metrics.jsonl").unlink()
+    assert main(["runs", str(runs / "a")]) == 0
+    assert "unfinished  30    -  " in capsys.readouterr().out
+    assert main(["runs", "compare", str(runs / "a"), str(runs / "c")]) == 0
+    assert "test accuracy  -  " in capsys.readouterr().out
+
+
+def test_equal_settings_are_said(runs, capsys):
+    shutil.copytree(runs / "a", runs / "again")
+    assert main(["runs", "compare", str(runs / "a"), str(runs / "again")]) == 0
+    assert capsys.readouterr().out.startswith("the same settings\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["nowhere"], "There is no run in nowhere"),
+        (["runs/a", "runs/b"], "towers runs compare runs/a runs/b"),
+        (["compare", "runs/a"], "2 to 8 run directories. Received 1"),
+        (["compare", "nowhere", "nowhere"], "holds no run"),
+    ],
+)
+def test_wrong_paths_are_refused(arguments, expected, capsys):
+    assert main(["runs", *arguments]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_no_tensorflow_is_imported(runs):
+    program = "import sys; from towers.scripts.main import main; main(sys.argv[1:]); "
+    program += "sys.exit('tensorflow' in sys.modules)"
+    command = [sys.executable, "-c", program, "runs"]
+    assert subprocess.run([*command, str(runs)], capture_output=True).returncode == 0
+    compare = [*command, "compare", str(runs / "a"), str(runs / "c")]
+    assert subprocess.run(compare, capture_output=True).returncode == 0

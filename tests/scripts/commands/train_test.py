@@ -1,0 +1,134 @@
+"""How much `towers train` prints and keeps, what it replaces, and whose weights it begins with."""
+
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from tests.scripts.runs import arrays_of, train_shapes, weights_of
+from towers.run.checkpoint_folder import CheckpointFolder
+from towers.scripts.main import main
+from towers.scripts.training.metrics_file import read_metrics
+
+STEPS = ["--report-every", "2", "--checkpoint-every", "2"]
+
+
+def train(run_dir, *options):
+    return main(train_shapes(run_dir, *STEPS, *options))
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """A run of six steps, made once; tests work on copies."""
+    path = tmp_path_factory.mktemp("runs") / "shapes"
+    assert train(path, "--steps", "6", "--keep-checkpoints", "2", "--quiet") == 0
+    return path
+
+
+@pytest.fixture
+def run(finished_run, tmp_path):
+    return shutil.copytree(finished_run, tmp_path / "run")
+
+
+def test_so_many_checkpoints_are_kept(finished_run):
+    names = sorted(path.name for path in (finished_run / "checkpoints").iterdir())
+    assert names == ["best.ckpt.npz", "step-00000004.ckpt.npz", "step-00000006.ckpt.npz"]
+
+
+def test_metrics_hold_each_step_once_over_a_resume(run, capsys):
+    assert train(run, "--steps", "8", "--quiet", "--json") == 0
+    output = capsys.readouterr().out
+    assert output.count("\n") == 1
+    summary = json.loads(output)
+    assert (summary["step"], summary["state"], summary["reason"]) == (8, "finished", "8 steps done")
+    lines = read_metrics(run / "metrics.jsonl")
+    found = [(line["kind"], line["step"]) for line in lines]
+    train_steps = [("train", step) for step in (2, 4, 6, 8)]
+    assert sorted(found) == sorted([*train_steps, ("test", 6), ("test", 8), ("end", 8)])
+    assert summary["train"]["loss"] == lines[-3]["loss"]
+
+
+@pytest.mark.slow
+def test_verbose_names_every_save(run, capsys):
+    assert train(run, "--steps", "8", "--verbose") == 0
+    output = capsys.readouterr().out
+    assert "saved | step 8 | " in output and "variables" in output
+
+
+def test_quiet_still_says_what_is_wrong(run, capsys):
+    assert train(run, "--quiet", "--seed", "9") == 2
+    assert "seed: 0 before, 9 now" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_of_minutes_stops_and_goes_on(run, capsys):
+    assert train(run, "--steps", "400", "--max-minutes", "1e-6") == 0
+    assert "done: 1e-06 minutes are over, step 7 saved" in capsys.readouterr().out
+    assert read_metrics(run / "metrics.jsonl")[-1]["finished"] is False
+    assert CheckpointFolder(run / "checkpoints").latest().step == 7
+
+
+def test_overwrite_removes_the_run_and_nothing_else(run):
+    (run / "notes.txt").write_text("mine")
+    assert train(run, "--steps", "2", "--seed", "9", "--overwrite", "--quiet") == 0
+    assert (run / "notes.txt").read_text() == "mine"
+    assert arrays_of(run)[0] == 2
+    assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2, 2]
+    record = json.loads((run / "run.json").read_text())
+    assert record["seed"] == 9 and len(record["starts"]) == 1
+
+
+@pytest.mark.parametrize("answer", ["n", "", "\x04"], ids=["no", "nothing", "end of input"])
+def test_overwrite_asks_on_a_terminal(run, answer, capsys, monkeypatch):
+    main_end, terminal = os.openpty()
+    os.write(main_end, answer.encode() + (b"" if answer == "\x04" else b"\n"))
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert train(run, "--steps", "2", "--seed", "9", "--overwrite") == 2
+    os.close(main_end)
+    output = capsys.readouterr()
+    assert "holds a run of shapes, finished, step 6." in output.out
+    assert "is kept" in output.err
+    assert arrays_of(run)[0] == 6
+
+
+def test_nothing_is_removed_for_wrong_input(run, capsys):
+    wrong = ["--set", "optimizer=nothing"]
+    assert train(run, "--overwrite", *wrong) == 2
+    assert train(run, "--overwrite", "--data", str(run / "absent")) == 2
+    assert arrays_of(run)[0] == 6
+
+
+@pytest.mark.slow
+def test_a_run_that_never_saved_may_be_replaced(run, capsys):
+    shutil.rmtree(run / "checkpoints")
+    assert train(run, "--steps", "2", "--set", "learning_rate=0.5", "--quiet") == 0
+    record = json.loads((run / "run.json").read_text())
+    assert record["fields"]["learning_rate"] == 0.5 and len(record["starts"]) == 1
+    assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2, 2]
+
+
+def test_a_run_begins_with_the_weights_of_another(run, tmp_path, capsys):
+    wider = ["--set", "hidden_size=5", "--set", "learning_rate=1e-30", "--init-from", str(run)]
+    assert train(tmp_path / "new", "--steps", "1", "--report-every", "1", *wider) == 0
+    output = capsys.readouterr().out
+    assert "begins with 5 of 8 variables" in output and "step 6); without a match: " in output
+    assert "hidden/kernel (shape [150, 32], here [150, 5])" in output
+    expected, found = weights_of(run), weights_of(tmp_path / "new")
+    same = [one.shape == other.shape for one, other in zip(expected, found, strict=True)]
+    assert sum(same) == 5
+    for one, other, is_same in zip(expected, found, same, strict=True):
+        if is_same:
+            np.testing.assert_allclose(one, other, atol=1e-7)
+
+
+def test_weights_of_a_run_that_is_none_are_refused(run, tmp_path, capsys):
+    assert train(tmp_path / "new", "--init-from", str(tmp_path / "absent")) == 2
+    assert "holds no run" in capsys.readouterr().err
+    shutil.rmtree(run / "checkpoints")
+    assert train(tmp_path / "new", "--init-from", str(run)) == 2
+    assert "has no checkpoint yet" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

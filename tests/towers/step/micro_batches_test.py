@@ -1,0 +1,86 @@
+"""Micro-batches: a shard's parts are those of a split, and their sums have the bits of a tree."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import helpers
+from towers.step.gradients import add_gradients, add_in_pairs
+from towers.step.micro_batches import cut_rows, sum_one_by_one
+from towers.step.shards import part_sizes
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6, 7, 12])
+def test_rows_are_cut_as_a_batch_is_split(count):
+    for num_rows in range(2 * count + 3):
+        sizes = part_sizes(num_rows, count)
+        starts, found = (part.numpy().tolist() for part in cut_rows(tf.constant(num_rows), count))
+        assert found == sizes
+        assert starts == [sum(sizes[:index]) for index in range(count)]
+
+
+def numbers(count):
+    """Numbers of very different sizes: every other order of their sum has other bits."""
+    random = np.random.default_rng(count)
+    return (random.normal(size=(count, 5)) * 10.0 ** random.integers(-3, 4, (count, 1))).astype("f")
+
+
+def add(first, second):
+    """Adds nests of dense tensors, sparse ones and None."""
+    pairs = zip(first, second, strict=True)
+    return [add_gradients(*pair) for pair in pairs]
+
+
+@pytest.mark.parametrize("in_pairs", [True, False])
+@pytest.mark.parametrize("count", [3, 4, 7, 8, 13])
+@pytest.mark.usefixtures("sums_as_written")
+def test_the_sums_of_a_loop_have_the_bits_of_the_unrolled_graph(count, in_pairs):
+    values = tf.constant(numbers(count))
+
+    @tf.function(autograph=False)
+    def total(in_loop, width):
+        def run(index):
+            row, num_rows = values[index], tf.minimum(index + 1, width)
+            sparse = tf.IndexedSlices(row[:num_rows, None], tf.range(num_rows))
+            return [row, None, sparse]
+
+        dense, none, sparse = sum_one_by_one(run, count, add, in_pairs=in_pairs, in_loop=in_loop)
+        assert none is None
+        return dense, sparse
+
+    found, expected = (
+        tf.nest.flatten(total(way, tf.constant(5)), expand_composites=True) for way in (True, False)
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    rows = list(values.numpy())
+    of_rows = add_in_pairs(np.add, rows) if in_pairs else np.add.accumulate(rows)[-1]
+    np.testing.assert_array_equal(found[0], of_rows)
+
+
+def graph_size(accumulate, *, in_pairs, monkeypatch):
+    monkeypatch.setattr("towers.step.passes.sums_stay_nested", lambda: in_pairs)
+    keras.utils.set_random_seed(3)
+    model = helpers.dense_model()
+    step, _ = helpers.build_step(
+        helpers.classify(model),
+        model,
+        keras.optimizers.SGD(0.1),
+        helpers.dense_batches([8]),
+        1,
+        accumulate=accumulate,
+        probe=False,
+    )
+    definition = step.graph.as_graph_def()
+    return len(definition.node) + sum(len(one.node_def) for one in definition.library.function)
+
+
+@pytest.mark.parametrize("in_pairs", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_step_has_the_same_size_for_any_number_of_micro_batches(in_pairs, monkeypatch):
+    """But for the few ops that halve the rows once more."""
+    sizes = {
+        count: graph_size(count, in_pairs=in_pairs, monkeypatch=monkeypatch) for count in (1, 3, 96)
+    }
+    assert sizes[96] - sizes[3] < 0.5 * sizes[1]
+    assert sizes[3] < 5 * sizes[1]

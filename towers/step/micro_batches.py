@@ -1,0 +1,221 @@
+"""Micro-batches: a shard cut by rows, and the sums over its parts, one after the other.
+
+The sums are made in a loop of the graph, so that a step has the same size for any number of
+micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.step.gradients import first_half
+from towers.step.shards import Shard, take_rows
+
+Index = Any  # The number of a micro-batch within its shard: an int, or an int32 scalar in a loop.
+Add = Callable[[Any, Any], Any]
+
+
+class MicroBatches:
+    """The micro-batches of a shard; those of an empty shard are all empty.
+
+    They are the parts into which `split_batch` cuts a batch.
+
+    Args:
+        shard: the shard.
+        count: the number of micro-batches.
+    """
+
+    def __init__(self, shard: Shard, count: int):
+        self._shard = shard
+        self._count = count
+        if count > 1:
+            num_rows = tf.shape(tf.nest.flatten(shard.batch)[0])[0]
+            self._starts, self._sizes = cut_rows(num_rows, count)
+
+    def __getitem__(self, index: Index) -> Shard:
+        if self._count == 1:
+            return self._shard
+        start, size = self._starts[index], self._sizes[index]
+        rows = take_rows(self._shard.batch, start, size)
+        return Shard(rows, tf.minimum(size, self._shard.size))
+
+
+def cut_rows(num_rows: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the first row and the size of each of `count` parts, as `part_sizes` cuts.
+
+    >>> [part.numpy().tolist() for part in cut_rows(tf.constant(10), 4)]
+    [[0, 3, 5, 8], [3, 2, 3, 2]]
+    """
+    odd = count
+    while odd % 2 == 0:
+        odd //= 2
+    numbers = tf.range(odd)
+    sizes = (num_rows + odd - 1 - numbers) // odd
+    starts = numbers * (num_rows // odd) + tf.minimum(numbers, num_rows % odd)
+    while odd < count:
+        halves = sizes // 2
+        starts = tf.reshape(tf.stack([starts, starts + sizes - halves], axis=1), [-1])
+        sizes = tf.reshape(tf.stack([sizes - halves, halves], axis=1), [-1])
+        odd *= 2
+    return starts, sizes
+
+
+def sum_one_by_one(
+    run: Callable[[Index], Any], count: int, add: Add, *, in_pairs: bool, in_loop: bool
+) -> Any:
+    """Returns the sum of `run(0)`, `run(1)`, ..., of which only one runs at a time.
+
+    Args:
+        run: returns a nest of tensors, `tf.IndexedSlices` and None, the same for each index.
+        count: how often to run it.
+        add: returns the sum of two nests.
+        in_pairs: whether neighbours are added first, then neighbouring sums, as `add_in_pairs`
+            does. A running sum needs less memory.
+        in_loop: whether the graph has a loop; otherwise it has `run` `count` times.
+    """
+    if not in_loop or count < 3:  # A loop takes two: its first run shows what its sums are.
+        return sum_unrolled(run, range(count), add, in_pairs=in_pairs)
+    first = run(0)
+    nest = Nest(first)
+    with tf.control_dependencies(nest.flatten(first)):
+        start = tf.identity(1)
+    loop = sum_in_pairs if in_pairs else running_sum
+    return loop(run, start, count, add, first, nest)
+
+
+def sum_unrolled(run: Callable[[Index], Any], indices: range, add: Add, *, in_pairs: bool) -> Any:
+    """Returns the sum in a graph without a loop; arguments as in `sum_one_by_one`."""
+    if len(indices) == 1:
+        return run(indices[0])
+    middle = first_half(len(indices)) if in_pairs else len(indices) - 1
+    first = sum_unrolled(run, indices[:middle], add, in_pairs=in_pairs)
+    # One after the other: only one micro-batch's activations are in memory at a time.
+    with tf.control_dependencies(Nest(first).flatten(first)):
+        return add(first, sum_unrolled(run, indices[middle:], add, in_pairs=in_pairs))
+
+
+class Nest(NamedTuple):
+    """A nest as a list of tensors, for loops; it has the structure of `like`."""
+
+    like: Any
+
+    def flatten(self, nest: Any) -> list[tf.Tensor]:
+        """Returns the tensors of a nest; rows and indices of a sparse one."""
+        leaves = tf.nest.flatten(nest, expand_composites=True)
+        return [leaf for leaf in leaves if leaf is not None]
+
+    def pack(self, tensors: Any) -> Any:
+        """Returns the nest of such a list."""
+        values = iter(tensors)
+        leaves = tf.nest.flatten(self.like, expand_composites=True)
+        packed = [None if leaf is None else next(values) for leaf in leaves]
+        return tf.nest.pack_sequence_as(self.like, packed, expand_composites=True)
+
+    def shapes(self) -> list[tf.TensorShape]:
+        """Returns the static shape of each tensor."""
+        return [tensor.shape for tensor in self.flatten(self.like)]
+
+
+def running_sum(
+    run: Callable[[Index], Any], start: tf.Tensor, count: int, add: Add, first: Any, nest: Nest
+) -> Any:
+    """Returns the sum to which each run is added in turn.
+
+    Args:
+        run, count, add: as in `sum_one_by_one`.
+        start: the index after that of `first`.
+        first: what the first run returned.
+        nest: its structure.
+    """
+
+    def body(index: tf.Tensor, *total: tf.Tensor) -> list[tf.Tensor]:
+        return [index + 1, *nest.flatten(add(nest.pack(total), run(index)))]
+
+    _, *total = tf.while_loop(
+        lambda index, *_: index < count,
+        body,
+        [start, *nest.flatten(first)],
+        shape_invariants=[tf.TensorShape([]), *nest.shapes()],
+        parallel_iterations=1,
+        name="micro_batches",
+    )
+    return nest.pack(total)
+
+
+def sum_in_pairs(
+    run: Callable[[Index], Any], start: tf.Tensor, count: int, add: Add, first: Any, nest: Nest
+) -> Any:
+    """Returns the sum in which neighbours are added first; arguments as in `running_sum`.
+
+    The sums of 1, 2, 4, ... parts that wait for their neighbours are kept as the digits of a
+    binary counter: the sum of 2^k parts waits if the number of parts so far has the digit k.
+    """
+    sums = Digits(add, nest, count.bit_length())
+    digits = sums.write(sums.make(), 0, first)
+
+    def body(index: tf.Tensor, *digits: tf.TensorArray) -> list[Any]:
+        has_digit = [tf.TensorShape([]), *nest.shapes()]
+
+        def carry(place: tf.Tensor, *part: tf.Tensor) -> list[tf.Tensor]:
+            return [place + 1, *nest.flatten(add(sums.read(digits, place), nest.pack(part)))]
+
+        place, *part = tf.while_loop(
+            lambda place, *_: tf.bitwise.right_shift(index, place) % 2 == 1,
+            carry,
+            [tf.constant(0), *nest.flatten(run(index))],
+            shape_invariants=has_digit,
+            parallel_iterations=1,
+        )
+        return [index + 1, *sums.write(digits, place, nest.pack(part))]
+
+    _, *digits = tf.while_loop(
+        lambda index, *_: index < count,
+        body,
+        [start, *digits],
+        parallel_iterations=1,
+        name="micro_batches",
+    )
+    places = [place for place in range(count.bit_length()) if count >> place & 1]
+    total = sums.read(digits, places[0])
+    for place in places[1:]:
+        total = add(sums.read(digits, place), total)
+    return total
+
+
+class Digits(NamedTuple):
+    """Sums of 1, 2, 4, ... parts, kept by their place in one `tf.TensorArray` for each tensor.
+
+    Attributes:
+        add: as in `sum_one_by_one`.
+        nest: the structure of a sum.
+        num_places: the number of places.
+    """
+
+    add: Add
+    nest: Nest
+    num_places: int
+
+    def make(self) -> list[tf.TensorArray]:
+        """Returns the places without sums."""
+        return [
+            tf.TensorArray(
+                tensor.dtype,
+                self.num_places,
+                clear_after_read=False,
+                infer_shape=False,
+                element_shape=tensor.shape,
+            )
+            for tensor in self.nest.flatten(self.nest.like)
+        ]
+
+    def read(self, digits: Any, place: Index) -> Any:
+        """Returns the sum at a place."""
+        return self.nest.pack([one.read(place) for one in digits])
+
+    def write(self, digits: Any, place: Index, total: Any) -> list[tf.TensorArray]:
+        """Returns the places with a sum at one."""
+        pairs = zip(digits, self.nest.flatten(total), strict=True)
+        return [one.write(place, tensor) for one, tensor in pairs]
