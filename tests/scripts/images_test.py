@@ -29,13 +29,13 @@ def pictures(tmp_path, monkeypatch):
     write_pictures(tmp_path / "my pictures")
 
 
-def arguments_of(run_dir, *options, fields=SMALL):
-    arguments = ["train", "images", "--data", "my pictures", "--run-dir", run_dir]
+def arguments_of(run_dir, *options, fields=SMALL, data="my pictures"):
+    arguments = ["train", "images", "--data", data, "--run-dir", run_dir]
     return [*arguments, *fields, *map(str, options)]
 
 
-def train(run_dir, *options):
-    assert main(arguments_of(run_dir, *options)) == 0
+def train(run_dir, *options, data="my pictures"):
+    assert main(arguments_of(run_dir, *options, data=data)) == 0
 
 
 def last_object(capsys):
@@ -50,7 +50,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_its_export_classifies_files(
     train("parts", *options, "--steps", 3)
     assert main(["prepare", "images", "--data", "my pictures", *SMALL[2:]]) == 0
     folder = capsys.readouterr().out.splitlines()[-1].removeprefix("prepared in ")
-    train("parts", *options, "--steps", 5, "--data", folder)
+    train("parts", *options, "--steps", 5, data=folder)
     assert "continues at step 3" in capsys.readouterr().out
     parts, whole = (weights_of(tmp_path / name) for name in ("parts", "whole"))
     for left, right in zip(parts, whole, strict=True):
@@ -109,6 +109,10 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
         (arguments_of("x", "--set", "part=validate"), "part must be validation"),
         (arguments_of("x", "--set", "max_broken=3"), "max_broken=N"),
         (arguments_of("x", "--set", "part=test"), "has no test part. It has: train, validation"),
+        (
+            arguments_of("x", "--engine", "keras", "--set", "multi_label=true"),
+            "cannot train with multi_label",
+        ),
         (["evaluate", "run", "--data", "others"], "differ by ['red things']"),
         (["benchmark", "shapes", "--input", "--against", "tf_data"], "use recipe images"),
         (["benchmark", "images", "--input", "--against", "tf_daa"], "Did you mean 'tf_data'?"),

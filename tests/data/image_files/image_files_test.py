@@ -81,6 +81,12 @@ def test_only_new_and_changed_files_are_checked_again(folder, tmp_path, monkeypa
     assert changed.key != first.key and len(changed.broken) == len(first.broken) - 1
 
 
+def test_a_damaged_file_of_findings_is_named(folder, tmp_path):
+    (tmp_path / checking.FINDINGS).write_bytes(b"no database " * 100)
+    with pytest.raises(OSError, match=r"findings.sqlite cannot be used: .* or delete it"):
+        open_image_files(folder, tmp_path)
+
+
 def test_folders_name_the_parts(tmp_path):
     for part in ("train", "val", "test"):
         write_pictures(tmp_path / "set" / part, 2, broken=False)
