@@ -79,9 +79,9 @@ def check_options(options: BenchmarkOptions) -> None:
         raise ValueError(
             f"--steps must be at least 2, since the first is not timed. Received {options.steps}."
         )
-    for name in () if options.input else options.against:
+    for name in () if options.input is not None else options.against:
         rivals.check_rival(name)
-    if options.input and options.slow:
+    if options.input is not None and options.slow:
         raise ValueError("--input measures the input alone: leave out --slow.")
     if options.slow and options.against:
         raise ValueError(
@@ -97,7 +97,8 @@ def check_options(options: BenchmarkOptions) -> None:
 
 def needed_replicas(options: BenchmarkOptions) -> int:
     """Returns the number of replicas of the mirrored rivals: the most towers, at least 2."""
-    mirrored = not options.input and any(name.startswith("mirrored") for name in options.against)
+    rivals_of_steps = options.against if options.input is None else ()
+    mirrored = any(name.startswith("mirrored") for name in rivals_of_steps)
     return max(2, *options.towers) if mirrored else 1
 
 

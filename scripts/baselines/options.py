@@ -14,7 +14,8 @@ class BenchmarkOptions:
         against: names of the rivals.
         slow: factor by which the last tower is slower, for a comparison of synchronous and
             asynchronous towers; None for a comparison with rivals.
-        input: whether to measure the recipe's input instead.
+        input: to measure the input instead of steps: nothing for a report about it, or numbers of
+            processes for what that of one of them takes; None for neither.
         repetitions: number of repetitions of each measurement.
         steps: number of steps in a repetition.
         data: the folder or the files, None for the recipe's default.
@@ -25,7 +26,7 @@ class BenchmarkOptions:
     towers: tuple[int, ...] = (1, 2)
     against: tuple[str, ...] = ()
     slow: float | None = None
-    input: bool = False
+    input: tuple[int, ...] | None = None
     repetitions: int = 10
     steps: int = 20
     data: tuple[str, ...] | None = None

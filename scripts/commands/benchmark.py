@@ -21,6 +21,7 @@ from towers.scripts.commands.options import (
 )
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
+from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
 if TYPE_CHECKING:
@@ -38,10 +39,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
                         help="instead, compare synchronous with asynchronous towers while the "
                              "last one takes FACTOR times as long (default: none)")  # fmt: skip
-    parser.add_argument("--input", action="store_true",
+    parser.add_argument("--input", type=int_list, nargs="?", const=(), metavar="N,N",
                         help="instead, measure the input: examples/s of the pipeline alone, CPU "
                              "of an example, memory, and the share of a step that waits, on as "
-                             "many towers as the largest number says")  # fmt: skip
+                             "many towers as the largest number says; with numbers, the processor "
+                             "time of the input of one of N processes, whose batch is N times the "
+                             "recipe's (default: none)")  # fmt: skip
     parser.add_argument("--repetitions", type=positive_int, metavar="R", help="default: 10")
     parser.add_argument("--steps", type=positive_int, metavar="S",
                         help="steps in a repetition (default: 20)")  # fmt: skip
@@ -55,17 +58,19 @@ def run(given: argparse.Namespace) -> int:
     from towers.scripts.baselines import benchmark, input_rivals, slow_tower
 
     options = read_options(BenchmarkOptions, given)
+    if options.input:
+        return run_input(chosen_recipe(given), options)
     with wrong_input():
-        if "input" in given:
+        if options.input is not None:
             input_rivals.check_input_rivals(chosen_recipe(given), options)
         opened = benchmark.open_benchmark(chosen_recipe(given), options)
-        if options.slow or options.input:
+        if options.slow or options.input is not None:
             contenders = []
         else:
             contenders = list(benchmark.make_contenders(opened, options))
     recipe = opened.task.recipe
     report: Any
-    if options.input:
+    if options.input is not None:
         report = report_input(opened, options)
     elif options.slow:
         report = slow_tower.compare_slow_tower(opened.task, opened.devices, opened.rows, options)
@@ -90,3 +95,16 @@ def report_input(opened: Benchmark, options: BenchmarkOptions) -> dict[str, Any]
     measured = input_report.measure_input(opened, options.steps)
     input_report.print_input(measured, opened, options.steps)
     return measured._asdict()
+
+
+def run_input(recipe: Recipe, options: BenchmarkOptions) -> int:
+    """Prints what the input of one process takes, as `run` prints times."""
+    from towers.scripts.baselines.input_time import measure_input, print_input
+
+    with wrong_input():
+        rows = measure_input(recipe, options)
+    print_input(rows, recipe, options)
+    if options.json:
+        results = [row._asdict() for row in rows]
+        show(json.dumps({"recipe": recipe.name, "results": results}))
+    return 0
