@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,11 @@ def load_body(body: keras.Model, path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"There is no file of weights {path}.")
     try:
-        body.load_weights(path)
-    except (ValueError, OSError, KeyError) as error:
+        with warnings.catch_warnings():
+            # Keras warns where layers keep their random weights.
+            warnings.simplefilter("error", UserWarning)
+            body.load_weights(path)
+    except (ValueError, OSError, KeyError, UserWarning) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"{path} does not hold the weights of {body.name} without its top ({reason}). Expected "

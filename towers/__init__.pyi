@@ -13,8 +13,8 @@ from .loop.advice import advise_placement as advise_placement
 from .loop.asynchronous import AsynchronousUpdates as AsynchronousUpdates
 from .loop.finite import FiniteCheck as FiniteCheck
 from .loop.finite import NonFiniteGradientError as NonFiniteGradientError
-from .loop.inputs import batches_from as batches_from
 from .loop.rates import Rates as Rates
+from .loop.sources import batches_from as batches_from
 from .loop.stopping import StopSignals as StopSignals
 from .loop.stopping import share_stop_requests as share_stop_requests
 from .loop.stopping import stop_after as stop_after

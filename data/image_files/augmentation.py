@@ -23,7 +23,8 @@ class Augmentation:
         kind: none; flip; standard: random resized crop and flip; colour: that, and brightness,
             contrast and saturation; randaugment: standard, and RandAugment.
         smallest_crop: the random crop has at least this share of the picture's area.
-        central_share: share of the shorter side that the central crop keeps, without a random one.
+        central_share: side of the central square, without a random crop, as a share of the shorter
+            side of the picture.
         magnitude: of RandAugment, from 0 to 1.
         only_jpeg: whether all pictures are JPEGs.
     """
@@ -45,10 +46,10 @@ class Augmentation:
             encoded: string scalar, the bytes of a picture.
             seed: int64 [2].
         """
-        crop_seed, flip_seed, colour_seed = tf.unstack(tf.random.split(seed, 3))
-        pixels = self._cropped(encoded, crop_seed)
         if self.kind == "none":
-            return pixels
+            return self._central(encoded)
+        crop_seed, flip_seed, colour_seed = tf.unstack(tf.random.split(seed, 3))
+        pixels = self._central(encoded) if self.kind == "flip" else self._random(encoded, crop_seed)
         pixels = tf.image.stateless_random_flip_left_right(pixels, flip_seed)
         if self.kind == "colour":
             pixels = random_colours(pixels, colour_seed)
@@ -56,9 +57,12 @@ class Augmentation:
             pixels = rand_augment(pixels, colour_seed, self.magnitude)
         return tf.ensure_shape(pixels, [self.size, self.size, 3])
 
-    def _cropped(self, encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        if self.kind in ("none", "flip"):
-            return central_crop(encoded, size=self.size, share=self.central_share)
+    def _central(self, encoded: tf.Tensor) -> tf.Tensor:
+        return central_crop(
+            encoded, size=self.size, share=self.central_share, only_jpeg=self.only_jpeg
+        )
+
+    def _random(self, encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return random_resized_crop(
             encoded, seed, size=self.size, smallest=self.smallest_crop, only_jpeg=self.only_jpeg
         )

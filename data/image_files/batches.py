@@ -84,14 +84,12 @@ class ImageFileBatches:
         check_position(epoch, first_step, self.steps_per_epoch)
         places = self._places(choose)
         num_steps = self.steps_per_epoch - first_step
-        examples = tf.data.Dataset.range(sum(map(len, places[:first_step])), sum(map(len, places)))
-        examples = examples.map(
-            self._example_at(epoch, np.concatenate(places)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+        read = np.concatenate([np.zeros([0], np.int64), *places[first_step:]])
+        examples = tf.data.Dataset.from_tensor_slices(self._order(epoch)[read]).map(
+            self._example(epoch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
         # All batches are of one size but the last, which is not larger.
-        batches = examples.batch(len(places[0])).apply(
+        batches = examples.batch(max(map(len, places), default=1)).apply(
             tf.data.experimental.assert_cardinality(num_steps)
         )
         if self.mixup:
@@ -139,7 +137,7 @@ class ImageFileBatches:
 
     def pixels_of(self, encoded: tf.Tensor) -> tf.Tensor:
         """Returns float32 [batch, size, size, 3] without augmentation, as in evaluation."""
-        plain = dataclasses.replace(self.augmentation, kind="none")
+        plain = dataclasses.replace(self.augmentation, kind="none", only_jpeg=False)
         seed = tf.zeros([2], tf.int64)
         shape = [plain.size, plain.size, 3]
         return tf.map_fn(
@@ -148,19 +146,17 @@ class ImageFileBatches:
             fn_output_signature=tf.TensorSpec(shape, tf.float32),
         )
 
-    def _example_at(self, epoch: int, places: np.ndarray) -> Callable[[tf.Tensor], Pair]:
-        """Returns the function from a number to the example at this one of the order's places."""
-        order = tf.constant(self._order(epoch)[places])
+    def _example(self, epoch: int) -> Callable[[tf.Tensor], Pair]:
+        """Returns the function from the number of an example to its pixels and labels."""
         key = self._key(epoch)
         labels, read = self._labels, self._read
 
         @tf.autograph.experimental.do_not_convert
-        def example_at(number: tf.Tensor) -> Pair:
-            row = order[number]
+        def example(row: tf.Tensor) -> Pair:
             seed = tf.stack([key, tf.cast(row, tf.int64)])
             return self.augmentation(read(row), seed), labels(row)
 
-        return example_at
+        return example
 
     def _mix(self, epoch: int, choose: ChooseRows) -> Callable[..., Pair]:
         """Returns the function that mixes each example with the one before it in its batch.
@@ -206,7 +202,7 @@ class ImageFileBatches:
         part = self.part
         if not (part.lengths >= 0).any():
             paths = tf.constant([os.fsencode(path) for path in part.paths])
-            return lambda row: tf.io.read_file(paths[row])
+            return lambda row: tf.io.read_file(tf.gather(paths, row))
 
         def read_record(row: np.ndarray) -> bytes:
             number = int(row)
@@ -226,8 +222,8 @@ class ImageFileBatches:
         if not self.several_labels:
             single = tf.constant(np.array([one for (one,) in given], np.int32))
             if not self.mixup:
-                return lambda row: single[row]
-            return lambda row: tf.one_hot(single[row], self.num_classes)
+                return lambda row: tf.gather(single, row)
+            return lambda row: tf.one_hot(tf.gather(single, row), self.num_classes)
         numbers = tf.ragged.constant(given, tf.int32, ragged_rank=1)
         return lambda row: tf.reduce_max(
             tf.concat(

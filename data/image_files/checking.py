@@ -58,16 +58,32 @@ def check_examples(
         examples: the examples.
         folder: of the file of findings.
         threads: that decode; by default one per core.
+
+    Raises:
+        OSError: the file of findings cannot be read or written.
     """
     make_folder(folder)
-    database = sqlite3.connect(folder / FINDINGS, timeout=60, isolation_level="DEFERRED")
-    pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
+    path = folder / FINDINGS
+    try:
+        database = sqlite3.connect(path, timeout=60, isolation_level="DEFERRED")
+        with contextlib.closing(database):
+            database.execute(TABLE)
+            yield from check_all(iter(examples), database, threads or os.cpu_count() or 1)
+    except sqlite3.Error as error:
+        raise OSError(
+            f"{path} cannot be used: {error}. Make room on its disk, or delete it: what it keeps "
+            "is found again."
+        ) from error
+
+
+def check_all(
+    examples: Iterator[Example], database: sqlite3.Connection, threads: int
+) -> Iterator[tuple[Example, Finding]]:
+    """Yields each example with what its check found, by so many threads."""
     bar = tqdm.tqdm(desc="checking pictures", unit="", disable=not sys.stderr.isatty())
-    with contextlib.closing(database), pool, bar:
-        database.execute(TABLE)
+    with ThreadPoolExecutor(threads) as pool, bar:
         committed = time.monotonic()
-        chunks = iter(examples)
-        while chunk := list(itertools.islice(chunks, CHUNK)):
+        while chunk := list(itertools.islice(examples, CHUNK)):
             findings = check_chunk(chunk, database, pool.map)
             if time.monotonic() - committed > COMMIT_SECONDS:
                 database.commit()

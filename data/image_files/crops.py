@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -18,8 +18,7 @@ def random_resized_crop(
 ) -> tf.Tensor:
     """Returns a random part of a picture, resized to a square.
 
-    Szegedy et al. 2015, "Going Deeper with Convolutions", section 6. Of a JPEG only the part is
-    decoded.
+    Szegedy et al. 2015, "Going Deeper with Convolutions", section 6.
 
     Args:
         encoded: string scalar, the bytes of a picture.
@@ -32,57 +31,69 @@ def random_resized_crop(
         float32 [size, size, 3], 0 to 255.
     """
 
-    def of_jpeg() -> tf.Tensor:
-        window = random_window(tf.io.extract_jpeg_shape(encoded), seed, smallest)
-        return tf.io.decode_and_crop_jpeg(encoded, window, channels=CHANNELS)
+    def random_window(shape: tf.Tensor) -> tf.Tensor:
+        begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+            shape,
+            tf.constant([WHOLE]),
+            seed,
+            min_object_covered=0.0,
+            aspect_ratio_range=RATIOS,
+            area_range=(smallest, 1.0),
+            max_attempts=ATTEMPTS,
+            use_image_if_no_bounding_boxes=True,
+        )
+        return tf.concat([begin[:2], extent[:2]], 0)
 
-    def of_any() -> tf.Tensor:
-        pixels = decode(encoded)
-        top, left, height, width = tf.unstack(random_window(tf.shape(pixels), seed, smallest))
-        return pixels[top : top + height, left : left + width]
-
-    pixels = of_jpeg() if only_jpeg else tf.cond(is_jpeg(encoded), of_jpeg, of_any)
-    return resized(tf.ensure_shape(pixels, [None, None, CHANNELS]), (size, size))
-
-
-def random_window(shape: tf.Tensor, seed: tf.Tensor, smallest: float) -> tf.Tensor:
-    """Returns top, left, height and width of a random part, int32 [4]."""
-    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
-        shape,
-        tf.constant([WHOLE]),
-        seed,
-        min_object_covered=0.0,
-        aspect_ratio_range=RATIOS,
-        area_range=(smallest, 1.0),
-        max_attempts=ATTEMPTS,
-        use_image_if_no_bounding_boxes=True,
-    )
-    return tf.concat([begin[:2], extent[:2]], 0)
+    return tf.image.resize(decode_window(encoded, random_window, only_jpeg), [size, size])
 
 
-def central_crop(encoded: tf.Tensor, *, size: int, share: float) -> tf.Tensor:
-    """Returns the centre of a picture.
-
-    Its shorter side is resized to `size / share`, and the central square is cut out.
+def central_crop(encoded: tf.Tensor, *, size: int, share: float, only_jpeg: bool) -> tf.Tensor:
+    """Returns the central square of a picture.
 
     Args:
         encoded: string scalar, the bytes of a picture.
         size: height and width of the result.
-        share: of the shorter side that stays.
+        share: side of the square as a share of the picture's shorter side.
+        only_jpeg: whether the bytes are those of a JPEG for sure.
 
     Returns:
         float32 [size, size, 3], 0 to 255.
     """
-    pixels = decode(encoded)
-    extent = tf.cast(tf.shape(pixels)[:2], tf.float32)
-    scale = round(size / share) / tf.reduce_min(extent)
-    target = tf.maximum(tf.cast(tf.round(extent * scale), tf.int32), size)
-    pixels = resized(pixels, target)
-    top, left = tf.unstack((target - size) // 2)
-    square = pixels[top : top + size, left : left + size]
-    return tf.ensure_shape(square, [size, size, CHANNELS])
+
+    def central_window(shape: tf.Tensor) -> tf.Tensor:
+        extent = shape[:2]
+        side = tf.reduce_min(extent)
+        if share < 1:
+            part = tf.round(share * tf.cast(side, tf.float32))
+            side = tf.maximum(tf.cast(part, tf.int32), 1)
+        return tf.concat([(extent - side) // 2, tf.stack([side, side])], 0)
+
+    return tf.image.resize(decode_window(encoded, central_window, only_jpeg), [size, size])
 
 
-def resized(pixels: tf.Tensor, extent: Any) -> tf.Tensor:
-    """Returns pixels of another height and width, bilinear, float32."""
-    return tf.image.resize(pixels, extent)
+def decode_window(
+    encoded: tf.Tensor, window_of: Callable[[tf.Tensor], tf.Tensor], only_jpeg: bool
+) -> tf.Tensor:
+    """Returns the pixels of a part of a picture; of a JPEG only the part is decoded.
+
+    Args:
+        encoded: string scalar, the bytes of a picture.
+        window_of: from the picture's height, width and channels, int32 [3], to top, left, height
+            and width of the part, int32 [4].
+        only_jpeg: whether the bytes are those of a JPEG for sure.
+
+    Returns:
+        uint8 [height, width, 3].
+    """
+
+    def of_jpeg() -> tf.Tensor:
+        window = window_of(tf.io.extract_jpeg_shape(encoded))
+        return tf.io.decode_and_crop_jpeg(encoded, window, channels=CHANNELS)
+
+    def of_any() -> tf.Tensor:
+        pixels = decode(encoded)
+        top, left, height, width = tf.unstack(window_of(tf.shape(pixels)))
+        return pixels[top : top + height, left : left + width]
+
+    pixels = of_jpeg() if only_jpeg else tf.cond(is_jpeg(encoded), of_jpeg, of_any)
+    return tf.ensure_shape(pixels, [None, None, CHANNELS])

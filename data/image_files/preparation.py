@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +79,6 @@ def prepare_records(
                 bar.update(len(rows))
     names = "".join(f"{name}\n" for name in image_files.class_names)
     write_file(unfinished / CLASS_NAMES, names.encode())
-    shutil.rmtree(folder, ignore_errors=True)
     publish(unfinished, folder)
     return Prepared(folder, lines)
 

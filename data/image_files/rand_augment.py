@@ -69,7 +69,7 @@ def flattening(channel: tf.Tensor) -> tf.Tensor:
 
 def solarize(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
     """Inverts the levels above a threshold."""
-    return tf.where(pixels < 255.0 * (1 - strength), pixels, 255.0 - pixels)
+    return tf.where(pixels <= 255.0 * (1 - strength), pixels, 255.0 - pixels)
 
 
 def posterize(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:

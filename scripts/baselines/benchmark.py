@@ -79,8 +79,10 @@ def check_options(options: BenchmarkOptions) -> None:
         raise ValueError(
             f"--steps must be at least 2, since the first is not timed. Received {options.steps}."
         )
-    for name in options.against:
+    for name in () if options.input is not None else options.against:
         rivals.check_rival(name)
+    if options.input is not None and options.slow:
+        raise ValueError("--input measures the input alone: leave out --slow.")
     if options.slow and options.against:
         raise ValueError(
             "--slow compares synchronous with asynchronous towers only. Received also --against "
@@ -95,7 +97,8 @@ def check_options(options: BenchmarkOptions) -> None:
 
 def needed_replicas(options: BenchmarkOptions) -> int:
     """Returns the number of replicas of the mirrored rivals: the most towers, at least 2."""
-    mirrored = any(name.startswith("mirrored") for name in options.against)
+    rivals_of_steps = options.against if options.input is None else ()
+    mirrored = any(name.startswith("mirrored") for name in rivals_of_steps)
     return max(2, *options.towers) if mirrored else 1
 
 
@@ -131,21 +134,7 @@ def endless(batches: Sequence[Any]) -> tf.data.Dataset:
 
 def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
     """Returns training on towers by the `Trainer`, its input feed included."""
-    placement = towers.Placement(devices)
-    with placement.scope():
-        model = task.make_model()
-        optimizer = task.make_optimizer()
-    step = towers.build_train_step(
-        task.make_tower_fn(model),
-        model,
-        optimizer,
-        placement,
-        task.dataset,
-        towers.StepOptions(
-            clip_norm=task.recipe.fields.clip_norm or None,
-            carried=carried_state(task.recipe, model, task.data.train),
-        ),
-    )
+    step = build_step(task, devices)
 
     def timed(num_steps: int) -> float:
         ends: list[float] = []
@@ -162,6 +151,25 @@ def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
         return ends[-1] - ends[0]
 
     return timed
+
+
+def build_step(task: rivals.Task, devices: Sequence[str]) -> towers.TrainStep:
+    """Returns the step of a task on towers, with a model of its own."""
+    placement = towers.Placement(devices)
+    with placement.scope():
+        model = task.make_model()
+        optimizer = task.make_optimizer()
+    return towers.build_train_step(
+        task.make_tower_fn(model),
+        model,
+        optimizer,
+        placement,
+        task.dataset,
+        towers.StepOptions(
+            clip_norm=task.recipe.fields.clip_norm or None,
+            carried=carried_state(task.recipe, model, task.data.train),
+        ),
+    )
 
 
 def measure(

@@ -14,7 +14,8 @@ class BenchmarkOptions:
         against: names of the rivals.
         slow: factor by which the last tower is slower, for a comparison of synchronous and
             asynchronous towers; None for a comparison with rivals.
-        input: numbers of processes, to measure the input of one of them instead of steps; or None.
+        input: to measure the input instead of steps: nothing for a report about it, or numbers of
+            processes for what that of one of them takes; None for neither.
         repetitions: number of repetitions of each measurement.
         steps: number of steps in a repetition.
         data: the folder or the files, None for the recipe's default.

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.data.image_files.decoding import SUFFIXES
 from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.classifiers import classify_images
 from towers.scripts.training.session import Session
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 BATCH_SIZE = 64
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING, Any
 
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.commands.option_types import (
@@ -23,6 +24,9 @@ from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
+if TYPE_CHECKING:
+    from towers.scripts.baselines.benchmark import Benchmark
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
@@ -30,13 +34,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--towers", type=int_list, metavar="N,N",
                         help="numbers of towers to compare (default: 1,2)")  # fmt: skip
     parser.add_argument("--against", type=name_list, metavar="NAME,NAME",
-                        help="plain, fit, mirrored, mirrored_fit (default: none)")  # fmt: skip
+                        help="plain, fit, mirrored, mirrored_fit; with --input, of recipe images: "
+                             "tf_data, keras_directory (default: none)")  # fmt: skip
     parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
                         help="instead, compare synchronous with asynchronous towers while the "
                              "last one takes FACTOR times as long (default: none)")  # fmt: skip
-    parser.add_argument("--input", type=int_list, metavar="N,N",
-                        help="instead, the processor time of the input of one of N processes, "
-                             "whose batch is N times the recipe's (default: none)")  # fmt: skip
+    parser.add_argument("--input", type=int_list, nargs="?", const=(), metavar="N,N",
+                        help="instead, measure the input: examples/s of the pipeline alone, CPU "
+                             "of an example, memory, and the share of a step that waits, on as "
+                             "many towers as the largest number says; with numbers, the processor "
+                             "time of the input of one of N processes, whose batch is N times the "
+                             "recipe's (default: none)")  # fmt: skip
     parser.add_argument("--repetitions", type=positive_int, metavar="R", help="default: 10")
     parser.add_argument("--steps", type=positive_int, metavar="S",
                         help="steps in a repetition (default: 20)")  # fmt: skip
@@ -47,16 +55,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Prints a table, and with --json one object in the last line."""
     import_tensorflow_quietly()
-    from towers.scripts.baselines import benchmark, slow_tower
+    from towers.scripts.baselines import benchmark, input_rivals, slow_tower
 
     options = read_options(BenchmarkOptions, given)
-    if options.input is not None:
+    if options.input:
         return run_input(chosen_recipe(given), options)
     with wrong_input():
+        if options.input is not None:
+            input_rivals.check_input_rivals(chosen_recipe(given), options)
         opened = benchmark.open_benchmark(chosen_recipe(given), options)
-        contenders = [] if options.slow else list(benchmark.make_contenders(opened, options))
+        if options.slow or options.input is not None:
+            contenders = []
+        else:
+            contenders = list(benchmark.make_contenders(opened, options))
     recipe = opened.task.recipe
-    if options.slow:
+    report: Any
+    if options.input is not None:
+        report = report_input(opened, options)
+    elif options.slow:
         report = slow_tower.compare_slow_tower(opened.task, opened.devices, opened.rows, options)
         slow_tower.print_table(report, opened.task, options)
     else:
@@ -66,6 +82,19 @@ def run(given: argparse.Namespace) -> int:
     if options.json:
         show(json.dumps({"recipe": recipe.name, "results": report}))
     return 0
+
+
+def report_input(opened: Benchmark, options: BenchmarkOptions) -> dict[str, Any]:
+    """Prints the input report, or the comparison of pipelines, and returns its numbers."""
+    from towers.scripts.baselines import input_report, input_rivals
+
+    if options.against:
+        rates = input_rivals.compare_inputs(opened.task.recipe, opened.task.data, options)
+        input_rivals.print_inputs(rates)
+        return {name: [rate._asdict() for rate in own] for name, own in rates.items()}
+    measured = input_report.measure_input(opened, options.steps)
+    input_report.print_input(measured, opened, options.steps)
+    return measured._asdict()
 
 
 def run_input(recipe: Recipe, options: BenchmarkOptions) -> int:

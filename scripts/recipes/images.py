@@ -52,7 +52,8 @@ class Fields(common.Fields):
         augmentation: none, flip, standard (random resized crop and flip), colour (that, and
             brightness, contrast and saturation) or randaugment.
         smallest_crop: the random crop has at least this share of a picture's area.
-        central_share: of the shorter side, what the evaluation's central crop keeps.
+        central_share: side of the central square that an evaluation sees, as a share of the shorter
+            side of a picture.
         magnitude: strength of randaugment.
         mixup: parameter of mixup's beta distribution, such as 0.2; 0 for none.
         label_smoothing: share of each label that is spread evenly over all classes.

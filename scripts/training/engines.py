@@ -128,6 +128,8 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
         refused[f"--towers {num_towers}"] = (num_towers or 1) > 1
         refused["optimizer=lazy_adam"] = recipe.fields.optimizer == "lazy_adam"
         refused["label_smoothing"] = bool(getattr(recipe.fields, "label_smoothing", 0))
+        for name in ("mixup", "multi_label"):
+            refused[name] = bool(getattr(recipe.fields, name, False))
     refuse_all(f"--engine {engine.engine}", refused, "train on towers")
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
-from towers.loop.inputs import as_batches, check_end
+from towers.loop.inputs import check_end
+from towers.loop.sources import as_batches
 from towers.loop.tower_threads import FinishedUpdate, TowerThreads
 from towers.loop.updates import (
     Position,

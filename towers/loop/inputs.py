@@ -6,64 +6,15 @@ import contextlib
 import queue
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.loop.requests import take
-from towers.step.shards import Batches, Shard
+from towers.step.shards import Shard
 
 PATIENCE = 1.0  # Seconds for which closing a feed waits for its thread.
-
-
-def batches_from(dataset: tf.data.Dataset | Callable[[int], tf.data.Dataset]) -> Batches:
-    """Returns `batches(epoch, first_step)` over your own data set of global batches.
-
-    A resumed epoch skips the consumed batches, which is exact if the data set yields the same
-    batches in every iteration.
-
-    Args:
-        dataset: the batches of every epoch; or, for an order that differs from epoch to epoch, a
-            function that returns those of an epoch (from 0), the same ones whenever it is called.
-
-    Raises:
-        ValueError: it is neither of them.
-
-    >>> numbers = tf.data.Dataset.range(4)
-    >>> batches = batches_from(lambda epoch: numbers.shuffle(4, seed=epoch).batch(2))
-    >>> [batch.numpy().tolist() for batch in batches(7, 1)] == [
-    ...     batch.numpy().tolist() for batch in batches(7, 0)
-    ... ][1:]
-    True
-    """
-    if isinstance(dataset, tf.data.Dataset):
-        warn_of_shuffles(dataset)
-    elif not callable(dataset):
-        raise ValueError(
-            "batches_from takes a tf.data.Dataset of global batches, or a function that returns "
-            f"that of an epoch. Received {type(dataset).__name__}; for arrays, use "
-            "tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size)."
-        )
-
-    def batches(epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        of_epoch = dataset if isinstance(dataset, tf.data.Dataset) else dataset(epoch)
-        return of_epoch.skip(first_step) if first_step else of_epoch
-
-    return batches
-
-
-def as_batches(batches: Batches | tf.data.Dataset) -> Batches:
-    """Returns the function of a data set, or the function itself; raises ValueError for neither."""
-    if isinstance(batches, tf.data.Dataset):
-        return batches_from(batches)
-    if callable(batches):
-        return batches
-    raise ValueError(
-        "batches must be a function batches(epoch, first_step) that returns a tf.data.Dataset of "
-        f"global batches, or such a data set. Received {type(batches).__name__}."
-    )
 
 
 def check_end(dataset: tf.data.Dataset, steps: int | None) -> None:
@@ -74,31 +25,6 @@ def check_end(dataset: tf.data.Dataset, steps: int | None) -> None:
             "end. Received train(epochs=...) without steps; use train(steps=...), or leave out "
             "`repeat()`: every epoch begins the data set anew."
         )
-
-
-def warn_of_shuffles(dataset: tf.data.Dataset) -> None:
-    """Warns if a shuffle draws another order whenever the data set is iterated."""
-    orders = [
-        shuffle
-        for shuffle in datasets_before(dataset)
-        if getattr(shuffle, "_reshuffle_each_iteration", None)
-    ]
-    if orders:
-        sizes = ", ".join(f"shuffle({int(shuffle._buffer_size)})" for shuffle in orders)
-        warnings.warn(
-            f"The data set has {sizes}, which draws another order at every iteration: an epoch "
-            "that is resumed would see some examples twice and others never, and a resumed run "
-            "would not be the uninterrupted one. Give batches_from a function of the epoch instead:"
-            " batches_from(lambda epoch: examples.shuffle(size, seed=epoch).batch(n)).",
-            stacklevel=3,
-        )
-
-
-def datasets_before(dataset: tf.data.Dataset) -> Iterator[Any]:
-    """Yields a data set and all those from which it is made."""
-    yield dataset
-    for source in dataset._inputs():
-        yield from datasets_before(source)
 
 
 def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: bool = False) -> Feed:

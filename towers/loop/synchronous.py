@@ -10,7 +10,8 @@ from typing import Protocol
 import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
-from towers.loop.inputs import Feed, as_batches, check_end, open_feed
+from towers.loop.inputs import Feed, check_end, open_feed
+from towers.loop.sources import as_batches
 from towers.loop.updates import Position, Report, StepReport, StopTraining, end_empty_epoch
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from towers.loop.inputs import as_batches
+from towers.loop.sources import as_batches
 from towers.step.builder import TrainStep
 from towers.step.placement import Placement
 from towers.step.shards import Batches, Shard, split

@@ -125,50 +125,12 @@ def test_rows_are_checked_only_where_shapes_leave_them_open():
     assert len(ops_of([None, 3], [None])) > 2
 
 
-def test_resuming_skips_what_was_consumed():
-    batches = towers.batches_from(tf.data.Dataset.range(6).batch(2))
-    assert [batch.numpy().tolist() for batch in batches(3, 1)] == [[2, 3], [4, 5]]
-    assert len(list(batches(4, 0))) == 3
-
-
 @pytest.mark.parametrize("num_towers", [1, 3])
 def test_a_batch_without_examples_is_refused(num_towers):
     """Its statistics would be NaN."""
     dataset = tf.data.Dataset.range(8).batch(4).map(lambda batch: batch[batch > 5])
     with pytest.raises(tf.errors.InvalidArgumentError, match="A batch without examples"):
         list(towers.split(dataset, num_towers))
-
-
-def test_an_order_for_each_epoch_is_resumed_where_it_stopped():
-    """Every example once, though the epoch was begun by one process and ended by another."""
-    numbers = tf.data.Dataset.range(20)
-
-    def of_epoch(epoch):
-        return numbers.shuffle(20, seed=epoch).batch(3)
-
-    def rows(dataset):
-        return [row for batch in dataset for row in batch.numpy().tolist()]
-
-    batches, resumed = towers.batches_from(of_epoch), towers.batches_from(of_epoch)
-    for epoch in (0, 1):
-        whole = rows(batches(epoch, 0))
-        assert sorted(whole) == list(range(20)) != whole
-        assert rows(batches(epoch, 0).take(4)) + rows(resumed(epoch, 4)) == whole
-    assert rows(batches(0, 0)) != rows(batches(1, 0))
-
-
-def test_a_shuffle_that_cannot_be_resumed_is_named():
-    numbers = tf.data.Dataset.range(8)
-    shuffled = tf.data.Dataset.zip(numbers.shuffle(8, seed=1), numbers).batch(2).prefetch(1)
-    with pytest.warns(UserWarning, match=r"has shuffle\(8\), .*batches_from\(lambda epoch:"):
-        towers.batches_from(shuffled)
-    towers.batches_from(numbers.shuffle(8, seed=1, reshuffle_each_iteration=False).batch(2))
-
-
-@pytest.mark.parametrize("wrong", [np.ones((4, 2)), [1, 2], None])
-def test_what_is_no_data_set_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"takes a tf\.data\.Dataset .*Received .*from_tensor_sl"):
-        towers.batches_from(wrong)
 
 
 def feed_of(dataset, num_towers=2, kind=DeviceFeed, **options):

@@ -1,0 +1,142 @@
+"""Batches of picture files: each example once, resumed at any step, augmented by (seed, epoch)."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.data.image_files.pictures import write_pictures
+from towers.data.image_files.augmentation import AUGMENTATIONS, Augmentation
+from towers.data.image_files.batches import ImageFileBatches
+from towers.data.image_files.image_files import open_image_files
+from towers.data.image_files.preparation import prepare_records
+from towers.data.image_files.rand_augment import OPERATIONS
+
+SIZE = 16
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    """Returns the same image set from files and from records."""
+    cache = tmp_path_factory.mktemp("pictures")
+    write_pictures(cache / "all", broken=False)
+    files = open_image_files(cache / "all", cache, validation_share=0)
+    records = prepare_records(files, cache, write=lambda line: None)
+    return files, open_image_files(records.folder, cache, validation_share=0)
+
+
+def batches_of(image_files, kind="standard", **options):
+    part = image_files.parts["train"]
+    augmentation = Augmentation(SIZE, kind, only_jpeg=part.is_jpeg)
+    options = {"batch_size": 7, "seed": 3, **options}
+    return ImageFileBatches(part, 3, augmentation=augmentation, **options)
+
+
+def read(dataset):
+    return [tuple(part.numpy() for part in batch) for batch in dataset]
+
+
+def assert_same(left, right):
+    for one, other in zip(itertools.chain(*left), itertools.chain(*right), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "randaugment", "mixup": 0.2}])
+def test_any_step_resumes_and_records_give_the_same_bits(sets, options):
+    files, records = (batches_of(one, **options) for one in sets)
+    whole = read(files(1))
+    assert [len(images) for images, _ in whole] == [7, 7, 7, 3] and files.steps_per_epoch == 4
+    assert whole[0][0].shape == (7, SIZE, SIZE, 3) and whole[0][0].dtype == np.float32
+    assert_same(read(records(1)), whole)
+    assert_same(read(files(1, 2)), whole[2:])
+    assert read(files(1, 4)) == []
+    assert not np.array_equal(read(files(2).take(1))[0][0], whole[0][0])
+
+
+def test_every_example_comes_once_in_an_order_of_seed_and_epoch(sets):
+    plain = {"kind": "none", "batch_size": 5}
+    ordered = np.concatenate([x for x, _ in read(batches_of(sets[0], shuffle=False, **plain)(0))])
+    assert len(np.unique(ordered.reshape(24, -1), axis=0)) == 24
+    orders = []
+    for epoch in (0, 1):
+        images, labels = zip(*read(batches_of(sets[0], **plain)(epoch)), strict=True)
+        images = np.concatenate(images)
+        places = [int(np.argmin([np.abs(one - x).sum() for one in ordered])) for x in images]
+        assert sorted(places) == list(range(24))
+        np.testing.assert_array_equal(images, ordered[places])
+        np.testing.assert_array_equal(np.concatenate(labels), np.array(places) // 8)
+        orders.append(places)
+    assert orders[0] != orders[1]
+
+
+def test_an_example_is_augmented_alike_in_any_batch(sets):
+    large, small = (batches_of(sets[0], batch_size=size, shuffle=False)(2) for size in (24, 5))
+    np.testing.assert_array_equal(
+        np.concatenate([x for x, _ in read(large)]), np.concatenate([x for x, _ in read(small)])
+    )
+
+
+@pytest.mark.parametrize("kind", AUGMENTATIONS)
+def test_pixels_stay_in_their_range(sets, kind):
+    augment = tf.function(Augmentation(SIZE, kind), autograph=False)
+    for number, path in enumerate(sets[0].parts["train"].paths[:8]):
+        seed = tf.constant([number, 5], tf.int64)
+        pixels = augment(tf.io.read_file(path), seed).numpy()
+        assert pixels.shape == (SIZE, SIZE, 3) and 0 <= pixels.min() <= pixels.max() <= 255
+
+
+@pytest.mark.parametrize("kind", ["none", "standard"])
+def test_a_jpeg_is_cropped_alike_whether_or_not_all_are_jpegs(kind, sets):
+    path = next(one for one in sets[0].parts["train"].paths if one.endswith(".jpg"))
+    seed, encoded = tf.constant([1, 2], tf.int64), tf.io.read_file(path)
+    results = [Augmentation(SIZE, kind, only_jpeg=only)(encoded, seed) for only in (False, True)]
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+def test_operations_without_strength_leave_a_picture_of_all_levels(operation):
+    levels = np.random.default_rng(0).permuted(np.tile(np.linspace(0, 255, 32), (3, 1)), axis=1)
+    ramp = np.tile(levels.T.astype(np.float32), [32, 1, 1])
+    result = operation(tf.constant(ramp), tf.constant(0.0), tf.constant(1.0)).numpy()
+    assert np.abs(result - ramp).max() <= 9  # A flat histogram of 32 levels moves by one of them.
+    moved = operation(tf.constant(ramp), tf.constant(0.9), tf.constant(-1.0)).numpy()
+    is_moved = np.abs(moved - ramp).max() > 10
+    assert is_moved == (operation.__name__ not in ("identity", "auto_contrast", "equalize"))
+
+
+def test_mixup_mixes_a_batch_with_itself(sets):
+    plain = read(batches_of(sets[0], batch_size=24)(0))[0]
+    images, labels = read(batches_of(sets[0], batch_size=24, mixup=0.4)(0))[0]
+    shares = labels[np.arange(24), plain[1]]
+    np.testing.assert_allclose(labels.sum(1), 1, rtol=1e-6)
+    others = np.roll(plain[0], 1, 0)
+    same = plain[1] == np.roll(plain[1], 1)
+    mixed = shares[:, None, None, None] * plain[0] + (1 - shares)[:, None, None, None] * others
+    np.testing.assert_allclose(images[~same], mixed[~same], atol=0.01)
+    assert shares[~same].std() > 0.05
+
+
+def test_several_labels_are_rows_of_zeros_and_ones(sets):
+    part = sets[0].parts["train"]
+    labels = [(), (0, 2), *part.labels[2:]]
+    several = type(part)(part.names, part.paths, part.offsets, part.lengths, labels, part.is_jpeg)
+    batches = ImageFileBatches(several, 3, 4, Augmentation(SIZE), True, shuffle=False)
+    (_, rows), *_ = read(batches(0).take(1))
+    np.testing.assert_array_equal(rows, [[0, 0, 0], [1, 0, 1], [1, 0, 0], [1, 0, 0]])
+
+
+def test_pixels_of_an_exported_network_are_those_of_the_evaluation(sets):
+    batches = batches_of(sets[0], kind="none", shuffle=False)
+    encoded = tf.constant([Path(one).read_bytes() for one in sets[0].parts["train"].paths[:7]])
+    np.testing.assert_array_equal(
+        tf.function(batches.pixels_of)(encoded), read(batches(0).take(1))[0][0]
+    )
+
+
+def test_a_position_outside_of_the_epoch_is_refused(sets):
+    with pytest.raises(ValueError, match="first_step=5"):
+        batches_of(sets[0])(0, 5)
+    with pytest.raises(ValueError, match="Did you mean flip"):
+        Augmentation(SIZE, "flipp")

@@ -1,0 +1,186 @@
+"""The recipe for picture files: exact on any number of towers, resumed, evaluated and exported."""
+
+import json
+import os
+import random
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.data.image_files.pictures import CLASSES, write_pictures
+from tests.paths import ROOT
+from tests.programs import TOWERS, finish, run, started
+from tests.scripts.runs import arrays_of, weights_of
+from towers.data.image_files.image_files import open_image_files
+from towers.scripts.main import main
+
+COMMON = ["--set", "schedule=constant", "--set", "warmup_steps=0", "--set", "validation_share=0.3"]
+SMALL = ["--batch-size", "9", "--set", "network=softmax", "--set", "size=16", *COMMON]
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """Makes a folder of pictures in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "my pictures")
+
+
+def arguments_of(run_dir, *options, fields=SMALL, data="my pictures"):
+    arguments = ["train", "images", "--data", data, "--run-dir", run_dir]
+    return [*arguments, *fields, *map(str, options)]
+
+
+def train(run_dir, *options, data="my pictures"):
+    assert main(arguments_of(run_dir, *options, data=data)) == 0
+
+
+def last_object(capsys):
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.mark.usefixtures("pictures")
+def test_a_resumed_run_is_the_uninterrupted_one_and_its_export_classifies_files(tmp_path, capsys):
+    """The first part of it reads the files, the second the records made of them."""
+    options = ["--towers", 2, "--set", "augmentation=colour", "--set", "mixup=0.2"]
+    train("whole", *options, "--steps", 5)
+    train("parts", *options, "--steps", 3)
+    assert main(["prepare", "images", "--data", "my pictures", *SMALL[2:]]) == 0
+    folder = capsys.readouterr().out.splitlines()[-1].removeprefix("prepared in ")
+    train("parts", *options, "--steps", 5, data=folder)
+    assert "continues at step 3" in capsys.readouterr().out
+    parts, whole = (weights_of(tmp_path / name) for name in ("parts", "whole"))
+    for left, right in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert main(["evaluate", "parts", "--json", "--checkpoint", "latest"]) == 0
+    report = last_object(capsys)
+    assert main(["export", "parts", "--output", "exported", "--checkpoint", "latest"]) == 0
+    check_export(tmp_path, report)
+
+
+def check_export(folder, report):
+    """The exported network has the accuracy of the evaluation, from the files themselves."""
+    settings = json.loads((folder / "exported" / "settings.json").read_text())
+    assert settings == {"classes": sorted(CLASSES)}
+    exported = tf.saved_model.load(str(folder / "exported" / "model"))
+    pictures = sorted((folder / "my pictures").glob("*/*[0-9].*"))
+    classes = exported.classify(tf.constant([path.read_bytes() for path in pictures]))[
+        "classes"
+    ].numpy()
+    hits = {
+        str(path.relative_to(folder / "my pictures")): sorted(CLASSES)[found] == path.parent.name
+        for path, found in zip(pictures, classes, strict=True)
+    }
+    held_out = open_image_files(
+        folder / "my pictures", folder / "datasets" / "prepared", validation_share=0.3
+    ).parts["validation"]
+    assert len(held_out) == report["examples"]
+    accuracy = np.mean([hits[name] for name in held_out.names])
+    assert report["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+
+
+@pytest.mark.usefixtures("pictures")
+@pytest.mark.parametrize(
+    "numbers, multi_label",
+    [((1, 3), "false"), pytest.param((1, 2, 3), "true", marks=pytest.mark.slow)],
+)
+def test_any_number_of_towers_ends_with_the_same_weights(numbers, multi_label, tmp_path):
+    options = ["--precision", "float64", "--steps", 4, "--set", f"multi_label={multi_label}"]
+    for towers in numbers:
+        train(f"on_{towers}", *options, "--towers", towers)
+    expected, *others = (weights_of(tmp_path / f"on_{towers}") for towers in numbers)
+    largest = max(np.abs(array).max() for array in expected)
+    for actual in others:
+        for left, right in zip(actual, expected, strict=True):
+            assert np.abs(left - right).max() <= 1e-12 * largest
+
+
+@pytest.mark.usefixtures("pictures")
+def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
+    write_pictures(tmp_path / "others", classes=["blue", "绿色"])
+    train("run", "--steps", 1)
+    capsys.readouterr()
+    for arguments, message in [
+        (["train", "images"], "give --data FOLDER"),
+        (arguments_of("x", "--set", "network=ResNet51", fields=COMMON), "Did you mean 'ResNet50'?"),
+        (arguments_of("x", "--set", "augmentation=flipped"), "Did you mean flip?"),
+        (arguments_of("x", "--set", "weights=file.h5"), "leave them out"),
+        (arguments_of("x", "--set", "part=validate"), "part must be validation"),
+        (arguments_of("x", "--set", "max_broken=3"), "max_broken=N"),
+        (arguments_of("x", "--set", "part=test"), "has no test part. It has: train, validation"),
+        (
+            arguments_of("x", "--engine", "keras", "--set", "multi_label=true"),
+            "cannot train with multi_label",
+        ),
+        (["evaluate", "run", "--data", "others"], "differ by ['red things']"),
+        (["benchmark", "shapes", "--input", "--against", "tf_data"], "use recipe images"),
+        (["benchmark", "images", "--input", "--against", "tf_daa"], "Did you mean 'tf_data'?"),
+        (["benchmark", "images", "--input", "--slow", "2"], "leave out --slow"),
+    ]:
+        assert main(arguments) == 2, arguments
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("pictures")
+def test_the_input_report_measures_what_the_towers_wait_for(capsys):
+    command = ["benchmark", "images", "--data", "my pictures", "--input", "--steps", "4", *SMALL]
+    assert main([*command, "--towers", "2", "--json"]) == 0
+    results = last_object(capsys)["results"]
+    assert 0 <= results["input_wait"] <= 1
+    assert min(results["examples_per_second"], results["cpu_milliseconds"]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pictures")
+def test_pipelines_are_compared(capsys):
+    command = ["benchmark", "images", "--data", "my pictures", "--input", "--steps", "2", *SMALL]
+    shutil.rmtree("my pictures")
+    write_pictures(Path("my pictures"), broken=False)
+    for path in Path("my pictures").glob("*/*.webp"):
+        path.unlink()  # Keras's function takes no WebP.
+    command += ["--against", "keras_directory", "--repetitions", "2", "--json"]
+    assert main(command) == 0
+    assert set(last_object(capsys)["results"]) == {"images", "keras_directory"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pictures")
+def test_a_run_killed_twice_ends_bit_identical(tmp_path):
+    """BatchNorm, random crops and colours on two towers, in processes of their own."""
+    options = ["--towers", 2, "--deterministic", "--steps", 24, "--checkpoint-every", 3]
+    options += ["--set", "network=cifar_resnet", "--set", "depth=8", "--report-every", 1]
+    options += ["--set", "augmentation=randaugment", "--batch-size", 9, "--set", "size=16"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run([*TOWERS, *arguments_of("whole", *options, fields=COMMON)], env=environment)
+    moments = random.Random(os.getpid())
+    for _ in range(2):
+        with started(
+            [*TOWERS, *arguments_of("killed", *options, fields=COMMON)], env=environment
+        ) as process:
+            last = moments.randint(3, 10)
+            for line in process.stdout:
+                last -= line.startswith("train")
+                if last == 0:
+                    break
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    with started(
+        [*TOWERS, *arguments_of("killed", *options, fields=COMMON)], env=environment
+    ) as process:
+        assert "continues at step" in finish(process)
+    (step, whole), (same, killed) = (arrays_of(tmp_path / name) for name in ("whole", "killed"))
+    assert step == same == 24 and whole.keys() == killed.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(killed[name], array, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pictures")
+def test_a_network_of_keras_trains(tmp_path, capsys):
+    options = ["--set", "network=ResNet50", "--set", "size=32", "--steps", 2, "--towers", 2]
+    assert main(arguments_of("run", *options, "--batch-size", 9, fields=COMMON)) == 0
+    assert "step 2 saved" in capsys.readouterr().out
+    assert all(np.isfinite(array).all() for array in weights_of(tmp_path / "run"))
