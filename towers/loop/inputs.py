@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.loop.requests import take
 from towers.step.shards import Batches, Shard
 
 PATIENCE = 1.0  # Seconds for which closing a feed waits for its thread.
@@ -100,7 +101,7 @@ def datasets_before(dataset: tf.data.Dataset) -> Iterator[Any]:
         yield from datasets_before(source)
 
 
-def open_feed(dataset: tf.data.Dataset, devices: Sequence[str]) -> Feed:
+def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: bool = False) -> Feed:
     """Returns an iterator over the shards of a data set, placed on the devices one step ahead.
 
     Use it as a context manager, so that its thread ends with the epoch.
@@ -108,9 +109,12 @@ def open_feed(dataset: tf.data.Dataset, devices: Sequence[str]) -> Feed:
     Args:
         dataset: a data set of tuples with one `Shard` per device, as `split` returns.
         devices: the towers' devices.
+        may_stop: whether a request to stop ends a long wait for a batch, with `StopTraining`. Of
+            several processes none may stop alone.
     """
     on_host = all(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
-    return HostFeed(dataset, devices) if on_host else DeviceFeed(dataset, devices)
+    kind = HostFeed if on_host else DeviceFeed
+    return kind(dataset, devices, may_stop=may_stop)
 
 
 class FeedItem(NamedTuple):
@@ -134,14 +138,16 @@ class Feed:
 
     Args:
         devices: the towers' devices.
+        may_stop: as in `open_feed`.
 
     Attributes:
         waits: the time in seconds for which the last `next` waited for each tower's shard.
     """
 
-    def __init__(self, devices: Sequence[str]):
+    def __init__(self, devices: Sequence[str], *, may_stop: bool):
         self.waits: Sequence[float] = [0.0] * len(devices)
         self._devices = list(devices)
+        self._may_stop = may_stop
         self._next: FeedItem | None = None
         self._next_waits: Sequence[float] = ()
 
@@ -193,41 +199,78 @@ def drop(held: list[Any]) -> None:
 class HostFeed(Feed):
     """The feed of towers on the CPU: `tf.data` prefetches one step ahead, and nothing is copied.
 
-    A Python thread would take cores from the towers.
+    A thread asks the data set for a batch whenever one is taken, so that this thread can be
+    interrupted. It does not work ahead: a Python thread would take cores from the towers.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str]):
-        super().__init__(devices)
-        self._dataset = dataset.prefetch(1)
-        self._iterator: Iterator[tuple[Shard, ...]] | None = None
+    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: bool = False):
+        super().__init__(devices, may_stop=may_stop)
+        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._items: queue.SimpleQueue[FeedItem] = queue.SimpleQueue()
+        self._is_waiting = False
+        arguments = (dataset.prefetch(1), len(devices), self._asked, self._items)
+        self._thread = threading.Thread(target=answer, args=arguments, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """Lets go of the data set, without waiting for what it is about to yield."""
-        if self._iterator is not None:
-            held, self._iterator = [self._iterator], None
-            drop(held)
+        """Ends the thread; one that waits for the data set ends by itself afterwards."""
+        self._asked.put(False)
+        if not self._is_waiting:
+            self._thread.join(timeout=PATIENCE)
 
     def _take(self) -> FeedItem:
+        if not self._is_waiting:
+            self._asked.put(True)
+        self._is_waiting = True
+        item = take(self._items, may_stop=self._may_stop)
+        self._is_waiting = False
+        return item
+
+
+def answer(
+    dataset: tf.data.Dataset,
+    num_towers: int,
+    asked: queue.SimpleQueue[bool],
+    items: queue.SimpleQueue[FeedItem],
+) -> None:
+    """Puts the next item of a data set into a queue each time that it is asked for one.
+
+    Args:
+        dataset: the data set of shards.
+        num_towers: the number of towers.
+        asked: True for another item, False for the end.
+        items: the queue for the items.
+    """
+    iterator: Iterator[tuple[Shard, ...]] | None = None
+    while asked.get():
         try:
-            if self._iterator is None:  # Not earlier: its start counts as waiting.
-                self._iterator = iter(self._dataset)
-            return FeedItem(next(self._iterator), [time.perf_counter()] * len(self._devices))
+            if iterator is None:  # Not earlier: its start counts as waiting.
+                iterator = iter(dataset)
+            shards = next(iterator)
+            items.put(FeedItem(shards, [time.perf_counter()] * num_towers))
         except StopIteration:
-            return FeedItem()
-        except Exception as error:  # The `next` of this batch raises it.
-            return FeedItem(error=error)
+            items.put(FeedItem())
+        except BaseException as error:  # The `next` of this batch raises it.
+            items.put(FeedItem(error=error))
 
 
 class DeviceFeed(Feed):
     """The feed of towers on accelerators: a host thread copies each shard to its device in advance.
 
     Args:
-        dataset, devices: as in `open_feed`.
+        dataset, devices, may_stop: as in `open_feed`.
         ahead: the number of steps by which the thread is ahead.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], *, ahead: int = 1):
-        super().__init__(devices)
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        devices: Sequence[str],
+        *,
+        ahead: int = 1,
+        may_stop: bool = False,
+    ):
+        super().__init__(devices, may_stop=may_stop)
         self._queue: queue.Queue[FeedItem] = queue.Queue(maxsize=ahead)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
@@ -242,7 +285,7 @@ class DeviceFeed(Feed):
             self._thread.join(timeout=0.05)
 
     def _take(self) -> FeedItem:
-        return self._queue.get()
+        return take(self._queue, may_stop=self._may_stop)
 
     def _drain(self) -> None:
         while not self._queue.empty():

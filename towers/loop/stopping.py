@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from towers.loop import requests
 from towers.loop.actions import Best
 from towers.loop.updates import Action, StepReport, StopTraining
 from towers.run.processes import NO_SIGNAL, Processes
@@ -57,10 +58,12 @@ def stop_after(minutes: float) -> Action:
 def stop_on_signals() -> Iterator[StopSignals]:
     """The scope in which Ctrl-C, SIGTERM and a closed terminal end the training after its step.
 
-    Yields the action to give to the trainer. A second signal ends the process at once; a terminal
-    that closes is never the second, since its signal may come twice.
+    Yields the action to give to the trainer. A training that waits for its next batch ends after
+    a second. A second signal ends the process at once; a terminal that closes is never the second,
+    since its signal may come twice.
     """
     signals = StopSignals()
+    requests.listen(signals.received)
 
     def remember(number: int, frame: FrameType | None) -> None:
         if signals.received and number != signal.SIGHUP:
@@ -80,6 +83,7 @@ def stop_on_signals() -> Iterator[StopSignals]:
     try:
         yield signals
     finally:
+        requests.forget(signals.received)
         restore()
 
 

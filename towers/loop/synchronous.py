@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from towers.loop.finite import FiniteCheck
 from towers.loop.inputs import Feed, as_batches, check_end, open_feed
-from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
+from towers.loop.updates import Position, Report, StepReport, StopTraining, end_empty_epoch
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
 from towers.step.results import StepResults
@@ -29,7 +29,8 @@ class SynchronousUpdates:
             of them, as `batches_from` takes it.
         position: where to begin.
         split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
-            shards of this process.
+            shards of this process, which reads only their rows where the batches can
+            (`towers.RowBatches`).
 
     Attributes:
         position: where the training continues.
@@ -46,7 +47,7 @@ class SynchronousUpdates:
         self.position = position
         self._train_step = step
         self._batches = as_batches(batches)
-        self._split = split or step.processes.split
+        self._split = split
         self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
 
     @property
@@ -57,9 +58,9 @@ class SynchronousUpdates:
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         devices = self._train_step.devices
-        dataset = self._batches(self.position.epoch, self.position.epoch_step)
+        dataset = self._open_shards()
         check_end(dataset, steps)
-        with open_feed(self._split(dataset, len(devices)), devices) as feed:
+        with open_feed(dataset, devices, may_stop=self.num_processes == 1) as feed:
             if feed.exhausted():
                 self.position = end_empty_epoch(self.position)
             for shards in feed:
@@ -68,6 +69,15 @@ class SynchronousUpdates:
                     break
         self.check_copies()
 
+    def _open_shards(self) -> tf.data.Dataset:
+        """Returns this process's shards of the rest of the epoch."""
+        position, num_towers = self.position, len(self._train_step.devices)
+        if self._split is not None:
+            dataset = self._batches(position.epoch, position.epoch_step)
+            return self._split(dataset, num_towers)
+        processes = self._train_step.processes
+        return processes.shards(self._batches, num_towers, position.epoch, position.epoch_step)
+
     def _run_step(self, shards: tuple[Shard, ...], feed: Feed) -> StepReport:
         before, waits = self.position, list(feed.waits)
         step = before.step + 1
@@ -75,7 +85,10 @@ class SynchronousUpdates:
         results = self._train_step(shards, step)
         self._finite.add(step, results)  # Checks the previous step, so this one need not be done.
         seconds = max(waits) + time.perf_counter() - started
-        epoch_end = feed.exhausted()
+        try:
+            epoch_end = feed.exhausted()
+        except StopTraining:  # The step is reported; then the training ends.
+            epoch_end = False
         self.position = before.after_step(epoch_end=epoch_end)
         return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
 

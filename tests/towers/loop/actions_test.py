@@ -230,6 +230,51 @@ def test_the_first_signal_ends_the_training_after_the_step(number):
     assert steps[-1] == f"step {len(steps)}"
 
 
+# As above, but the data set blocks once it has yielded four batches.
+BLOCKED = """
+    import threading
+    import keras
+    import tensorflow as tf
+    import towers
+    from tests import helpers
+
+    batches = helpers.dense_batches([4, 4, 4, 4])
+
+    def generate():
+        yield from batches
+        threading.Event().wait()
+
+    dataset = tf.data.Dataset.from_generator(
+        generate, output_signature=helpers.dataset_of(batches).element_spec
+    )
+    model = helpers.dense_model()
+    step = towers.build_train_step(
+        helpers.classify(model), model, keras.optimizers.SGD(0.1),
+        towers.Placement(["/CPU:0"]), dataset,
+    )
+
+    def announce(report):
+        print("step", report.step, flush=True)
+
+    with towers.stop_on_signals() as check_signals:
+        trainer = helpers.make_trainer(step, dataset, [announce, check_signals])
+        reason = trainer.train(steps=10**9)
+    print("stopped by", reason, "at", trainer.position, flush=True)
+"""
+
+
+def test_a_signal_ends_a_training_whose_data_set_blocks():
+    """The last step before the wait is reported, and the position is the one after it."""
+    command = [sys.executable, "-c", textwrap.dedent(BLOCKED)]
+    with started(command, cwd=ROOT, stderr=None) as process:
+        for number in (1, 2, 3):
+            assert process.stdout.readline() == f"step {number}\n"
+        process.send_signal(signal.SIGINT)
+        lines = finish(process).splitlines()
+    position = "Position(step=4, epoch=0, epoch_step=4)"
+    assert lines == ["step 4", f"stopped by SIGINT at {position}"]
+
+
 def test_the_second_signal_ends_the_process_at_once():
     with training(pause=PATIENCE) as process:
         process.send_signal(signal.SIGINT)
