@@ -199,7 +199,8 @@ class Refusal(tf.distribute.ReplicaContext):
         raise RuntimeError(
             "A layer sums over all replicas, as BatchNormalization(synchronized=True) does, which "
             f"is not possible {self._reason}. Leave `synchronized` out, so that each part is "
-            "normalised by its own statistics, or train in one process without XLA."
+            "normalised by its own statistics; towers.build_train_step sums over the towers of one "
+            "process, without XLA."
         )
 
     all_gather = all_reduce
