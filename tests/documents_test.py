@@ -103,7 +103,7 @@ def recipe_fields():
 def test_options_in_the_text_exist(page):
     parsers = GENERATE.command_parsers().values()
     known = {option for parser in parsers for a in parser._actions for option in a.option_strings}
-    named = re.findall(r"`(--[a-z][a-z-]+)", BLOCK.sub("", PAGES[page]))
+    named = re.findall(r"`(--[a-z][a-z0-9-]+)", BLOCK.sub("", PAGES[page]))
     assert set(named) <= known
 
 

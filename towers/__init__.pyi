@@ -22,6 +22,8 @@ from .loop.stopping import stop_early as stop_early
 from .loop.stopping import stop_on_signals as stop_on_signals
 from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
 from .loop.trainer import Trainer as Trainer
+from .loop.trial import Trial as Trial
+from .loop.trial import try_parameters as try_parameters
 from .loop.updates import Action as Action
 from .loop.updates import Position as Position
 from .loop.updates import Report as Report
@@ -71,6 +73,7 @@ from .step.joint import build_joint_step as build_joint_step
 from .step.mirrored import MirroredStep as MirroredStep
 from .step.mirrored import build_mirrored_step as build_mirrored_step
 from .step.options import StepOptions as StepOptions
+from .step.own_rows import RowBatches as RowBatches
 from .step.packs import wrong_sums as wrong_sums
 from .step.parallel import parallel as parallel
 from .step.parameters import SharedVariables as SharedVariables

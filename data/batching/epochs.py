@@ -17,15 +17,22 @@ NUM_PARALLEL_CALLS = 2  # Batches assembled at the same time.
 NUM_PREFETCHED = 4  # Batches kept ready for the training.
 
 ArrayPair = tuple[np.ndarray, np.ndarray]
+ChooseRows = Callable[[int], slice]
+
+
+def all_rows(num_rows: int) -> slice:
+    """Returns all rows of a batch."""
+    return slice(0, num_rows)
 
 
 def bucketed_epoch(
     layout: Layout,
-    assemble: Callable[[np.ndarray, np.ndarray], ArrayPair],
+    assemble: Callable[[np.ndarray, np.ndarray, slice], ArrayPair],
     *,
     epoch: int,
     first_step: int,
     seed: int | None,
+    choose: ChooseRows | None = None,
 ) -> tf.data.Dataset:
     """Returns the batches of an epoch, from one of its steps on, whose examples lie in buckets.
 
@@ -34,11 +41,14 @@ def bucketed_epoch(
 
     Args:
         layout: which examples share a batch.
-        assemble: `assemble(examples, shape)` returns a batch, two int32 [batch, length], of
-            int64 [n] examples and their int64 [3] row of `layout.shapes`.
+        assemble: `assemble(examples, shape, rows)` returns these rows of a batch, two int32
+            [rows, length], of int64 [n] examples and their int64 [3] row of `layout.shapes`.
         epoch: number of the epoch, from 0.
         first_step: number of its batches that were consumed already.
         seed: of the order; None for the order of the layout in every epoch.
+        choose: `choose(num_rows)` returns the slice of a batch's rows that is assembled; each
+            element is then a pair (rows, number of the rows of the whole batch). None for whole
+            batches.
 
     Raises:
         ValueError: there is no such step in an epoch.
@@ -49,9 +59,33 @@ def bucketed_epoch(
     def batch_of_step(step: np.ndarray) -> ArrayPair:
         batch = batches[step]
         chosen = examples[layout.bounds[batch] : layout.bounds[batch + 1]]
-        return assemble(chosen, layout.shapes[batch])
+        shape = layout.shapes[batch]
+        return assemble(chosen, shape, (choose or all_rows)(int(shape[0])))
 
-    return dataset_of_steps(batch_of_step, first_step, layout.num_batches)
+    dataset = dataset_of_steps(batch_of_step, first_step, layout.num_batches)
+    return (
+        dataset if choose is None else with_sizes(dataset, layout.shapes[batches, 0][first_step:])
+    )
+
+
+def with_sizes(rows: tf.data.Dataset, sizes: np.ndarray) -> tf.data.Dataset:
+    """Returns pairs (rows of a batch, the number of all its rows as an int32 scalar)."""
+    import tensorflow as tf  # Not at the top: a corpus is prepared without TensorFlow.
+
+    counts = tf.data.Dataset.from_tensor_slices(sizes.astype(np.int32))
+    return tf.data.Dataset.zip((rows, counts))
+
+
+def bounds_of(num_examples: int, batch_size: int) -> np.ndarray:
+    """Returns where each batch begins in the order of an epoch, and the end: int64 [steps + 1]."""
+    return np.append(np.arange(0, num_examples, batch_size), num_examples)
+
+
+def chosen_rows(bounds: np.ndarray, choose: ChooseRows) -> np.ndarray:
+    """Returns where the chosen rows of each batch begin and end in an epoch: int64 [steps, 2]."""
+    sizes = np.diff(bounds).tolist()
+    slices = {size: choose(size) for size in set(sizes)}
+    return bounds[:-1, None] + [(slices[size].start, slices[size].stop) for size in sizes]
 
 
 def check_position(epoch: int, first_step: int, steps_per_epoch: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from towers.data.batching.balance import balanced_order
 from towers.data.batching.buckets import Layout, fitted_layout, fixed_layout, num_tokens
-from towers.data.batching.epochs import bucketed_epoch
+from towers.data.batching.epochs import ChooseRows, bucketed_epoch
 from towers.data.corpus.cache import Corpus
 from towers.data.corpus.copying import number_unknown
 from towers.data.corpus.directions import slices_of, written_turns
@@ -129,9 +129,28 @@ class PairBatches:
             epoch: number of the epoch, from 0.
             first_step: number of its batches that were consumed already.
         """
+        return self._epoch(epoch, first_step)
+
+    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns pairs (some rows of each batch, the number of all its rows).
+
+        Args:
+            choose: `choose(num_rows)` returns the slice of a batch's rows.
+            epoch, first_step: as for whole batches.
+        """
+        return self._epoch(epoch, first_step, choose)
+
+    def _epoch(
+        self, epoch: int, first_step: int, choose: ChooseRows | None = None
+    ) -> tf.data.Dataset:
         seed = self.seed if self.shuffle else None
         return bucketed_epoch(
-            self.layout, self._assemble, epoch=epoch, first_step=first_step, seed=seed
+            self.layout,
+            self._assemble,
+            epoch=epoch,
+            first_step=first_step,
+            seed=seed,
+            choose=choose,
         )
 
     @property
@@ -167,20 +186,22 @@ class PairBatches:
             f"{f'; left out: {left_out}' if left_out else ''}"
         )
 
-    def _assemble(self, pairs: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the batch of some pairs, given its number of rows and its lengths."""
+    def _assemble(
+        self, pairs: np.ndarray, shape: np.ndarray, chosen: slice
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows of the batch of some pairs, given its number of rows and its lengths."""
         num_rows, question_length, answer_length = shape
         pairs = pairs[np.argsort(self.read[pairs] + self.written[pairs], kind="stable")]
         num_missing = num_rows - len(pairs)
         rows = np.concatenate([pairs[:1].repeat(num_missing), pairs])
-        order = balanced_order(int(num_rows))
+        order = balanced_order(int(num_rows))[chosen]
         rows, counts = rows[order], order >= num_missing
 
         slices = slices_of(self.corpus, self.pairs[rows], self.direction)
         ends, (starts, stops) = slices.read[:, 1], slices.written.T
         question = self._slices(ends - self.read[rows], ends, question_length)
         answer = self._slices(starts, stops, answer_length)
-        answer[np.arange(num_rows), self.written[rows] - 1] = END
+        answer[np.arange(len(rows)), self.written[rows] - 1] = END
         if self.direction == "answers":
             question[:] = UNKNOWN
         answer[~counts] = PAD

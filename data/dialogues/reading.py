@@ -218,10 +218,7 @@ def _recognise(file: DialogueFile) -> str | None:
 
 
 def _not_recognised(file: DialogueFile) -> str:
-    return (
-        f"{file.path}: expected dialogues, found {_description(file)}. Name the kind (kind=) "
-        f"if it is one of these. {_kinds()}"
-    )
+    return f"{file.path}: expected dialogues, found {_description(file)}. {_kinds()}"
 
 
 def _description(file: DialogueFile) -> str:
@@ -233,7 +230,7 @@ def _description(file: DialogueFile) -> str:
     if not lines:
         return "only lines that are blank or too long"
     is_decoded = not any("\0" in line or DAMAGED.search(line) for line in lines)
-    return f"lines of no known kind, first {lines[0][:60]!r}" + (
+    return f"lines of no known kind, first {lines[0][:40]!r}" + (
         "" if is_decoded else f" ({ENCODING_ADVICE})"
     )
 

@@ -15,8 +15,7 @@ UNDECODED = "turns with bytes that do not decode"
 NUM_PLACES = 3
 UNDECODED_SHARE = 0.1  # Of all lines; above this share the encoding is probably wrong.
 ENCODING_ADVICE = (
-    "the encoding of the file may differ from the one that it was read with: try another "
-    "(--encoding), such as gb18030 or big5 for Chinese, cp1252 for Western text, or utf-16"
+    "its encoding may differ: try another (--encoding), such as gb18030, big5, cp1252 or utf-16"
 )
 
 

@@ -10,7 +10,14 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching.epochs import check_position
+from towers.data.batching.epochs import (
+    ChooseRows,
+    all_rows,
+    bounds_of,
+    check_position,
+    chosen_rows,
+    with_sizes,
+)
 from towers.data.batching.random_numbers import permutation
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.image_files import Part
@@ -59,18 +66,56 @@ class ImageFileBatches:
             epoch: number of the epoch, from 0.
             first_step: number of its batches that were consumed already.
         """
+        return self._epoch(epoch, first_step, all_rows)
+
+    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns pairs (some rows of each batch, the number of all its rows).
+
+        Args:
+            choose: `choose(num_rows)` returns the slice of a batch's rows.
+            epoch, first_step: as for whole batches.
+
+        With mixup, the row before them is read as well: the first one is mixed with it.
+        """
+        rows = self._epoch(epoch, first_step, choose)
+        return with_sizes(rows, np.diff(self._bounds)[first_step:])
+
+    def _epoch(self, epoch: int, first_step: int, choose: ChooseRows) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
-        first, rest = first_step * self.batch_size, self.num_examples - first_step * self.batch_size
-        examples = tf.data.Dataset.range(min(first, self.num_examples), self.num_examples).map(
-            self._example_at(epoch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        places = self._places(choose)
+        num_steps = self.steps_per_epoch - first_step
+        examples = tf.data.Dataset.range(sum(map(len, places[:first_step])), sum(map(len, places)))
+        examples = examples.map(
+            self._example_at(epoch, np.concatenate(places)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
         )
-        batches = examples.batch(self.batch_size).apply(
-            tf.data.experimental.assert_cardinality(max(0, -(-rest // self.batch_size)))
+        # All batches are of one size but the last, which is not larger.
+        batches = examples.batch(len(places[0])).apply(
+            tf.data.experimental.assert_cardinality(num_steps)
         )
         if self.mixup:
             steps = tf.data.Dataset.range(first_step, self.steps_per_epoch)
-            batches = tf.data.Dataset.zip(steps, batches).map(self._mix(epoch))
+            batches = tf.data.Dataset.zip(steps, batches).map(self._mix(epoch, choose))
         return batches.prefetch(NUM_PREFETCHED)
+
+    def _places(self, choose: ChooseRows) -> list[np.ndarray]:
+        """Returns, for each step, which places of the epoch's order are read, as int64.
+
+        With mixup the first is that of the row before, or of the last row before the first one.
+        """
+        places = []
+        for begin, end, (start, stop) in zip(
+            self._bounds, self._bounds[1:], chosen_rows(self._bounds, choose), strict=False
+        ):
+            own = np.arange(start, stop)
+            before = begin + (start - begin - 1) % (end - begin)
+            places.append(np.append(before, own) if self.mixup else own)
+        return places
+
+    @property
+    def _bounds(self) -> np.ndarray:
+        return bounds_of(self.num_examples, self.batch_size)
 
     @property
     def num_examples(self) -> int:
@@ -103,39 +148,44 @@ class ImageFileBatches:
             fn_output_signature=tf.TensorSpec(shape, tf.float32),
         )
 
-    def _example_at(self, epoch: int) -> Callable[[tf.Tensor], Pair]:
-        """Returns the function from a place in the order to its example."""
-        order = tf.constant(self._order(epoch))
+    def _example_at(self, epoch: int, places: np.ndarray) -> Callable[[tf.Tensor], Pair]:
+        """Returns the function from a number to the example at this one of the order's places."""
+        order = tf.constant(self._order(epoch)[places])
         key = self._key(epoch)
         labels, read = self._labels, self._read
 
         @tf.autograph.experimental.do_not_convert
-        def example_at(place: tf.Tensor) -> Pair:
-            row = order[place]
+        def example_at(number: tf.Tensor) -> Pair:
+            row = order[number]
             seed = tf.stack([key, tf.cast(row, tf.int64)])
             return self.augmentation(read(row), seed), labels(row)
 
         return example_at
 
-    def _mix(self, epoch: int) -> Callable[..., Pair]:
-        """Returns the function that mixes each example with the next one of its batch."""
+    def _mix(self, epoch: int, choose: ChooseRows) -> Callable[..., Pair]:
+        """Returns the function that mixes each example with the one before it in its batch.
+
+        It takes the examples of the rows, after the one before them.
+        """
         key = self._key(epoch)
+        sizes = tf.constant(np.diff(self._bounds))
+        rows = tf.constant(chosen_rows(self._bounds, choose) - self._bounds[:-1, None])
 
         @tf.autograph.experimental.do_not_convert
         def mix(step: tf.Tensor, batch: Pair) -> Pair:
             images, labels = batch
             seeds = tf.random.split(tf.stack([key, MIX_STREAM + step]), 2)
-            alpha = tf.fill([tf.shape(images)[0]], self.mixup)
+            alpha = tf.fill([sizes[step]], self.mixup)
             first, second = (
                 tf.random.stateless_gamma(tf.shape(alpha), seed, alpha)
                 for seed in tf.unstack(seeds)
             )
             share = (first + 1e-12) / (first + second + 2e-12)  # Beta(alpha, alpha).
-            other_images, other_labels = (tf.roll(part, 1, 0) for part in batch)
+            share = share[rows[step, 0] : rows[step, 1]]
             of_pixels, of_labels = share[:, None, None, None], share[:, None]
             return (
-                of_pixels * images + (1 - of_pixels) * other_images,
-                of_labels * labels + (1 - of_labels) * other_labels,
+                of_pixels * images[1:] + (1 - of_pixels) * images[:-1],
+                of_labels * labels[1:] + (1 - of_labels) * labels[:-1],
             )
 
         return mix

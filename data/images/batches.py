@@ -9,7 +9,14 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching.epochs import check_position
+from towers.data.batching.epochs import (
+    ChooseRows,
+    all_rows,
+    bounds_of,
+    check_position,
+    chosen_rows,
+    with_sizes,
+)
 from towers.data.batching.random_numbers import permutation, uniform_table
 from towers.data.images.augmentation import Transform, scaled
 from towers.data.images.image_set import ImageSet
@@ -64,12 +71,24 @@ class ImageBatches:
             epoch: number of the epoch, from 0.
             first_step: number of its batches that were consumed already.
         """
+        return self._epoch(epoch, first_step, all_rows)
+
+    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns pairs (some rows of each batch, the number of all its rows).
+
+        Args:
+            choose: `choose(num_rows)` returns the slice of a batch's rows.
+            epoch, first_step: as for whole batches.
+        """
+        rows = self._epoch(epoch, first_step, choose)
+        return with_sizes(rows, np.diff(self._bounds)[first_step:])
+
+    def _epoch(self, epoch: int, first_step: int, choose: ChooseRows) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
+        batch_of_step = self._batch_of_step(epoch, choose)
         return (
             tf.data.Dataset.range(first_step, self.steps_per_epoch)
-            .map(
-                self._batch_of_step(epoch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-            )
+            .map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             .prefetch(tf.data.AUTOTUNE)
         )
 
@@ -98,8 +117,11 @@ class ImageBatches:
         """Returns what a network takes, by a transform without random numbers."""
         return self.transform(images, tf.zeros([tf.shape(images)[0], 0]))
 
-    def _batch_of_step(self, epoch: int) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-        """Returns the function from a step of the epoch to its batch."""
+    def _batch_of_step(
+        self, epoch: int, choose: ChooseRows
+    ) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+        """Returns the function from a step of the epoch to the chosen rows of its batch."""
+        bounds = tf.constant(chosen_rows(self._bounds, choose))
         order = tf.constant(self._order(epoch))
         table = tf.constant(
             uniform_table(
@@ -110,12 +132,16 @@ class ImageBatches:
 
         @tf.autograph.experimental.do_not_convert
         def batch_of_step(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            rows = order[step * self.batch_size : (step + 1) * self.batch_size]
+            rows = order[bounds[step, 0] : bounds[step, 1]]
             images = tf.io.decode_raw(tf.gather(encoded_images, rows), tf.uint8)
             images = tf.reshape(images, [-1, *self.image_set.images.shape[1:]])
             return self.transform(images, tf.gather(table, rows)), tf.gather(labels, rows)
 
         return batch_of_step
+
+    @property
+    def _bounds(self) -> np.ndarray:
+        return bounds_of(self.num_examples, self.batch_size)
 
     def _order(self, epoch: int) -> np.ndarray:
         if self.shuffle:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from towers.data.batching.epochs import check_position, dataset_of_steps
+from towers.data.batching.epochs import (
+    ChooseRows,
+    all_rows,
+    bounds_of,
+    check_position,
+    chosen_rows,
+    dataset_of_steps,
+    with_sizes,
+)
 from towers.data.batching.random_numbers import permutation
 
 if TYPE_CHECKING:
@@ -70,14 +78,29 @@ class PieceBatches:
             epoch: number of the epoch, from 0.
             first_step: number of its batches that were consumed already.
         """
+        return self._epoch(epoch, first_step, all_rows)
+
+    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns pairs (some rows of each batch, the number of all its rows).
+
+        Args:
+            choose: `choose(num_rows)` returns the slice of a batch's rows.
+            epoch, first_step: as for whole batches.
+        """
+        rows = self._epoch(epoch, first_step, choose)
+        return with_sizes(rows, np.diff(self._bounds)[first_step:])
+
+    def _epoch(self, epoch: int, first_step: int, choose: ChooseRows) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
         order = np.arange(self.num_pieces)
         if self.seed is not None:
             order = permutation(self.num_pieces, seed=self.seed, epoch=epoch)
 
+        chosen = chosen_rows(self._bounds, choose)
+
         def batch_of_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            start = int(step) * self.batch_size
-            return self._batch(order[start : start + self.batch_size].astype(np.int64))
+            start, stop = chosen[step]
+            return self._batch(order[start:stop].astype(np.int64))
 
         return dataset_of_steps(batch_of_step, first_step, self.steps_per_epoch)
 
@@ -95,6 +118,10 @@ class PieceBatches:
     def steps_per_epoch(self) -> int:
         """The number of batches in an epoch."""
         return -(-self.num_pieces // self.batch_size)
+
+    @property
+    def _bounds(self) -> np.ndarray:
+        return bounds_of(self.num_pieces, self.batch_size)
 
     def _batch(self, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         places = pieces[:, None] * self.num_steps + np.arange(self.num_steps)

@@ -9,7 +9,7 @@ import numpy as np
 
 from towers.data.batching.balance import balanced_rows
 from towers.data.batching.buckets import Layout, fitted_layout
-from towers.data.batching.epochs import bucketed_epoch
+from towers.data.batching.epochs import ChooseRows, bucketed_epoch
 from towers.data.language.vocabulary import END, PAD
 
 if TYPE_CHECKING:
@@ -77,9 +77,28 @@ class SentenceBatches:
             epoch: number of the epoch, from 0.
             first_step: number of its batches that were consumed already.
         """
+        return self._epoch(epoch, first_step)
+
+    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns pairs (some rows of each batch, the number of all its rows).
+
+        Args:
+            choose: `choose(num_rows)` returns the slice of a batch's rows.
+            epoch, first_step: as for whole batches.
+        """
+        return self._epoch(epoch, first_step, choose)
+
+    def _epoch(
+        self, epoch: int, first_step: int, choose: ChooseRows | None = None
+    ) -> tf.data.Dataset:
         seed = self.seed if self.shuffle else None
         return bucketed_epoch(
-            self.layout, self._assemble, epoch=epoch, first_step=first_step, seed=seed
+            self.layout,
+            self._assemble,
+            epoch=epoch,
+            first_step=first_step,
+            seed=seed,
+            choose=choose,
         )
 
     @property
@@ -92,9 +111,11 @@ class SentenceBatches:
         """The number of batches in an epoch, the same in each."""
         return self.layout.num_batches
 
-    def _assemble(self, sentences: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the batch of some sentences, which is as long as the longest of them."""
-        rows = sentences[balanced_rows(self.lengths[sentences])]
+    def _assemble(
+        self, sentences: np.ndarray, shape: np.ndarray, chosen: slice
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows of the batch of some sentences, as long as the longest of them all."""
+        rows = sentences[balanced_rows(self.lengths[sentences])[chosen]]
         lengths = self.lengths[rows, None]
         places = np.arange(shape[2])
         targets = self._tokens_at(self.starts[rows, None] + places, places < lengths)

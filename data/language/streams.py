@@ -7,7 +7,14 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching.epochs import NUM_PARALLEL_CALLS, NUM_PREFETCHED, check_position
+from towers.data.batching.epochs import (
+    NUM_PARALLEL_CALLS,
+    NUM_PREFETCHED,
+    ChooseRows,
+    all_rows,
+    check_position,
+    with_sizes,
+)
 from towers.data.language.pieces import inputs_and_targets
 from towers.data.language.vocabulary import END, PAD
 
@@ -74,12 +81,28 @@ class StreamBatches:
             epoch: number of the epoch, from 0.
             first_step: number of its batches that were consumed already.
         """
+        return self._epoch(epoch, first_step, all_rows(self.num_rows))
+
+    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        """Returns pairs (some rows of each batch, the number of all its rows).
+
+        Args:
+            choose: `choose(num_rows)` returns the slice of a batch's rows.
+            epoch, first_step: as for whole batches.
+        """
+        rows = self._epoch(epoch, first_step, choose(self.num_rows))
+        return with_sizes(rows, np.full(self.steps_per_epoch - first_step, self.num_rows))
+
+    def _epoch(self, epoch: int, first_step: int, rows: slice) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
-        shape = (self.num_rows, self.num_steps)
+        shape = (rows.stop - rows.start, self.num_steps)
+
+        def batch_of_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return self._batch(step, rows)
 
         @tf.autograph.experimental.do_not_convert
         def load(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            inputs, targets = tf.numpy_function(self._batch, [step], [tf.int32, tf.int32])
+            inputs, targets = tf.numpy_function(batch_of_step, [step], [tf.int32, tf.int32])
             starts = tf.fill(shape[:1], tf.equal(step, 0))
             return tf.ensure_shape(inputs, shape), tf.ensure_shape(targets, shape), starts
 
@@ -108,8 +131,8 @@ class StreamBatches:
             return len(self.tokens) // self.num_rows
         return -(-len(self.tokens) // self.num_rows)
 
-    def _batch(self, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _batch(self, step: np.ndarray, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         within = int(step) * self.num_steps + np.arange(self.num_steps)
-        places = np.arange(self.num_rows)[:, None] * self._length + within
+        places = np.arange(rows.start, rows.stop)[:, None] * self._length + within
         inside = (within < self._length) & (places < len(self.tokens))
         return inputs_and_targets(self.tokens, places, inside, self.first, self.padding)

@@ -14,6 +14,7 @@ class BenchmarkOptions:
         against: names of the rivals.
         slow: factor by which the last tower is slower, for a comparison of synchronous and
             asynchronous towers; None for a comparison with rivals.
+        input: numbers of processes, to measure the input of one of them instead of steps; or None.
         repetitions: number of repetitions of each measurement.
         steps: number of steps in a repetition.
         data: the folder or the files, None for the recipe's default.
@@ -24,6 +25,7 @@ class BenchmarkOptions:
     towers: tuple[int, ...] = (1, 2)
     against: tuple[str, ...] = ()
     slow: float | None = None
+    input: tuple[int, ...] | None = None
     repetitions: int = 10
     steps: int = 20
     data: tuple[str, ...] | None = None

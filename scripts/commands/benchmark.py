@@ -20,6 +20,7 @@ from towers.scripts.commands.options import (
 )
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
+from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
 
@@ -33,6 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
                         help="instead, compare synchronous with asynchronous towers while the "
                              "last one takes FACTOR times as long (default: none)")  # fmt: skip
+    parser.add_argument("--input", type=int_list, metavar="N,N",
+                        help="instead, the processor time of the input of one of N processes, "
+                             "whose batch is N times the recipe's (default: none)")  # fmt: skip
     parser.add_argument("--repetitions", type=positive_int, metavar="R", help="default: 10")
     parser.add_argument("--steps", type=positive_int, metavar="S",
                         help="steps in a repetition (default: 20)")  # fmt: skip
@@ -46,6 +50,8 @@ def run(given: argparse.Namespace) -> int:
     from towers.scripts.baselines import benchmark, slow_tower
 
     options = read_options(BenchmarkOptions, given)
+    if options.input is not None:
+        return run_input(chosen_recipe(given), options)
     with wrong_input():
         opened = benchmark.open_benchmark(chosen_recipe(given), options)
         contenders = [] if options.slow else list(benchmark.make_contenders(opened, options))
@@ -59,4 +65,17 @@ def run(given: argparse.Namespace) -> int:
         benchmark.print_table(report, recipe, options)
     if options.json:
         show(json.dumps({"recipe": recipe.name, "results": report}))
+    return 0
+
+
+def run_input(recipe: Recipe, options: BenchmarkOptions) -> int:
+    """Prints what the input of one process takes, as `run` prints times."""
+    from towers.scripts.baselines.input_time import measure_input, print_input
+
+    with wrong_input():
+        rows = measure_input(recipe, options)
+    print_input(rows, recipe, options)
+    if options.json:
+        results = [row._asdict() for row in rows]
+        show(json.dumps({"recipe": recipe.name, "results": results}))
     return 0

@@ -44,20 +44,22 @@ def read_options(kind: type[Options], given: argparse.Namespace) -> Options:
 
 
 def check_contradictions(given: argparse.Namespace) -> None:
-    """Raises ValueError if a command line says one thing twice: steps and epochs, or a field."""
-    named = [one.partition("=")[0].strip() for one in getattr(given, "overrides", ())]
-    texts = [f"--set {one}" for one in getattr(given, "overrides", ())]
-    for name in FLAGS:
-        if hasattr(given, name):
-            named.append(name)
-            texts.append(f"--{name.replace('_', '-')} {getattr(given, name)}")
-    if hasattr(given, "steps") and "epochs" in named:
-        named.append("epochs")
-        texts.append(f"--steps {given.steps}")
-    for name in named:
-        both = [text for one, text in zip(named, texts, strict=True) if one == name]
-        if len(both) > 1:
-            raise ValueError(f"{' and '.join(both)} contradict each other: give one of them.")
+    """Raises ValueError if options say one thing twice: steps and epochs, or a field by two.
+
+    Of several values for one option the last counts, as everywhere.
+    """
+    texts = [one for one in getattr(given, "overrides", ()) if "=" in one]
+    fields = {one.partition("=")[0].strip().replace("-", "_"): f"--set {one}" for one in texts}
+    flags = {
+        name: f"--{name.replace('_', '-')} {getattr(given, name)}"
+        for name in FLAGS
+        if hasattr(given, name)
+    }
+    both = [(flags[name], fields[name]) for name in flags if name in fields]
+    if hasattr(given, "steps") and "epochs" in {**fields, **flags}:
+        both.append((f"--steps {given.steps}", {**fields, **flags}["epochs"]))
+    for one, other in both:
+        raise ValueError(f"{one} and {other} contradict each other: give one of them.")
 
 
 def chosen_recipe(given: argparse.Namespace) -> Recipe:
@@ -171,7 +173,8 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpu-memory", type=positive_float, metavar="GB|FRACTION",
                        help="limit (default: grows with need)")  # fmt: skip
     group.add_argument("--parameters", choices=("auto", "cpu", "tower0", "replicated"),
-                       help="where the shared variables live; replicated: a copy on each tower "
+                       help="where the shared variables live; replicated: a copy on each tower; "
+                            "auto: on several GPUs the faster of cpu and replicated "
                             "(default: auto)")  # fmt: skip
     group.add_argument("--tf32", action=argparse.BooleanOptionalAction,
                        help="whether GPUs may round the factors of float32 products to 10 bits "

@@ -48,6 +48,7 @@ def open_session(
     seed: int,
     precision: str,
     shared: Mapping[str, Any] | None = None,
+    choose_placement: Callable[[towers.Devices, Data], towers.Placement] | None = None,
 ) -> Session:
     """Returns the session of a recipe.
 
@@ -59,6 +60,7 @@ def open_session(
         precision: as `set_precision` takes it.
         shared: what must be equal in all processes that TF_CONFIG names, which are joined; None
             to stay alone.
+        choose_placement: chooses where the variables live; by default as `devices` says.
 
     Raises:
         ValueError: the devices or the data cannot be used, or the processes differ.
@@ -72,7 +74,10 @@ def open_session(
     with processes.chief_first():  # It fills the caches that the others then find.
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
     towers.check_settings(processes, {"the data's content": batches.key})
-    placement = towers.Placement(chosen.towers, devices.parameters)
+    if choose_placement is None:
+        placement = towers.Placement(chosen.towers, devices.parameters)
+    else:
+        placement = choose_placement(chosen, batches)
     with placement.scope():
         model = recipe.make_model(recipe.fields, batches)
     evaluate = make_evaluate(recipe, model, batches, placement)

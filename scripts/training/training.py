@@ -28,6 +28,7 @@ from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_directory import RunDirectory, package_versions
 from towers.scripts.training.session import Session, open_session
 from towers.scripts.training.trained import choose_checkpoint
+from towers.scripts.training.trial import MeasuredPlacement
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 EVALUATION = "evaluation"  # The curve of evaluations.
@@ -47,6 +48,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
     check_place(directory, record, options)
     if options.engine.deterministic:
         towers.enable_determinism()
+    choose_placement = MeasuredPlacement(recipe, options, trial_before(directory, record, options))
     session = open_session(
         recipe,
         data=options.data,
@@ -54,6 +56,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         seed=options.seed,
         precision=options.engine.precision,
         shared=shared_settings(record, options),
+        choose_placement=choose_placement,
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
@@ -61,6 +64,8 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         show(session.data.summary, flush=True)
     record["data_key"] = session.data.key
     record["about"] = session.data.about
+    if choose_placement.record:
+        record["trial"] = choose_placement.record
     check_place(directory, record, options)
     with contextlib.ExitStack() as stack:
         if session.processes.is_chief:
@@ -71,6 +76,16 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         begin(directory, {**record, "devices": list(session.devices.towers)}, session, options)
         training.closing = stack.pop_all()
     return training
+
+
+def trial_before(
+    directory: RunDirectory, record: dict[str, Any], options: TrainOptions
+) -> dict[str, Any] | None:
+    """Returns what the run that goes on here measured of its placement, if it did."""
+    if options.overwrite or not directory.holds(record):
+        return None
+    trial: dict[str, Any] | None = directory.read().get("trial")
+    return trial
 
 
 def check_place(directory: RunDirectory, record: dict[str, Any], options: TrainOptions) -> None:

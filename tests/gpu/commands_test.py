@@ -32,6 +32,8 @@ TRAININGS = {
 @pytest.fixture
 def run(run_on_gpus, tmp_path):
     """Returns `run(num_gpus, *arguments) -> output` of a command that must end well."""
+    lines = "".join(f"say w{number}\tw{number} .\n" for number in range(40))
+    (tmp_path / "corpus.tsv").write_text(lines)
 
     def run_command(num_gpus, *arguments):
         code, output = run_on_gpus(num_gpus, *COMMAND, *arguments)
@@ -44,6 +46,7 @@ def run(run_on_gpus, tmp_path):
 def train(recipe, run_dir, *options):
     """Returns the arguments of a training of two steps."""
     own = {"shapes": [*TINY, *STEPS], "chatbot": [*CHATBOT, "--steps", "2"]}
+    own["chatbot"] += ["--data", run_dir.parent / "corpus.tsv"]
     own["stories"] = [*LANGUAGE, "--steps", "2"]
     return ["train", recipe, "--run-dir", run_dir, *own[recipe], *options]
 

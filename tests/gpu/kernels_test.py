@@ -15,9 +15,9 @@ from tests.gpu import kernels, recipe_steps
 DEVICES = ("/GPU:0", "/GPU:1")
 PLACEMENTS = ("cpu", "tower0", "replicated")
 VARIANTS = (("float32", 2), ("float16", 1), ("bfloat16", 2), ("float64", 1))
-RECURRENT = {"chatbot", "chatbot_gru", "ptb_small", "sentences"}
-# Input feeding and weight dropout have no kernel for whole sequences: a loop runs their cells.
-LOOPS_OF_CELLS = {"chatbot_fed", "language_model_awd_lstm"}
+RECURRENT = {"chatbot", "chatbot_gru", "ptb_small", "sentences", "language_model_awd_lstm"}
+# Input feeding has no kernel for whole sequences: a loop runs its cells.
+LOOPS_OF_CELLS = {"chatbot_fed"}
 # tf.config.experimental.enable_op_determinism names the ops that have no deterministic GPU kernel.
 NONDETERMINISTIC = {
     "SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits", "ResourceScatterNdAdd",

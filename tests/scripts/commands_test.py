@@ -275,6 +275,15 @@ def test_benchmark_prints_every_way_with_its_ratio(capsys):
         assert row["examples_per_second"] == pytest.approx(100_000 / row["milliseconds"])
 
 
+def test_benchmark_of_the_input_has_a_row_for_each_number_of_processes(capsys):
+    command = ["benchmark", "shapes", "--input", "1,3", "--repetitions", "1", "--steps", "4"]
+    assert main([*command, "--batch-size", "20", "--json"]) == 0
+    rows = last_object(capsys)["results"]
+    assert [(row["processes"], row["batch_size"]) for row in rows] == [(1, 20), (3, 60)]
+    for row in rows:
+        assert min(row[name] for name in row if name.endswith("milliseconds")) > 0
+
+
 def test_what_tensorflow_cannot_do_is_said_in_one_line(tmp_path, capsys):
     assert train(tmp_path / "run", "--steps", "1", "--set", "hidden_size=1000000000000") == 1
     assert "towers: error: " in capsys.readouterr().err

@@ -58,7 +58,6 @@ CONTRADICTIONS = {
     "steps and epochs by --set": [*TRAIN, "--set", "epochs=2"],
     "epochs twice": ["train", "shapes", "--epochs", "2", "--set", "epochs=3"],
     "batch size twice": [*TRAIN, "--batch-size", "5", "--set", "batch_size=6"],
-    "one field twice": [*TRAIN, "--set", "momentum=0.5", "--set", "momentum=0.6"],
     "language twice": ["prepare", "chatbot", "--language", "en", "--set", "language=zh"],
     "memory without a GPU": [*TRAIN, "--gpu-memory", "1"],
     "virtual without a GPU": [*TRAIN, "--virtual", "--towers", "2"],

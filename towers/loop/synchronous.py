@@ -29,7 +29,8 @@ class SynchronousUpdates:
             of them, as `batches_from` takes it.
         position: where to begin.
         split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
-            shards of this process.
+            shards of this process, which reads only their rows where the batches can
+            (`towers.RowBatches`).
 
     Attributes:
         position: where the training continues.
@@ -46,7 +47,7 @@ class SynchronousUpdates:
         self.position = position
         self._train_step = step
         self._batches = as_batches(batches)
-        self._split = split or step.processes.split
+        self._split = split
         self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
 
     @property
@@ -57,10 +58,9 @@ class SynchronousUpdates:
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         devices = self._train_step.devices
-        dataset = self._batches(self.position.epoch, self.position.epoch_step)
+        dataset = self._open_shards()
         check_end(dataset, steps)
-        shards, may_stop = self._split(dataset, len(devices)), self.num_processes == 1
-        with open_feed(shards, devices, may_stop=may_stop) as feed:
+        with open_feed(dataset, devices, may_stop=self.num_processes == 1) as feed:
             if feed.exhausted():
                 self.position = end_empty_epoch(self.position)
             for shards in feed:
@@ -68,6 +68,15 @@ class SynchronousUpdates:
                 if steps is not None and self.position.step >= steps:
                     break
         self.check_copies()
+
+    def _open_shards(self) -> tf.data.Dataset:
+        """Returns this process's shards of the rest of the epoch."""
+        position, num_towers = self.position, len(self._train_step.devices)
+        if self._split is not None:
+            dataset = self._batches(position.epoch, position.epoch_step)
+            return self._split(dataset, num_towers)
+        processes = self._train_step.processes
+        return processes.shards(self._batches, num_towers, position.epoch, position.epoch_step)
 
     def _run_step(self, shards: tuple[Shard, ...], feed: Feed) -> StepReport:
         before, waits = self.position, list(feed.waits)

@@ -21,8 +21,10 @@ from tensorflow.python.eager import context
 
 from towers.run.peers import WAIT_SECONDS, wait_for_peers
 from towers.step.gradients import sum_repeated_rows
+from towers.step.own_rows import OwnRows, RowBatches
 from towers.step.placement import CPU
-from towers.step.shards import split
+from towers.step.shards import Batches, split
+from towers.step.vectors import cut_by_dtype, join_by_dtype
 
 HEARTBEAT_SECONDS = 100
 NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
@@ -68,12 +70,30 @@ class Processes:
         return self.index * num_towers
 
     def split(self, dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
-        """Returns this process's shards of global batches, which all processes read."""
+        """Returns this process's shards of global batches, all of which it reads."""
         first = self.first_tower(num_towers)
         shards = split(dataset, self.count * num_towers)
         if self.count == 1:
             return shards
         return shards.map(lambda *all_shards: all_shards[first : first + num_towers])
+
+    def shards(
+        self, batches: Batches, num_towers: int, epoch: int, first_step: int = 0
+    ) -> tf.data.Dataset:
+        """Returns this process's shards of the batches of an epoch.
+
+        Of batches that can be read in part, it reads its own rows only; others it reads whole.
+
+        Args:
+            batches: `batches(epoch, first_step)` of global batches, the same in every process.
+            num_towers: the number of towers of each process.
+            epoch: number of the epoch, from 0.
+            first_step: number of its batches that were consumed already.
+        """
+        if self.count == 1 or not isinstance(batches, RowBatches):
+            return self.split(batches(epoch, first_step), num_towers)
+        own = OwnRows(self.first_tower(num_towers), num_towers, self.count * num_towers)
+        return own.shards(batches, epoch, first_step)
 
     def sum(self, nest: Any) -> Any:
         """Returns a nest summed over the processes, in the graph of a step.
@@ -98,19 +118,13 @@ class Processes:
 
     def _sum_all(self, parts: Sequence[Any]) -> list[Any]:
         dense = [index for index, part in enumerate(parts) if isinstance(part, tf.Tensor)]
-        by_dtype: dict[tf.DType, list[int]] = {}
-        for index in dense:
-            by_dtype.setdefault(parts[index].dtype, []).append(index)
-        packs = [tf.concat([flat(parts[i]) for i in chosen], 0) for chosen in by_dtype.values()]
         sparse = [index for index in range(len(parts)) if index not in dense]
+        tensors = [parts[index] for index in dense]
         slices = [parts[index] for index in sparse]
-        packs, sums = self._strategy.run(all_reduce, args=(packs, slices))
+        vectors, sums = self._strategy.run(all_reduce, args=(join_by_dtype(tensors), slices))
         results: list[Any] = list(parts)
-        for chosen, pack in zip(by_dtype.values(), packs, strict=True):
-            sizes = [tf.size(parts[index]) for index in chosen]
-            for index, part in zip(chosen, tf.split(pack, sizes), strict=True):
-                results[index] = tf.reshape(part, tf.shape(parts[index]))
-                results[index].set_shape(parts[index].shape)
+        for index, value in zip(dense, cut_by_dtype(vectors, tensors), strict=True):
+            results[index] = value
         for index, value in zip(sparse, sums, strict=True):
             results[index] = sum_repeated_rows(value)
         return results
@@ -167,11 +181,6 @@ def all_reduce(
     # Copied to the replica's device, whose full name differs from that of the host's CPU.
     packs, sparse = list(map(tf.identity, packs)), list(map(copy_slices, sparse))
     return list(map(total, packs)), list(map(total, sparse))
-
-
-def flat(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor as a vector on the current device."""
-    return tf.reshape(tensor, [-1])
 
 
 def copy_slices(slices: tf.IndexedSlices) -> tf.IndexedSlices:

@@ -16,18 +16,18 @@ from towers.run.processes import Processes
 from towers.step.arguments import check_optimizer, check_trainable
 from towers.step.connections import check_handles
 from towers.step.copies import Copies
-from towers.step.exchange import Exchange, Total
+from towers.step.exchange import Exchange
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
 from towers.step.program import make_program
-from towers.step.results import StepResults, step_results
+from towers.step.results import StepResults, step_results, tower_norms
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.sums import TowerSums
 from towers.step.synchronized import Meeting, meeting_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.update import Change, Scales, Update
+from towers.step.update import Update
 
 
 def build_train_step(
@@ -74,7 +74,7 @@ def build_train_step(
         Tower(program, copies.variables_of(index), device, index, options, first)
         for index, device in enumerate(devices)
     ]
-    exchange = Exchange(placement, processes, options.batch_norm)
+    exchange = Exchange(placement, processes, options.batch_norm, program.shared)
     probe = Probe(program, towers[0], enabled=options.probe)
     step = TrainStep(towers, exchange, Update(copies, program.carried, options), specs, probe)
     check_handles(step.graph, program.shared)
@@ -127,10 +127,12 @@ class TrainStep:
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
         sums = self._sums(shards, step)
+        sums, norms = self.exchange.collect(sums, self._norms(sums))
         total = self.exchange.sum(sums)
         change = self.update.change(total)
         scales = self.update.apply(change)
-        return self._results(sums, total, change, scales)
+        with tf.device(self.exchange.device):
+            return step_results(sums, total, change, scales, norms)
 
     def _sums(self, shards: tuple[Shard, ...], step: tf.Tensor) -> list[TowerSums]:
         """Returns each tower's sums; what several losses are divided by is summed before them."""
@@ -146,13 +148,10 @@ class TrainStep:
         """Returns the scope in which the towers are traced."""
         return meeting_of(len(self.towers), self.exchange.device, self.processes.count)
 
-    def _results(
-        self, sums: list[TowerSums], total: Total, change: Change, scales: Scales
-    ) -> StepResults:
-        """Returns means and norms, computed on the parameter device."""
+    def _norms(self, sums: list[TowerSums]) -> list[tf.Tensor] | None:
+        """Returns the norm of each tower's gradient; one tower's is that of the average."""
         alone = len(self.towers) == 1 and self.processes.count == 1
-        with tf.device(self.exchange.device):
-            return step_results(sums, total, change, scales, None if alone else self.devices)
+        return None if alone else tower_norms(sums, self.devices)
 
     def copy_parameters(self) -> None:
         """Copies the model's values to every tower's copy.

@@ -20,6 +20,7 @@ from towers.step.arguments import (
 from towers.step.comparison import same_bits
 from towers.step.gradients import Gradient, scale_gradients
 from towers.step.parameters import SharedVariables
+from towers.step.vectors import send_together
 from towers.step.writes import StepWrites, unobserved
 
 
@@ -112,13 +113,16 @@ class Copies:
             add_states: whether `states` are differences to add.
         """
         warn_of_unconnected(self.shared.trainable, gradients[0])
-        for copy, summed in zip(self._copies, gradients, strict=True):
+        sent = send_together((factor, list(states)), self.devices[0], self.devices)
+        for copy, summed, (own_factor, own_states) in zip(
+            self._copies, gradients, sent, strict=True
+        ):
             with tf.device(copy.device), self._scope(copy), unobserved():
-                scaled = summed if factor is None else scale_gradients(summed, factor)
+                scaled = summed if own_factor is None else scale_gradients(summed, own_factor)
                 pairs = zip(scaled, self.shared.trainable, strict=True)
                 connected = [pair for pair in pairs if pair[0] is not None]
                 self.optimizer.apply(*zip(*connected, strict=True))
-                assign_states(self.shared.states, states, add=add_states)
+                assign_states(self.shared.states, own_states, add=add_states)
         kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
         self._writes.leaves(variable for variable, change in kept if change is None)
 

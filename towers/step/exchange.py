@@ -10,10 +10,12 @@ import tensorflow as tf
 from towers.run.processes import Processes
 from towers.step.gradients import Gradient, add_in_pairs, sum_gradients
 from towers.step.packs import sum_in_packs
+from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
 from towers.step.states import sum_states
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, sum_results
 from towers.step.tower_function import CarriedValues
+from towers.step.vectors import send_together
 
 
 class Total(NamedTuple):
@@ -49,17 +51,49 @@ class Exchange:
         placement: the devices of the towers and of the copies of the variables.
         processes: the processes that train this model.
         batch_norm: how the towers' moving averages become one: `first` or `mean`.
+        shared: the variables, whose shapes their gradients have.
 
     Attributes:
         processes: as given.
         device: the parameter device, where the sums are added.
     """
 
-    def __init__(self, placement: Placement, processes: Processes, batch_norm: str):
+    def __init__(
+        self,
+        placement: Placement,
+        processes: Processes,
+        batch_norm: str,
+        shared: SharedVariables,
+    ):
         self.processes = processes
         self.device = placement.device
         self._copy_devices = placement.copy_devices
         self._batch_norm = batch_norm
+        self._shared = shared
+
+    def collect(
+        self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
+    ) -> tuple[list[TowerSums], list[tf.Tensor] | None]:
+        """Returns the towers' sums and the norms of their gradients, as they are to be added.
+
+        With a copy of the variables on each tower, all but gradients, carried and assigned values
+        travels from a tower to the parameter device together.
+        """
+        for tower in sums:
+            set_shapes(tower, self._shared)
+        if len(self._copy_devices) == 1:
+            return list(sums), None if norms is None else list(norms)
+        collected, own_norms = [], []
+        for tower, norm, device in zip(
+            sums, norms or [None] * len(sums), self._copy_devices, strict=True
+        ):
+            nest = (tower.loss, tower.weight, tower.metrics, tower.states, norm)
+            ((loss, weight, metrics, states, norm),) = send_together(nest, device, [self.device])
+            collected.append(
+                tower._replace(loss=loss, weight=weight, metrics=metrics, states=states)
+            )
+            own_norms.append(norm)
+        return collected, None if norms is None else own_norms
 
     def sum(self, sums: Sequence[TowerSums]) -> Total:
         """Returns the sums over the towers of all processes; call it once in a step's graph."""
@@ -88,6 +122,14 @@ class Exchange:
         if len(self._copy_devices) == 1:
             return [sum_gradients(tower_gradients)]
         return sum_in_packs(tower_gradients, self._copy_devices)
+
+
+def set_shapes(sums: TowerSums, shared: SharedVariables) -> None:
+    """Tells TensorFlow the shapes of gradients and states, which it does not always infer."""
+    variables = [*shared.trainable, *shared.states]
+    for variable, value in zip(variables, [*sums.gradients, *sums.states], strict=True):
+        if isinstance(value, tf.Tensor):
+            value.set_shape(variable.shape)
 
 
 def total_of(sums: TowerSums) -> Total:

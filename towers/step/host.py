@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-# TensorFlow 2 publishes neither its registry of kernels, nor a quick way to what an op takes, nor the
-# current graph.
+# TensorFlow 2 publishes neither its registry of kernels, nor a quick way to what an op takes, nor
+# the current graph.
 from tensorflow.python.framework import kernels, op_def_registry, ops
 
 from towers.step.placement import CPU

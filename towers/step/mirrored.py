@@ -21,7 +21,7 @@ from towers.step.gradients import scale_gradients, sum_repeated_rows
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
 from towers.step.program import TowerProgram
-from towers.step.results import StepResults, step_results
+from towers.step.results import StepResults, step_results, tower_norms
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.states import merge_states
 from towers.step.sums import TowerSums, sum_results
@@ -131,9 +131,8 @@ class MirroredStep:
         tf.cond(finite, lambda: self._strategy.run(self._apply, args=(change,)), lambda: None)
         towers = self._each(sums)
         total, change = total_of(sum_replicas(towers)), self._each(change)[0]
-        return step_results(
-            towers, total, change, scales, self.devices if len(towers) > 1 else None
-        )
+        norms = tower_norms(towers, self.devices) if len(towers) > 1 else None
+        return step_results(towers, total, change, scales, norms)
 
     def _run_replica(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[TowerSums, Change]:
         """Returns a replica's own sums, and the change, which is the same on all replicas."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,12 +12,16 @@ import numpy as np
 import tensorflow as tf
 
 from towers.step.gradients import Gradient, sum_gradient
+from towers.step.shards import part_sizes
+from towers.step.vectors import cut_by_dtype, join_by_dtype
 
 PACK_BYTES = 4 * 2**20
+WHOLE_BYTES = 256 * 2**10  # Of smaller packs, slices would cost more launches than time on a link.
 CHECK_ROWS = 2**18
 CHECK_RANGE = 4096  # Sums of integers below this are exact in float32, in any order.
 
 Send = Callable[[tf.Tensor, str], tf.Tensor]
+Add = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def send(tensor: tf.Tensor, device: str) -> tf.Tensor:
@@ -29,30 +35,41 @@ def sum_in_packs(
     devices: Sequence[str],
     *,
     pack_bytes: int = PACK_BYTES,
+    whole_bytes: int | None = None,
     send: Send = send,
 ) -> list[list[Gradient]]:
     """Returns, for each tower, the gradients summed over all towers, on its device.
 
     Small gradients travel together in packs of a few megabytes. Packs follow the order of the
     backward pass, the last variable's gradient first, so that the first packs travel while other
-    gradients are computed. Of n towers, tower k mod n adds pack k and sends the sum to all. So each
+    gradients are computed. Of n towers, tower k mod n adds pack k and sends the sum to all. A pack
+    that would keep one link busy alone is cut into n slices, of which tower k adds slice k. So each
     tower sends and receives 2 (n - 1) / n of all bytes, as in a ring, and the sums are
-    bit-identical on all towers.
+    bit-identical on all towers: the order in which an entry is summed is the same for all packs.
 
     Args:
         tower_gradients: one list per tower, in the order of the variables.
         devices: one per tower.
         pack_bytes: the largest size of a pack in bytes; a larger gradient is a pack of its own.
+        whole_bytes: the largest size of a pack that is not cut; by default `WHOLE_BYTES`, and no
+            limit on CPUs, which have no links.
         send: copies a tensor to a device.
     """
+    if whole_bytes is None:
+        whole_bytes = sys.maxsize if all("CPU" in one for one in devices) else WHOLE_BYTES
     totals: list[list[Gradient]] = [[None] * len(tower_gradients[0]) for _ in devices]
-    for number, pack in enumerate(plan_packs(tower_gradients, pack_bytes)):
-        owner = devices[number % len(devices)]
-        if len(pack) == 1:
-            sums = [sum_single([row[pack[0]] for row in tower_gradients], owner, devices, send)]
+    owners = itertools.cycle(devices)
+    for pack in plan_packs(tower_gradients, pack_bytes):
+        parts = [[row[index] for index in pack] for row in tower_gradients]
+        size = sum(num_bytes(column) or 0 for column in zip(*parts, strict=True))
+        if size > whole_bytes:
+            sums = sum_pack(parts, functools.partial(sum_slices, devices, send), devices)
+        elif len(pack) == 1:
+            sums = [sum_single([row[0] for row in parts], next(owners), devices, send)]
         else:
-            parts = [[row[index] for index in pack] for row in tower_gradients]
-            sums = sum_pack(parts, owner, devices, send)
+            sums = sum_pack(
+                parts, functools.partial(sum_whole, next(owners), devices, send), devices
+            )
         for index, copies in zip(pack, sums, strict=True):
             for total, gradient in zip(totals, copies, strict=True):
                 total[index] = gradient
@@ -110,38 +127,57 @@ def send_gradient(gradient: Gradient, device: str, send: Send) -> Gradient:
 
 
 def sum_pack(
-    parts: Sequence[Sequence[Any]], owner: str, devices: Sequence[str], send: Send
+    parts: Sequence[Sequence[Any]], add: Add, devices: Sequence[str]
 ) -> list[list[Gradient]]:
     """Returns the sums of several variables' gradients: for each variable, one per device.
 
     Args:
-        parts: for each tower, gradients of one dtype that travel together.
-        owner: the device that adds them.
+        parts: for each tower, gradients of one dtype and of known shapes that travel together.
+        add: from a vector on each device to their sum on each device.
         devices: the towers' devices.
-        send: as in `sum_in_packs`.
     """
-    shapes = [part.shape for part in parts[0]]
-    sizes = [shape.num_elements() for shape in shapes]
-    packed = []
+    vectors = []
     for device, gradients in zip(devices, parts, strict=True):
         with tf.device(device):
-            packed.append(tf.concat([tf.reshape(part, [-1]) for part in gradients], axis=0))
-    with tf.device(owner):
-        total = sum_gradient([send(pack, owner) for pack in packed])
+            vectors += join_by_dtype(gradients)
     split_sums = []
+    for device, total, gradients in zip(devices, add(vectors), parts, strict=True):
+        with tf.device(device):
+            split_sums.append(cut_by_dtype([total], gradients))
+    return [list(copies) for copies in zip(*split_sums, strict=True)]
+
+
+def sum_whole(owner: str, devices: Sequence[str], send: Send, vectors: Sequence[Any]) -> list[Any]:
+    """Returns the sum of the vectors on each device; the owner adds them."""
+    with tf.device(owner):
+        total = sum_gradient([send(vector, owner) for vector in vectors])
+    return [send(total, device) for device in devices]
+
+
+def sum_slices(devices: Sequence[str], send: Send, vectors: Sequence[Any]) -> list[Any]:
+    """Returns the sum of the vectors on each device; each device adds a slice of them."""
+    sizes = part_sizes(vectors[0].shape.num_elements(), len(devices))
+    slices = []
+    for device, vector in zip(devices, vectors, strict=True):
+        with tf.device(device):
+            slices.append(tf.split(vector, sizes))
+    totals = []
+    for owner, own in zip(devices, zip(*slices, strict=True), strict=True):
+        with tf.device(owner):
+            totals.append(sum_gradient([send(piece, owner) for piece in own]))
+    sums = []
     for device in devices:
         with tf.device(device):
-            pieces = tf.split(send(total, device), sizes)
-            split_sums.append(list(map(tf.reshape, pieces, shapes)))
-    return [list(copies) for copies in zip(*split_sums, strict=True)]
+            sums.append(tf.concat([send(total, device) for total in totals], axis=0))
+    return sums
 
 
 @functools.cache
 def wrong_sums(devices: tuple[str, ...], send: Send = send) -> list[str]:
     """Returns the devices on which a sum of known values over all devices is wrong.
 
-    It sums one pack per device, so that each device adds one and every link between two devices
-    is used.
+    It sums one pack per device, so that each device adds one (or a slice of each) and every link
+    between two devices is used.
     """
     ramp = np.arange(CHECK_ROWS) % CHECK_RANGE
     gradients: list[list[Gradient]] = []

@@ -73,7 +73,7 @@ def step_results(
     total: Total,
     change: Change,
     scales: Scales,
-    devices: Sequence[str] | None,
+    norms: Sequence[tf.Tensor] | None,
 ) -> StepResults:
     """Returns the results of a step.
 
@@ -82,8 +82,8 @@ def step_results(
         total: the sums over all towers.
         change: the change that followed from them.
         scales: the learning rate and the loss scale.
-        devices: the towers' devices; None for one tower in one process, whose gradient norm is
-            that of the averaged gradient.
+        norms: the norm of each tower's own gradient; None for one tower in one process, whose
+            gradient norm is that of the averaged gradient.
     """
     with tf.name_scope("results"):
         norm = change.gradient_norm
@@ -93,7 +93,7 @@ def step_results(
             learning_rate=scales.learning_rate,
             finite=change.finite,
             loss_scale=scales.loss_scale,
-            towers=tower_results(sums, devices, norm),
+            towers=tower_results(sums, norms or [norm]),
         )
 
 
@@ -109,12 +109,9 @@ def mean_metric(total: tf.Tensor, weight: tf.Tensor | None) -> tf.Tensor:
     return total if weight is None else tf.math.divide_no_nan(total, weight)
 
 
-def tower_results(
-    sums: Sequence[TowerSums], devices: Sequence[str] | None, norm: tf.Tensor
-) -> TowerResults:
+def tower_results(sums: Sequence[TowerSums], norms: Sequence[tf.Tensor]) -> TowerResults:
     """Returns each tower's means; arguments as in `step_results`."""
     each = list(map(mean_results, sums))
-    norms = [norm] if devices is None else list(map(tower_norm, sums, devices))
     return TowerResults(
         loss=tf.stack([mean["loss"] for mean in each]),
         weight=tf.stack([mean["weight"] for mean in each]),
@@ -123,6 +120,12 @@ def tower_results(
         },
         gradient_norm=tf.stack(norms),
     )
+
+
+def tower_norms(sums: Sequence[TowerSums], devices: Sequence[str]) -> list[tf.Tensor]:
+    """Returns the norm of each tower's own mean gradient, computed on its device."""
+    with tf.name_scope("results"):
+        return list(map(tower_norm, sums, devices))
 
 
 def tower_norm(tower: TowerSums, device: str) -> tf.Tensor:

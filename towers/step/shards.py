@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
@@ -104,8 +104,13 @@ def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
     num_examples = tf.shape(tf.nest.flatten(batch)[0])[0]
     if num_towers == 1:  # Avoids a copy.
         return (Shard(batch, num_examples),)
+    return cut_rows(batch, part_sizes(num_examples, num_towers))
+
+
+def cut_rows(batch: Batch, sizes: Sequence[tf.Tensor]) -> tuple[Shard, ...]:
+    """Returns a shard of each size, in row order."""
     shards, start = [], tf.zeros([], tf.int32)
-    for size in part_sizes(num_examples, num_towers):
+    for size in sizes:
         shards.append(Shard(take_rows(batch, start, size), size))
         start += size
     return tuple(shards)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.data.texts.helpers import all_text, prepare, write_stories
-from tests.paths import ROOT
+from tests.paths import CORPORA, ROOT, missing
 from towers.data.text import END
 from towers.data.texts import encoding, passages
 from towers.data.texts.text_files import PARTS
@@ -193,3 +193,12 @@ def test_a_text_without_enough_lines_is_refused(tmp_path, content, message):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         prepare(tmp_path / "a.txt", tmp_path / "cache")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (CORPORA / "ptb").is_dir(), reason=missing("ptb"))
+def test_the_penn_treebank_has_its_published_counts(tmp_path):
+    options = {"tokenizer": "spaces", "vocabulary_size": 12000}
+    corpus = prepare(CORPORA / "ptb", tmp_path / "cache", **options)
+    sizes = [len(corpus.part(part)) for part in PARTS]
+    assert sizes == [929_589, 73_760, 82_430]

@@ -186,7 +186,7 @@ def kill_one(folder, index, at):
 
 
 def test_a_killed_worker_ends_all(tmp_path):
-    kill_one(tmp_path, 1, at=2)
+    kill_one(tmp_path, 1, at=12)  # The first checkpoint is that of step 10.
 
 
 @pytest.mark.slow

@@ -25,15 +25,15 @@ def gradients_of(tower):
     return [dense(3, 4), sparse, None, half, dense(4, dtype="float64"), dense(7), dense()]
 
 
+@pytest.mark.parametrize("whole_bytes", [None, 16])
 @pytest.mark.parametrize("pack_bytes", [1, 48, 2**22])
 @pytest.mark.parametrize("num_towers", [1, 2, 3, 4])
-def test_every_tower_gets_the_sum_of_all(num_towers, pack_bytes):
+def test_every_tower_gets_the_sum_of_all(num_towers, pack_bytes, whole_bytes):
     rows = [gradients_of(tower) for tower in range(num_towers)]
     devices = helpers.tower_devices(num_towers)
     expected = sum_gradients(rows)
-    for device, sums in zip(
-        devices, sum_in_packs(rows, devices, pack_bytes=pack_bytes), strict=True
-    ):
+    found = sum_in_packs(rows, devices, pack_bytes=pack_bytes, whole_bytes=whole_bytes)
+    for device, sums in zip(devices, found, strict=True):
         for actual, wanted in zip(sums, expected, strict=True):
             if wanted is None:
                 assert actual is None
@@ -64,6 +64,24 @@ def test_packs_are_added_up_by_turns():
     nodes = add.get_concrete_function().graph.as_graph_def().node
     owners = [node.device[-5:] for node in nodes if node.op == "AddN"]
     assert owners == ["CPU:1", "CPU:2", "CPU:1", "CPU:2"]
+
+
+def test_no_link_carries_a_large_pack_alone():
+    devices = helpers.tower_devices(4)
+    rows = [[tf.ones([1002])] for _ in devices]
+    sent = []
+
+    def count(tensor, device):
+        sent.append((int(tf.size(tensor)), device))
+        return send(tensor, device)
+
+    sum_in_packs(rows, devices, whole_bytes=4000, send=count)
+    assert {size for size, _ in sent} == {250, 251}
+    received = {device: sum(size for size, to in sent if to == device) for device in devices}
+    assert max(received.values()) - min(received.values()) <= 4
+    sent.clear()
+    sum_in_packs(rows, devices, whole_bytes=4008, send=count)
+    assert {size for size, _ in sent} == {1002}
 
 
 def test_right_copies_keep_the_placement():

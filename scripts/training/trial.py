@@ -1,0 +1,77 @@
+"""The placement of a run: `--parameters auto` on several GPUs takes the faster one, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+import towers
+from towers.scripts.shown import show
+from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.recipe import Data, Recipe
+from towers.scripts.training.session import Session, build_step
+
+
+class MeasuredPlacement:
+    """Chooses the placement of a run; `auto` on several GPUs measures it, and it stays.
+
+    Args:
+        recipe, options: as given.
+        before: what the run measured before, or None; with as many towers it is taken again.
+
+    Attributes:
+        record: what the run keeps of the measurement, or None without one.
+    """
+
+    def __init__(self, recipe: Recipe, options: TrainOptions, before: dict[str, Any] | None):
+        self._recipe, self._options = recipe, options
+        self.record = before
+
+    def __call__(self, devices: towers.Devices, data: Data) -> towers.Placement:
+        """Returns the placement; a line says what was measured."""
+        policy, before = self._options.devices.parameters, self.record
+        if self.applies_to(devices):
+            if not before or before["towers"] != len(devices.towers):
+                before = self._measure(devices, data)
+            self.record, policy = before, before["parameters"]
+        return towers.Placement(devices.towers, policy)
+
+    def applies_to(self, devices: towers.Devices) -> bool:
+        """Returns whether there is something to measure.
+
+        The sums of `--deterministic` runs depend on no machine's speed, and only synchronous towers
+        can have copies.
+        """
+        engine = self._options.engine
+        return (
+            self._options.devices.parameters == "auto"
+            and (engine.engine, engine.updates) == ("towers", "sync")
+            and not engine.deterministic
+            and len(devices.towers) > 1
+            and all("GPU" in device for device in devices.towers)
+        )
+
+    def _measure(self, devices: towers.Devices, data: Data) -> dict[str, Any]:
+        trial = towers.try_parameters(
+            lambda placement: self._build(devices, data, placement), devices.towers, data.train
+        )
+        keras.utils.set_random_seed(self._options.seed)
+        if not self._options.output.quiet:
+            show(trial.description, flush=True)
+        return {
+            "towers": len(devices.towers),
+            "parameters": trial.parameters,
+            "milliseconds": {policy: round(ms, 3) for policy, ms in trial.milliseconds.items()},
+        }
+
+    def _build(
+        self, devices: towers.Devices, data: Data, placement: towers.Placement
+    ) -> towers.TrainStep:
+        """Returns the step of a model of its own, in this process alone."""
+        with placement.scope():
+            model = self._recipe.make_model(self._recipe.fields, data)
+        session = Session(
+            self._recipe, data, model, devices, placement, towers.Processes(), dict, None
+        )
+        return build_step(session, self._options)

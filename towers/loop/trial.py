@@ -1,0 +1,134 @@
+"""The trial: the places of the parameters, timed with scratch models to find the fastest."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from keras.src.backend.common import global_state
+
+from towers.loop.inputs import as_batches
+from towers.step.builder import TrainStep
+from towers.step.placement import Placement
+from towers.step.shards import Batches, Shard, split
+
+NUM_BATCHES = 4  # Batches may differ in shape.
+ROUNDS = 4  # The first one warms up.
+PLACES = {"cpu": "on the CPU", "replicated": "with a copy on every tower"}
+
+
+class Trial(NamedTuple):
+    """How long a step takes, by where the parameters live.
+
+    Attributes:
+        milliseconds: by policy, the time of a step; infinite if the devices' memory is too small.
+    """
+
+    milliseconds: dict[str, float]
+
+    @property
+    def parameters(self) -> str:
+        """The policy with the fastest step; of equal ones, the first."""
+        return min(self.milliseconds, key=lambda policy: self.milliseconds[policy])
+
+    @property
+    def description(self) -> str:
+        """One line with the choice and every time."""
+        others = [policy for policy in self.milliseconds if policy != self.parameters]
+        parts = [self._describe(policy) for policy in (self.parameters, *others)]
+        return f"parameters {'; '.join(parts)}"
+
+    def _describe(self, policy: str) -> str:
+        time_of = self.milliseconds[policy]
+        known = f"{time_of:.1f} ms a step" if math.isfinite(time_of) else "too little memory"
+        return f"{PLACES.get(policy, policy)}: {known}"
+
+
+def try_parameters(
+    build: Callable[[Placement], TrainStep],
+    devices: Sequence[str],
+    batches: Batches | tf.data.Dataset,
+    policies: Sequence[str] = ("cpu", "replicated"),
+) -> Trial:
+    """Returns how long a step takes, by where the parameters live.
+
+    The steps train scratch models on the first batches. Nothing else changes: what is made
+    afterwards has the names and the random numbers that it would have had without the trial.
+
+    Args:
+        build: makes a model, its optimizer and its step for a placement.
+        devices: the towers' devices.
+        batches: as in `build_train_step`.
+        policies: those of `Placement` to try. One that the devices cannot be trusted with is left
+            out, with the placement's warning.
+
+    Raises:
+        tf.errors.ResourceExhaustedError: the devices' memory is too small for every policy.
+    """
+    first = split(as_batches(batches)(0, 0).take(NUM_BATCHES), len(devices))
+    placed = [place(shards, devices) for shards in first]
+    seconds: dict[str, float] = {}
+    with unnoticed():
+        for policy in policies:
+            placement = Placement(devices, policy)
+            if placement.parameters == policy:
+                seconds[policy] = time_step(build, placement, placed)
+            gc.collect()  # The next model needs the memory of this one.
+    if not any(map(math.isfinite, seconds.values())):
+        raise tf.errors.ResourceExhaustedError(
+            None, None, "A step needs more memory than the devices have. Give a smaller batch."
+        )
+    return Trial({policy: 1000 * time_of for policy, time_of in seconds.items()})
+
+
+def place(shards: tuple[Shard, ...], devices: Sequence[str]) -> tuple[Shard, ...]:
+    """Returns the shards on their towers' devices."""
+    placed = []
+    for device, shard in zip(devices, shards, strict=True):
+        with tf.device(device):
+            placed.append(tf.nest.map_structure(tf.identity, shard))
+    return tuple(placed)
+
+
+def time_step(
+    build: Callable[[Placement], TrainStep],
+    placement: Placement,
+    batches: Sequence[tuple[Shard, ...]],
+) -> float:
+    """Returns the seconds of a step of a new model; infinite if the memory is too small."""
+    number, rounds = 0, []
+    try:
+        step = build(placement)
+        for _ in range(ROUNDS):
+            started = time.perf_counter()
+            for shards in batches:
+                number += 1
+                results = step(shards, number)
+            float(results.loss)  # Waits for the devices.
+            rounds.append((time.perf_counter() - started) / len(batches))
+    except tf.errors.ResourceExhaustedError:
+        return math.inf
+    return min(rounds[1:])
+
+
+@contextlib.contextmanager
+def unnoticed() -> Iterator[None]:
+    """The scope after which Keras numbers names, and Python and NumPy draw, as before it."""
+    numbers = dict(global_state.get_global_attribute("object_name_uids") or {})
+    states = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        uids = global_state.get_global_attribute("object_name_uids")
+        if uids is not None:
+            uids.clear()
+            uids.update(numbers)

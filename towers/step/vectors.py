@@ -1,0 +1,84 @@
+"""Vectors: the tensors of a dtype in one, so that they travel together, and apart again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def send_together(nest: Any, source: str, targets: Sequence[str]) -> list[Any]:
+    """Returns the nest on each of the target devices; it travels as one vector of each dtype.
+
+    Args:
+        nest: tensors that are on the source device, and None.
+        source: the device.
+        targets: devices; to the source itself nothing travels.
+    """
+    parts = tf.nest.flatten(nest)
+    present = [part for part in parts if part is not None]
+    if not present or all(target == source for target in targets):
+        return [nest] * len(targets)
+    with tf.device(source):
+        vectors = join_by_dtype(present)
+    sent = []
+    for target in targets:
+        with tf.device(target):
+            values = iter(cut_by_dtype(list(map(tf.identity, vectors)), present))
+        copies = [None if part is None else next(values) for part in parts]
+        sent.append(nest if target == source else tf.nest.pack_sequence_as(nest, copies))
+    return sent
+
+
+def join_by_dtype(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns one vector for each dtype, with the entries of its tensors, on the current device.
+
+    >>> vectors = join_by_dtype([tf.ones([2]), tf.constant(3), tf.zeros([])])
+    >>> [vector.numpy().tolist() for vector in vectors]
+    [[1.0, 1.0, 0.0], [3]]
+    """
+    return [
+        tf.concat([tf.reshape(tensors[place], [-1]) for place in places], axis=0)
+        for places in places_by_dtype(tensors)
+    ]
+
+
+def cut_by_dtype(vectors: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the tensors of which the vectors were joined, on the current device.
+
+    Args:
+        vectors: as `join_by_dtype` returns them, or sums of such.
+        like: tensors with the dtypes and the shapes.
+    """
+    results: list[Any] = [None] * len(like)
+    for vector, places in zip(vectors, places_by_dtype(like), strict=True):
+        parts = [like[place] for place in places]
+        for place, piece in zip(places, tf.split(vector, sizes_of(parts)), strict=True):
+            results[place] = tf.reshape(piece, shape_of(like[place]))
+            results[place].set_shape(like[place].shape)
+    return results
+
+
+def places_by_dtype(tensors: Sequence[tf.Tensor]) -> list[list[int]]:
+    """Returns, for each dtype, where its tensors are."""
+    places: dict[tf.DType, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        places.setdefault(tensor.dtype, []).append(place)
+    return list(places.values())
+
+
+def sizes_of(tensors: Sequence[tf.Tensor]) -> Any:
+    """Returns the number of entries of each tensor: numbers, or a tensor if one is unknown."""
+    sizes = [tensor.shape.num_elements() for tensor in tensors]
+    if None not in sizes:
+        return sizes
+    return tf.stack([tf.reduce_prod(shape_of(tensor)) for tensor in tensors])
+
+
+def shape_of(tensor: tf.Tensor) -> Any:
+    """Returns the tensor's shape, or an int32 tensor if it is unknown; the tensor stays there."""
+    if tensor.shape.is_fully_defined():
+        return tensor.shape
+    with tf.device(tensor.device or None):
+        return tf.shape(tensor)
