@@ -10,7 +10,8 @@ from tests.scripts.runs import TINY
 COMMAND = ["-m", "tests.gpu.trusting"]
 STEPS = ["--steps", "2", "--batch-size", "16"]
 CHATBOT = ["--language", "en", "--batch-size", "16", "--set", "embedding_size=8"]
-CHATBOT += ["--set", "hidden_size=8", "--set", "held_out=0.1", "--set", "exam_questions=2"]
+# It is not asked anything: where no tower is, decoding computes shapes on the GPU.
+CHATBOT += ["--set", "hidden_size=8", "--set", "held_out=0.1", "--set", "direction=backward"]
 LANGUAGE = ["--set", "hidden_size=8", "--set", "num_steps=5", "--batch-size", "8"]
 REPLICATED = ["--parameters", "replicated"]
 TRAININGS = {
@@ -67,11 +68,9 @@ def test_a_recipe_trains_on_gpus(recipe, num_gpus, options, run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_trained_chatbot_is_evaluated_asked_and_exported(run, tmp_path):
+def test_a_trained_chatbot_is_evaluated(run, tmp_path):
     run(2, *train("chatbot", tmp_path / "run", *REPLICATED))
     assert "loss" in run(2, "evaluate", tmp_path / "run")
-    assert "bot> " in run(1, "chat", tmp_path / "run", "--ask", "how are you?")
-    run(1, "export", tmp_path / "run", "--output", tmp_path / "exported")
 
 
 def test_each_gpu_is_listed_with_the_id_by_which_the_driver_knows_it(run):

@@ -89,12 +89,14 @@ def test_without_it_the_weights_differ():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("float64")
-def test_micro_batches_are_normalised_over_all_towers():
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_micro_batches_are_normalised_over_all_towers(accumulate):
     """The rows of a micro-batch of each of two towers, as one device would take them at once."""
-    ((inputs, labels),) = batches = helpers.dense_batches([8], dtype="float64")
-    order = [0, 1, 4, 5, 2, 3, 6, 7]  # The first micro-batches of both towers, then the second.
-    alone, _ = train([(inputs[order], labels[order])], 1, accumulate=2)
-    actual, _ = train(batches, 2, accumulate=2)
+    ((inputs, labels),) = batches = helpers.dense_batches([16], dtype="float64")
+    rows = np.arange(16).reshape(2, accumulate, -1)  # By tower and micro-batch.
+    order = rows.swapaxes(0, 1).ravel()
+    alone, _ = train([(inputs[order], labels[order])], 1, accumulate=accumulate)
+    actual, _ = train(batches, 2, accumulate=accumulate)
     helpers.assert_same_weights(actual, alone, float64=True)
 
 

@@ -51,8 +51,10 @@ def test_attention_is_that_of_numpy_head_by_head():
     np.testing.assert_allclose(memory["keys"][0], (x[0] @ key)[-2:], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("feed_forward", ["gelu", "swiglu"])
-@pytest.mark.parametrize("lengths", [(3, 4, 4), (1, 9, 1), (7, 2, 2)])
+@pytest.mark.parametrize(
+    "feed_forward, lengths",
+    [("gelu", (3, 4, 4)), ("swiglu", (1, 9, 1)), ("swiglu", (7, 2, 2))],
+)
 def test_a_text_in_pieces_gives_the_numbers_of_the_text_at_once(lengths, feed_forward):
     """Also where a piece is shorter or longer than the window."""
     model = make_model(feed_forward=feed_forward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from towers.step.scope import new_variable_error, no_new_variables
 from towers.step.seeds import fold_in
 from towers.step.shards import check_batch_spec, split_batch
 from towers.step.states import add_states, merge_state, share_of_state
+from towers.step.synchronized import Refusal
 
 MERGES = ("auto", "sum", "mean", "concatenate")
 
@@ -68,9 +70,10 @@ def parallel(
     with tf.device(CPU), tf.name_scope("split"):
         shards = split_batch(tensors, len(devices))
     listed = list(getattr(variables, "variables", variables))
+    apart = Refusal("in towers.parallel") if len(devices) > 1 else contextlib.nullcontext()
     scopes, outputs, captured = [], [], captured_by(function, listed, shards[0].batch)
     for tower, (device, shard) in enumerate(zip(devices, shards, strict=True)):
-        with tf.device(device), tf.name_scope(f"tower_{tower}"):
+        with tf.device(device), tf.name_scope(f"tower_{tower}"), apart:
             scopes.append(CallScope(tower, listed))
             outputs.append(run_in(scopes[-1], function, device, (shard.batch, captured)))
     sizes = [shard.size for shard in shards]

@@ -129,14 +129,14 @@ class Member(tf.distribute.ReplicaContext):
                 f"Received '{value.name}' of shape {value.shape}; expected one of a fixed shape, "
                 "summed over the rows first."
             )
-        if value.graph is not self._graph:
+        part = tf.where(self._size > 0, value, tf.zeros_like(value))
+        if part.graph is not self._graph:
             raise RuntimeError(
                 "A layer sums over all towers, as BatchNormalization(synchronized=True) does, "
                 f"within a loop, a branch or a tf.function. Received '{value.name}'; expected a "
                 "layer that the tower function calls directly. Leave `synchronized` out, or call "
                 "the layer outside of the loop."
             )
-        part = tf.where(self._size > 0, value, tf.zeros_like(value))
         return self._total(part, (next(self._numbers),))
 
     def _total(self, part: tf.Tensor, key: Key) -> tf.Tensor:
@@ -199,7 +199,8 @@ class Refusal(tf.distribute.ReplicaContext):
         raise RuntimeError(
             "A layer sums over all replicas, as BatchNormalization(synchronized=True) does, which "
             f"is not possible {self._reason}. Leave `synchronized` out, so that each part is "
-            "normalised by its own statistics, or train in one process without XLA."
+            "normalised by its own statistics; towers.build_train_step sums over the towers of one "
+            "process, without XLA."
         )
 
     all_gather = all_reduce

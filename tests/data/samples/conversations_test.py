@@ -49,10 +49,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "a6da3fda04fb165b96365027d36ab42513b24920c136305ded7751ea4ed788ef"),
-        ("en", "held_out", "9e7e801628cb9cd5fbdb2fe7357ba861a7f25b2fa12feabdb0ff1d7defe0b439"),
-        ("zh", "train", "453497cf927b23f7416427991d081c7f24760033de7e2a38a9ca888f16cfa1a9"),
-        ("zh", "held_out", "eccf04dbecd007ab3d4492b94f18f0366241242627aaff24df2553f013964e0d"),
+        ("en", "train", "158349e775e8916a3edf60ecdfb5d769970cd568c796d590e77a052ca05a101b"),
+        ("en", "held_out", "e9eed0e0660186862a27fb191387ec0f85ab66744a897ba2c4311ad5c7e10160"),
+        ("zh", "train", "fee5966ad45f33ef965f44baa191f0be31a574cea99dbe1542ca9e3a3bdefa2a"),
+        ("zh", "held_out", "f9f54b3daff766d7f32cf5dc6fc8759af39247ad61a2e2aa32c1374e379bd0fd"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):

@@ -102,7 +102,10 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(encoding, "SECONDS_BETWEEN_SAVES", 0.0)
 
 
-@pytest.mark.parametrize("num_chunks", [0, 1, 7])
+@pytest.mark.parametrize(
+    "num_chunks",
+    [pytest.param(0, marks=pytest.mark.slow), 3, pytest.param(7, marks=pytest.mark.slow)],
+)
 def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
     tmp_path, small_chunks, monkeypatch, num_chunks
 ):

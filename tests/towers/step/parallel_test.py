@@ -630,3 +630,16 @@ def test_without_a_tape_the_function_is_called_once_per_tower():
 
     towers.parallel(add, helpers.tower_devices(2), features=np.ones((4, 1), "float32"))
     assert len(calls) == 2
+
+
+def test_synchronised_layers_are_refused():
+    norm = keras.layers.BatchNormalization(synchronized=True)
+    norm.build((None, 3))
+    inputs = tf.ones((4, 3))
+
+    def normalise(inputs):
+        return norm(inputs, training=True)
+
+    with pytest.raises(RuntimeError, match=r"not possible in towers\.parallel\. Leave"):
+        towers.parallel(normalise, helpers.tower_devices(2), inputs=inputs)
+    towers.parallel(normalise, helpers.tower_devices(1), inputs=inputs)
