@@ -180,7 +180,7 @@ def test_a_run_killed_twice_ends_bit_identical(tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_a_network_of_keras_trains(tmp_path, capsys):
-    options = ["--set", "network=ResNet50", "--set", "size=32", "--steps", 2, "--towers", 2]
+    options = ["--set", "network=ResNet50", "--set", "size=64", "--steps", 2, "--towers", 2]
     assert main(arguments_of("run", *options, "--batch-size", 9, fields=COMMON)) == 0
     assert "step 2 saved" in capsys.readouterr().out
     assert all(np.isfinite(array).all() for array in weights_of(tmp_path / "run"))
