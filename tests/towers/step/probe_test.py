@@ -131,6 +131,14 @@ def test_a_sum_is_never_refused(layers, size):
     first_step(right, model_with(*made), size=size, training=True)
 
 
+def test_a_sum_is_not_refused_where_batch_norm_makes_noise_of_rounding_errors():
+    """As in a deep network with few rows: here all rows are the same but for rounding."""
+    keras.utils.set_random_seed(2)
+    same = keras.layers.Rescaling(1e-7, offset=1.0)
+    layers = [same, keras.layers.Dense(64), keras.layers.BatchNormalization(epsilon=1e-30)]
+    first_step(right, model_with(*layers, keras.layers.Rescaling(30.0)), size=7, training=True)
+
+
 def test_series_of_random_losses_with_one_mean_are_never_told_apart():
     random = np.random.default_rng(0)
     for draw in range(3000):
