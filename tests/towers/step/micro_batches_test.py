@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests import helpers
 from towers.step.gradients import add_gradients, add_in_pairs
-from towers.step.micro_batches import cut_rows, sum_one_by_one
+from towers.step.micro_batches import starts_and_sizes, sum_one_by_one
 from towers.step.shards import part_sizes
 
 
@@ -15,7 +15,9 @@ from towers.step.shards import part_sizes
 def test_rows_are_cut_as_a_batch_is_split(count):
     for num_rows in range(2 * count + 3):
         sizes = part_sizes(num_rows, count)
-        starts, found = (part.numpy().tolist() for part in cut_rows(tf.constant(num_rows), count))
+        starts, found = (
+            part.numpy().tolist() for part in starts_and_sizes(tf.constant(num_rows), count)
+        )
         assert found == sizes
         assert starts == [sum(sizes[:index]) for index in range(count)]
 
