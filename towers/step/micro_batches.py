@@ -33,7 +33,7 @@ class MicroBatches:
         self._count = count
         if count > 1:
             num_rows = tf.shape(tf.nest.flatten(shard.batch)[0])[0]
-            self._starts, self._sizes = cut_rows(num_rows, count)
+            self._starts, self._sizes = starts_and_sizes(num_rows, count)
 
     def __getitem__(self, index: Index) -> Shard:
         if self._count == 1:
@@ -43,10 +43,10 @@ class MicroBatches:
         return Shard(rows, tf.minimum(size, self._shard.size))
 
 
-def cut_rows(num_rows: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+def starts_and_sizes(num_rows: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first row and the size of each of `count` parts, as `part_sizes` cuts.
 
-    >>> [part.numpy().tolist() for part in cut_rows(tf.constant(10), 4)]
+    >>> [part.numpy().tolist() for part in starts_and_sizes(tf.constant(10), 4)]
     [[0, 3, 5, 8], [3, 2, 3, 2]]
     """
     odd = count

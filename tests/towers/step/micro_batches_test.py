@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import towers
 from tests import helpers
 from towers.step.gradients import add_gradients, add_in_pairs
-from towers.step.micro_batches import cut_rows, sum_one_by_one
+from towers.step.micro_batches import starts_and_sizes, sum_one_by_one
 from towers.step.shards import part_sizes
 
 
@@ -15,7 +16,9 @@ from towers.step.shards import part_sizes
 def test_rows_are_cut_as_a_batch_is_split(count):
     for num_rows in range(2 * count + 3):
         sizes = part_sizes(num_rows, count)
-        starts, found = (part.numpy().tolist() for part in cut_rows(tf.constant(num_rows), count))
+        starts, found = (
+            part.numpy().tolist() for part in starts_and_sizes(tf.constant(num_rows), count)
+        )
         assert found == sizes
         assert starts == [sum(sizes[:index]) for index in range(count)]
 
@@ -84,3 +87,50 @@ def test_a_step_has_the_same_size_for_any_number_of_micro_batches(in_pairs, monk
     }
     assert sizes[96] - sizes[3] < 0.5 * sizes[1]
     assert sizes[3] < 5 * sizes[1]
+
+
+class Wrapped(keras.layers.Layer):
+    """A dense layer that is called through a function of it."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.dense = keras.layers.Dense(5, activation="tanh")
+        self.wrap = wrap
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, inputs):
+        return self.wrap(self.dense)(inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wrap", "options"),
+    [
+        (lambda layer: layer, {"compiled": True}),
+        (towers.recompute, {}),
+        (keras.remat, {}),
+        (tf.recompute_grad, {"parameters": "replicated"}),
+    ],
+    ids=["xla", "recompute", "remat", "recompute_grad"],
+)
+def test_micro_batches_in_a_loop_may_be_compiled_or_recomputed(wrap, options):
+    trained = []
+    for num_towers in (None, 2):
+        keras.utils.set_random_seed(3)
+        inputs = keras.Input((5,))
+        hidden = Wrapped(wrap if num_towers else lambda layer: layer)(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+        arguments = (
+            helpers.classify(model),
+            model,
+            keras.optimizers.SGD(0.3),
+            helpers.dense_batches([8, 7]),
+        )
+        if num_towers is None:
+            trained.append(helpers.train_plainly(*arguments)[0])
+        else:
+            weights, _ = helpers.train_on_towers(*arguments, num_towers, accumulate=3, **options)
+            trained.append(weights)
+    helpers.assert_same_weights(*trained)
