@@ -121,8 +121,9 @@ def run(given: argparse.Namespace) -> int:
 
 def train(recipe: Recipe, options: TrainOptions) -> int:
     """Trains; with --json, the last line is the run's overview."""
+    from towers.scripts.training.opening import open_training
     from towers.scripts.training.overview import read_overview
-    from towers.scripts.training.training import SIGNAL_CODES, open_training
+    from towers.scripts.training.training import SIGNAL_CODES
 
     run_dir = Path(options.run_dir or f"runs/{recipe.name}")
     if options.overwrite:

@@ -21,7 +21,7 @@ import keras
 
 from towers.data.language import piece_batches, stream_batches
 from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextSettings
-from towers.data.texts import LineCodec, TextCorpus, TextCorpusSettings, prepare_texts
+from towers.data.text_corpus import LineCodec, TextCorpus, TextCorpusSettings, prepare_texts
 from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm
 from towers.models.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras

@@ -6,164 +6,27 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import math
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 import towers
-from towers.data.text.durable import write_file
-from towers.scripts.shown import printable, show
-from towers.scripts.training.config import config_text
-from towers.scripts.training.engines import check_engine, is_one_of_several, open_engine
+from towers.scripts.training.engines import open_engine
 from towers.scripts.training.initial_values import fill_from
 from towers.scripts.training.metrics_file import END, TEST, MetricsFile
 from towers.scripts.training.options import TrainOptions
-from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.run_directory import RunDirectory, package_versions
-from towers.scripts.training.session import Session, open_session
-from towers.scripts.training.trained import choose_checkpoint
-from towers.scripts.training.trial import MeasuredPlacement
+from towers.scripts.training.record import describe_model, hyperparameters
+from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_output import RunOutput
+from towers.scripts.training.session import Session
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 EVALUATION = "evaluation"  # The curve of evaluations.
 Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
-
-
-def open_training(recipe: Recipe, options: TrainOptions) -> Training:
-    """Returns a training, at the newest checkpoint of its run, and records that it begins.
-
-    Raises:
-        ValueError: the options, the data or the run directory cannot be used together.
-        OSError: a file cannot be read or written.
-    """
-    check_engine(recipe, options)
-    directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
-    record = describe_run(recipe, options)
-    check_place(directory, record, options)
-    if options.engine.deterministic:
-        towers.enable_determinism()
-    choose_placement = MeasuredPlacement(recipe, options, trial_before(directory, record, options))
-    session = open_session(
-        recipe,
-        data=options.data,
-        devices=options.devices,
-        seed=options.seed,
-        precision=options.engine.precision,
-        shared=shared_settings(record, options),
-        choose_placement=choose_placement,
-    )
-    if session.data.train.steps_per_epoch < 1:
-        raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
-    if session.data.summary and not options.output.quiet:
-        show(session.data.summary, flush=True)
-    record["data_key"] = session.data.key
-    record["about"] = session.data.about
-    if choose_placement.record:
-        record["trial"] = choose_placement.record
-    check_place(directory, record, options)
-    with contextlib.ExitStack() as stack:
-        if session.processes.is_chief:
-            stack.enter_context(directory.locked())
-            check_place(directory, record, options)  # Another process may have begun meanwhile.
-        training = Training(session, directory, options, record)
-        stack.callback(training.close)
-        begin(directory, {**record, "devices": list(session.devices.towers)}, session, options)
-        training.closing = stack.pop_all()
-    return training
-
-
-def trial_before(
-    directory: RunDirectory, record: dict[str, Any], options: TrainOptions
-) -> dict[str, Any] | None:
-    """Returns what the run that goes on here measured of its placement, if it did."""
-    if options.overwrite or not directory.holds(record):
-        return None
-    trial: dict[str, Any] | None = directory.read().get("trial")
-    return trial
-
-
-def check_place(directory: RunDirectory, record: dict[str, Any], options: TrainOptions) -> None:
-    """Raises ValueError unless this can run in its directory, with what it begins with."""
-    if options.init_from is not None:
-        before = RunDirectory(options.init_from)
-        before.read()
-        choose_checkpoint(before, "best")
-    if options.overwrite and is_one_of_several():
-        raise ValueError(
-            "--overwrite cannot say for several processes which of them removes the run. Remove "
-            f"{directory.path} yourself, and leave --overwrite out."
-        )
-    if not (options.overwrite and directory.exists):
-        directory.check(record)
-
-
-def begin(
-    directory: RunDirectory, record: dict[str, Any], session: Session, options: TrainOptions
-) -> None:
-    """Records the run, in the chief and in every process that does not share its disk."""
-    with session.processes.chief_first():
-        if session.processes.is_chief or not directory.holds(record):
-            if options.overwrite or not directory.holds(record):
-                directory.clear()
-            directory.begin(record)
-            write_file(directory.config, config_text(session.recipe, options).encode("utf-8"))
-            if session.data.text is not None:
-                session.data.text.save(directory.text)
-
-
-def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
-    """Returns the contents of run.json, without the devices."""
-    engine = options.engine
-    return {
-        "recipe": recipe.name,
-        "fields": dataclasses.asdict(recipe.fields),
-        "seed": options.seed,
-        "precision": engine.precision,
-        "batch_norm": engine.batch_norm,
-        "engine": engine.engine,
-        "updates": engine.updates,
-        "data": options.data,
-        "parameters": options.devices.parameters,
-        "init_from": options.init_from,
-        "best_metric": recipe.best_metric,
-    }
-
-
-def hyperparameters(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a run's settings by name, as TensorBoard shows them."""
-    names = ("recipe", "seed", "precision", "batch_norm", "engine", "updates", "parameters")
-    return {**{name: record[name] for name in names}, **record["fields"]}
-
-
-def describe_model(model: keras.Model) -> str:
-    """Returns the size of a model, and the versions of what it runs on, in one line."""
-    count = sum(math.prod(variable.shape) for variable in model.variables)
-    size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.variables)
-    return (
-        f"model | {len(model.variables)} variables | {count:,} numbers | {size / 1e6:.1f} MB | "
-        f"tensorflow {tf.__version__} | keras {keras.__version__}"
-    )
-
-
-def shared_settings(record: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
-    """Returns what must be equal in all processes, by name; the data is compared by its content."""
-    fields = {f"--set {name}": value for name, value in record["fields"].items()}
-    own = ("fields", "data", "parameters")
-    engine = dataclasses.asdict(options.engine)
-    return {
-        **{name: value for name, value in record.items() if name not in own},
-        **fields,
-        **engine,
-        "steps": options.steps,
-        "checkpoint-every": options.periods.checkpoint_every,
-        "versions": package_versions(),
-    }
 
 
 class Training:
@@ -195,8 +58,8 @@ class Training:
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
         self._engine = open_engine(session, options)
         self._updates = self._engine.updates
-        self._bar: towers.ProgressBar | None = None
-        self._reader_left = False
+        self._output = RunOutput(quiet=options.output.quiet)
+        self._write = self._output.write
         self._write(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
             f"{self._engine.parameters}{self._engine.description}, "
@@ -213,7 +76,7 @@ class Training:
         self._evaluated_step = 0
         self._updates.position = position = self._restore()
         self._writers = towers.SummaryWriters(directory.summaries)
-        self._bar = towers.ProgressBar(
+        self._output.bar = towers.ProgressBar(
             self._total_steps(),
             position.step,
             steps_per_epoch=session.data.train.steps_per_epoch,
@@ -229,8 +92,7 @@ class Training:
 
     def close(self) -> None:
         """Closes the progress bar and the curves."""
-        if self._bar is not None:
-            self._bar.close()
+        self._output.close()
         self._writers.close()
 
     def train(self) -> str:
@@ -282,8 +144,8 @@ class Training:
         periods = self._options.periods
         report = periods.report_every
         is_chief = self._processes.is_chief
-        if self._bar is not None:
-            yield self._bar
+        if self._output.bar is not None:
+            yield self._output.bar
         write_summaries = towers.write_summaries(
             self._writers, first_tower=self._first_tower, average=is_chief
         )
@@ -296,7 +158,7 @@ class Training:
             write=self._write,
         )
         yield towers.with_rates(print_report, steps=report)
-        yield self._check_reader
+        yield self._output.check_reader
         if self._options.max_minutes is not None:
             yield towers.stop_after(self._options.max_minutes)
         if self._processes.count > 1:
@@ -422,25 +284,6 @@ class Training:
             "seed": self._options.seed,
             "run": self._record,
         }
-
-    def _write(self, line: str) -> None:
-        """Prints a line, above the bar if there is one, unless the training is to be quiet.
-
-        If nobody can read it any more, the training saves and ends.
-        """
-        if self._reader_left or self._options.output.quiet:
-            return
-        try:
-            if self._bar is None:
-                show(line, flush=True)
-            else:
-                self._bar.write(printable(line))
-        except OSError:  # Such as a closed terminal, or `| head`.
-            self._reader_left = True
-
-    def _check_reader(self, report: towers.StepReport) -> None:
-        if self._reader_left:
-            raise towers.StopTraining("SIGPIPE")
 
     def _total_steps(self) -> int:
         fields, train = self._session.recipe.fields, self._session.data.train

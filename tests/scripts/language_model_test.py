@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.data.texts.helpers import write_stories
+from tests.data.text_corpus.helpers import write_stories
 from tests.scripts.runs import arrays_of
 from towers.data.text import END
 from towers.models.decoding import Decoding

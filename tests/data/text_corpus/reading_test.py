@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from towers.data.texts.reading import MAX_LINE_CHARACTERS, Reader
-from towers.data.texts.report import TextReport
-from towers.data.texts.text_files import find_texts
+from towers.data.text_corpus.reading import MAX_LINE_CHARACTERS, Reader
+from towers.data.text_corpus.report import TextReport
+from towers.data.text_corpus.text_files import find_texts
 
 LINES = st.lists(
     st.text(st.sampled_from('你好aZé9 ,.|"\\{}\x0b\x85\u2028😀'), max_size=9).filter(str.strip),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from towers.data.texts.reading import Reader
-from towers.data.texts.text_files import PARTS, TextFile
+from towers.data.text_corpus.reading import Reader
+from towers.data.text_corpus.text_files import PARTS, TextFile
 
 PASSAGE_CHARACTERS = 500
 CHUNK_CHARACTERS = 200_000  # As many as `towers.data.corpus` gives a process at a time.

@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pytest
 
-from tests.data.texts.helpers import all_text, prepare, write_stories
+from tests.data.text_corpus.helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
 from towers.data.text import END
-from towers.data.texts import encoding, passages
-from towers.data.texts.text_files import PARTS
+from towers.data.text_corpus import encoding, passages
+from towers.data.text_corpus.text_files import PARTS
 
 
 def letters(lines):
@@ -139,8 +139,8 @@ def test_a_killed_preparation_goes_on_with_the_same_bits(tmp_path):
     (tmp_path / "a.txt").write_text(text * 60)
     program = (
         "import sys\n"
-        "from tests.data.texts.helpers import settings_of\n"
-        "from towers.data.texts import encoding, prepare_texts\n"
+        "from tests.data.text_corpus.helpers import settings_of\n"
+        "from towers.data.text_corpus import encoding, prepare_texts\n"
         "encoding.SECONDS_BETWEEN_SAVES = 0.2\n"
         "corpus = prepare_texts([sys.argv[1]], settings_of(), sys.argv[2], processes=2)\n"
         "print(corpus.folder)\n"

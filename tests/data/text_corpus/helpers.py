@@ -6,7 +6,7 @@ import numpy as np
 
 from towers.data.samples import stories
 from towers.data.text import TextSettings
-from towers.data.texts import TextCorpusSettings, prepare_texts
+from towers.data.text_corpus import TextCorpusSettings, prepare_texts
 
 PROCESSES = 1  # Others take seconds to start.
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from towers.data.corpus.digests import digest_file
-from towers.data.texts.line_codec import LineCodec
-from towers.data.texts.settings import VERSION
-from towers.data.texts.text_files import PARTS
+from towers.data.text_corpus.line_codec import LineCodec
+from towers.data.text_corpus.settings import VERSION
+from towers.data.text_corpus.text_files import PARTS
 
 MANIFEST = "manifest.json"
 TEXT = "text"

@@ -11,8 +11,8 @@ from pathlib import Path
 from towers.data.corpus.processes import tokenise
 from towers.data.text import SPECIALS, SUBWORD_FILE, TextCodec, build_vocabulary, train_subwords
 from towers.data.text.durable import make_folder
-from towers.data.texts.passages import CHUNK_CHARACTERS, TRAIN, Chunk
-from towers.data.texts.settings import TextCorpusSettings
+from towers.data.text_corpus.passages import CHUNK_CHARACTERS, TRAIN, Chunk
+from towers.data.text_corpus.settings import TextCorpusSettings
 
 SAMPLE_CHARACTERS = 8_000_000  # A shorter text is counted whole; of a longer one at least half.
 SUBWORD_CHARACTERS = 2_000_000  # SentencePiece learns from one core; this takes half a minute.

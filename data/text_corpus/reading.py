@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from towers.data.extras import import_extra
-from towers.data.texts.report import TextReport
-from towers.data.texts.text_files import TextFile
+from towers.data.text_corpus.report import TextReport
+from towers.data.text_corpus.text_files import TextFile
 
 CHUNK_BYTES = 1 << 18
 MAX_LINE_CHARACTERS = 10_000

@@ -17,8 +17,8 @@ from towers.data.corpus.processes import tokenise
 from towers.data.corpus.tokenising import TokenisedChunk
 from towers.data.text import END, UNKNOWN, TextCodec
 from towers.data.text.durable import write_file
-from towers.data.texts.passages import Chunk
-from towers.data.texts.text_corpus import PARTS, ids_file
+from towers.data.text_corpus.passages import Chunk
+from towers.data.text_corpus.text_corpus import PARTS, ids_file
 
 JOURNAL = "journal.json"
 SECONDS_BETWEEN_SAVES = 10.0  # A killed process loses at most this much work.

@@ -13,15 +13,15 @@ from towers.data.corpus.digests import digest_file
 from towers.data.letters import Letters
 from towers.data.text import TextCodec
 from towers.data.text.durable import make_folder, publish, write_file
-from towers.data.texts.encoding import Encoding
-from towers.data.texts.learning import learn_codec
-from towers.data.texts.passages import Chunk, in_chunks, passages
-from towers.data.texts.progress import Progress
-from towers.data.texts.reading import Reader
-from towers.data.texts.report import TextReport
-from towers.data.texts.settings import VERSION, TextCorpusSettings
-from towers.data.texts.text_corpus import MANIFEST, PARTS, TEXT, TextCorpus, ids_file
-from towers.data.texts.text_files import TextFile, digest_texts, find_texts
+from towers.data.text_corpus.encoding import Encoding
+from towers.data.text_corpus.learning import learn_codec
+from towers.data.text_corpus.passages import Chunk, in_chunks, passages
+from towers.data.text_corpus.progress import Progress
+from towers.data.text_corpus.reading import Reader
+from towers.data.text_corpus.report import TextReport
+from towers.data.text_corpus.settings import VERSION, TextCorpusSettings
+from towers.data.text_corpus.text_corpus import MANIFEST, PARTS, TEXT, TextCorpus, ids_file
+from towers.data.text_corpus.text_files import TextFile, digest_texts, find_texts
 
 Write = Callable[[str], None]
 
