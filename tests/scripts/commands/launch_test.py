@@ -297,7 +297,7 @@ def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd
 
     monkeypatch.setattr(launch_command, "WorkerProcess", Noted)
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
-    monkeypatch.setattr(launch_command, "worker_command", lambda arguments: sleeping)
+    monkeypatch.setattr(launch_command, "worker_command", lambda *arguments: sleeping)
     assert "worker.1.log" in refuse(capfd, "launch", "--log-dir", tmp_path, *TRAIN)
     assert [worker.process.returncode for worker in started] == [-signal.SIGTERM]
 

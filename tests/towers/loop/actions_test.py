@@ -264,15 +264,20 @@ BLOCKED = """
 
 
 def test_a_signal_ends_a_training_whose_data_set_blocks():
-    """The last step before the wait is reported, and the position is the one after it."""
+    """The last step before the wait is reported, and the position is the one after it.
+
+    On a busy machine the signal may come before the fourth step.
+    """
     command = [sys.executable, "-c", textwrap.dedent(BLOCKED)]
     with started(command, cwd=ROOT, stderr=None) as process:
         for number in (1, 2, 3):
             assert process.stdout.readline() == f"step {number}\n"
+        time.sleep(0.5)  # Until the data set blocks.
         process.send_signal(signal.SIGINT)
-        lines = finish(process).splitlines()
-    position = "Position(step=4, epoch=0, epoch_step=4)"
-    assert lines == ["step 4", f"stopped by SIGINT at {position}"]
+        *reported, last = finish(process).splitlines()
+    assert reported in (["step 4"], [])
+    done = 3 + len(reported)
+    assert last == f"stopped by SIGINT at Position(step={done}, epoch=0, epoch_step={done})"
 
 
 def test_the_second_signal_ends_the_process_at_once():
