@@ -4,6 +4,7 @@ import contextlib
 import signal
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
