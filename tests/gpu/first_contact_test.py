@@ -33,6 +33,7 @@ def fact(steps, name):
     return facts[name]
 
 
+@pytest.mark.slow
 def test_nothing_travels_between_towers_that_read_from_the_cpu(steps):
     assert fact(steps, "peer_bytes") == 0
 

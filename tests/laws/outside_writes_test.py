@@ -85,6 +85,7 @@ def test_a_checkpoint_that_an_action_restores(tmp_path):
     assert_reaches_every_copy(run)
 
 
+@pytest.mark.slow
 def test_updates_that_an_action_makes_by_itself():
     def run(training):
         own = keras.optimizers.Adam(0.1)

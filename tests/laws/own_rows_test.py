@@ -21,7 +21,10 @@ from towers.data.language.streams import stream_batches
 from towers.data.language.vocabulary import END
 from towers.step.own_rows import OwnRows
 
-PARTS = [(2, 1), (2, 3), (3, 2), (7, 1)]
+PARTS = [
+    (3, 2),
+    *(pytest.param(*part, marks=pytest.mark.slow) for part in ((2, 1), (2, 3), (7, 1))),
+]
 
 
 def sentences():

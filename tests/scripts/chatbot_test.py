@@ -80,6 +80,7 @@ def answers_of(run_dir):
     return functools.cache(functools.partial(ask, run_dir))
 
 
+@pytest.mark.slow
 def test_lines_have_random_numbers_of_their_own_and_only_the_context(run_dir):
     """The first line holds one turn more than the context, which is nobody's business."""
     lines = "so it was\thi\tyes\tno\n" + "hi\tyes\tno\n" * 5
@@ -334,6 +335,7 @@ def test_answers_that_no_decoding_gives_are_refused_by_the_flags_names(options, 
     assert f"Received {' '.join(options[:2])}" in error and "--beam" in error
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_conversation_quietly(run_dir):
     command = [sys.executable, "-m", "towers.scripts.main", "chat", str(run_dir), "--stdin"]
     pipe = subprocess.PIPE

@@ -284,6 +284,7 @@ def test_benchmark_of_the_input_has_a_row_for_each_number_of_processes(capsys):
         assert min(row[name] for name in row if name.endswith("milliseconds")) > 0
 
 
+@pytest.mark.slow
 def test_what_tensorflow_cannot_do_is_said_in_one_line(tmp_path, capsys):
     assert train(tmp_path / "run", "--steps", "1", "--set", "hidden_size=1000000000000") == 1
     assert "towers: error: " in capsys.readouterr().err

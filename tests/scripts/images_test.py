@@ -124,6 +124,7 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_the_input_report_measures_what_the_towers_wait_for(capsys):
     command = ["benchmark", "images", "--data", "my pictures", "--input", "--steps", "4", *SMALL]

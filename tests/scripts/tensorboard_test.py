@@ -110,6 +110,7 @@ def drawn(paths):
     ]
 
 
+@pytest.mark.slow
 def test_graph_page_has_a_box_for_each_tower_with_its_layers_inside(browser, address, tmp_path):
     browser.get(f"{address}#graphs")
     boxes = {"tower_0", "tower_1", "average", "update"}

@@ -43,7 +43,8 @@ def evaluate(*arguments):
     return json.loads(output.getvalue().splitlines()[-1]), output.getvalue()
 
 
-@pytest.mark.parametrize("second", ["answers", pytest.param("backward", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("second", ["answers", "backward"])
 def test_an_evaluation_reranks_and_its_loss_stays(runs, second):
     (plain, _), (reranked, _) = (
         evaluate(runs("forward"), *options)
@@ -53,6 +54,7 @@ def test_an_evaluation_reranks_and_its_loss_stays(runs, second):
     assert plain["hits_1_10"] == reranked["hits_1_10"]
 
 
+@pytest.mark.slow
 def test_the_seed_of_samples_counts(runs):
     said = [evaluate(runs("forward"), "--temperature", 3, "--seed", seed)[1] for seed in (0, 0, 1)]
     assert said[0] == said[1] != said[2]

@@ -77,7 +77,7 @@ def exhaustive(models, turns, direction, weight, reward):
 @pytest.mark.parametrize(
     ("direction", "weight", "reward"),
     [
-        ("backward", 3.0, 0.2),
+        pytest.param("backward", 3.0, 0.2, marks=pytest.mark.slow),
         ("answers", 0.4, -0.3),
         pytest.param("backward", 0.5, 0.0, marks=pytest.mark.slow),
         pytest.param("answers", 2.0, 1.0, marks=pytest.mark.slow),

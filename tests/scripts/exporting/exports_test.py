@@ -90,6 +90,7 @@ def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsy
     assert "A language model samples" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_the_program_of_a_chatbot_has_a_prompt_and_ends_with_ctrl_c(tmp_path):
     corpus = tmp_path / "corpus.tsv"

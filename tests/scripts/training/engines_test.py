@@ -73,6 +73,7 @@ def straight(tmp_path_factory):
     return straight_run
 
 
+@pytest.mark.slow
 def test_mirrored_strategy_gives_the_weights_of_the_towers(straight, on_towers):
     actual, expected = straight("mirrored"), on_towers
     helpers.assert_same_weights(weights_of(actual), weights_of(expected), float64=True)
@@ -148,7 +149,8 @@ def test_random_numbers_go_on(engine, tmp_path):
     assert_same_run(tmp_path / "run", tmp_path / "straight")
 
 
-@pytest.mark.parametrize("engine", [pytest.param("mirrored", marks=pytest.mark.slow), "keras"])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["mirrored", "keras"])
 def test_a_run_in_two_parts_ends_like_one(engine, straight, tmp_path, capfd):
     assert train(tmp_path, *ENGINES[engine], steps=13) == 0
     assert train(tmp_path, *ENGINES[engine]) == 0

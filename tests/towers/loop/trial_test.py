@@ -69,6 +69,7 @@ def exhausted(*policies):
     return build_or_fail
 
 
+@pytest.mark.slow
 def test_a_policy_without_memory_for_it_is_not_taken():
     dataset = helpers.dataset_of(BATCHES)
     trial = towers.try_parameters(exhausted("replicated"), DEVICES, dataset)
