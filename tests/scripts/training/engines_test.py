@@ -241,7 +241,7 @@ def test_what_an_engine_cannot_do_is_refused(name, capsys, tmp_path):
     [["--parameters", "replicated"], ["--batch-norm", "first"], MIRRORED, ["--deterministic"]],
 )
 def test_asynchronous_towers_refuse_before_the_data_is_made(options, capsys, tmp_path, monkeypatch):
-    monkeypatch.delattr("towers.scripts.training.training.open_session")
+    monkeypatch.delattr("towers.scripts.training.opening.open_session")
     error = refuse(train_shapes(tmp_path / "run", *ASYNC, *options), capsys)
     assert f"--updates async cannot train with {' '.join(options)}. Leave that out" in error
 
