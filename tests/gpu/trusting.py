@@ -1,11 +1,25 @@
-"""The command line where `--parameters replicated` is trusted: pretended GPUs add nothing, so that
-the project's check of known sums would put the parameters on the CPU."""
+"""The command line on pretended GPUs, without what their missing values would stop.
+
+They add nothing, so the project's check of known sums would put the parameters on the CPU, and an
+evaluation would count no examples.
+"""
 
 import sys
 
+import tensorflow as tf
+
 from towers.scripts.main import main
-from towers.step import placement
+from towers.step import evaluation, placement
+
+evaluate_batch = evaluation.EvaluationStep.__call__
+
+
+def evaluate_and_count(step, shards, batch_number):
+    """Returns the results of a batch as if it had one example."""
+    return evaluate_batch(step, shards, batch_number)._replace(weight=tf.constant(1.0))
+
 
 if __name__ == "__main__":
     placement.trusted_policy = lambda policy, devices: policy
+    evaluation.EvaluationStep.__call__ = evaluate_and_count
     sys.exit(main())
