@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers.run.processes import Processes
-from towers.step.gradients import Gradient, add_in_pairs, sum_gradients
+from towers.step.gradients import Gradient, add_in_pairs, identity, sum_gradients
 from towers.step.packs import sum_in_packs
 from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
@@ -119,6 +119,8 @@ class Exchange:
 
     def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
         """Returns, for each copy of the variables, the gradients summed over the towers."""
+        if len(tower_gradients) == 1:  # Each travels once, however often it is used.
+            return [list(map(identity, tower_gradients[0]))]
         if len(self._copy_devices) == 1:
             return [sum_gradients(tower_gradients)]
         return sum_in_packs(tower_gradients, self._copy_devices)

@@ -80,6 +80,13 @@ def first_half(count: int) -> int:
     return 1 << (count - 1).bit_length() - 1
 
 
+def identity(gradient: Gradient) -> Gradient:
+    """Returns the gradient on the current device."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
+    return None if gradient is None else tf.identity(gradient)
+
+
 def add_gradients(first: Gradient, second: Gradient) -> Gradient:
     """Returns the sum of two gradients of one variable."""
     if first is None or second is None:

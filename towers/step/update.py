@@ -15,6 +15,7 @@ from towers.step.copies import Copies
 from towers.step.exchange import Total
 from towers.step.gradients import Gradient, clip_factor, norm_of_sums
 from towers.step.options import StepOptions
+from towers.step.placement import CPU
 from towers.step.states import merge_states
 from towers.step.tower_function import CarriedValues
 
@@ -135,5 +136,6 @@ def average(total: Total, clip_norm: float | None) -> Change:
     inverse_weight = tf.math.reciprocal_no_nan(total.weight)
     norm = norm_of_sums(total.gradients[0], total.weight.dtype) * inverse_weight
     factor = inverse_weight * clip_factor(norm, clip_norm)
-    finite = tf.math.is_finite(norm)
+    with tf.device(CPU):  # The host decides by it: it travels once, not once for each copy.
+        finite = tf.identity(tf.math.is_finite(norm))
     return Change(total.gradients, factor, [], total.carried, total.assigned, norm, finite)
