@@ -14,7 +14,7 @@ from keras import layers
 
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
-from towers.models.language_losses import zeros_of
+from towers.models.language_model import LanguageModel
 from towers.models.projection import Projection
 from towers.models.rnn_lm import lstm
 from towers.models.token_ids import PADDING_ID
@@ -79,7 +79,7 @@ def awd_lstm(
     return model
 
 
-class AWDLanguageModel(keras.Model):
+class AWDLanguageModel(LanguageModel):
     """The model of `awd_lstm`, which documents its arguments; `units` are those of each layer."""
 
     def __init__(
@@ -123,16 +123,6 @@ class AWDLanguageModel(keras.Model):
         self.projection.build()
         self.built = True
 
-    def call(self, token_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Returns the logits of the token after each token, [batch, length, vocabulary].
-
-        Args:
-            token_ids: int32 [batch, length]; the initial state is zero.
-            training: whether dropout is on.
-        """
-        hidden, _ = self.hidden(token_ids, training=training)
-        return self.projection(hidden)
-
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
     ) -> tuple[tf.Tensor, State]:
@@ -155,24 +145,6 @@ class AWDLanguageModel(keras.Model):
             x = dropout(x, training=training)
             after.append(new)
         return x, tuple(after)
-
-    def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
-        """Returns the logits after one more token, [batch, vocabulary], and the new state.
-
-        Args:
-            tokens: int32 [batch].
-            state: before these tokens.
-        """
-        hidden, state = self.hidden(tokens[:, None], state)
-        return self.projection(hidden[:, 0]), state
-
-    def kernel_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the output projection, [vocabulary, embedding_size] and [vocabulary]."""
-        return self.projection.weights_and_bias()
-
-    def zero_state(self, batch_size: int | tf.Tensor) -> State:
-        """Returns the state before the first token."""
-        return zeros_of(self.state_specs(), batch_size)
 
     def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
         """Returns the specs of one row of the state."""

@@ -3,57 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
+from towers.models.language_model import LanguageModel, State
 from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.losses import TowerFn
 
-State = Any  # A nest of tensors with rows as their first dimension; zeros before the first token.
 StatefulTowerFn = Callable[[Any, State], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]]
-
-
-class LanguageModel(Protocol):
-    """What the losses, the evaluation and `towers generate` use of a language model.
-
-    Attributes:
-        hidden_size: of the inputs of the output projection.
-        padding_id: of targets that do not count.
-    """
-
-    hidden_size: int
-    padding_id: int
-
-    def hidden(
-        self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
-    ) -> tuple[tf.Tensor, State]:
-        """Returns the inputs of the projection, [batch, length, hidden_size], and the state.
-
-        Args:
-            token_ids: int32 [batch, length].
-            state: before the first token, by default zero.
-            training: whether dropout is on.
-        """
-
-    def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
-        """Returns the logits after one more token, [batch, vocabulary], and the new state."""
-
-    def kernel_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the output projection, [vocabulary, hidden_size] and [vocabulary]."""
-
-    def zero_state(self, batch_size: int | tf.Tensor) -> State:
-        """Returns the state before the first token."""
-
-    def state_specs(self) -> Any:
-        """Returns the specs of one row of the state."""
-
-
-def zeros_of(specs: Any, batch_size: int | tf.Tensor) -> Any:
-    """Returns zeros for the specs of one row, [batch_size, ...] each."""
-    return tf.nest.map_structure(
-        lambda spec: tf.zeros(tf.stack([batch_size, *spec.shape]), spec.dtype), specs
-    )
 
 
 def streams(model: LanguageModel, *, training: bool) -> StatefulTowerFn:

@@ -13,7 +13,7 @@ from keras import layers
 
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
-from towers.models.language_losses import zeros_of
+from towers.models.language_model import LanguageModel
 from towers.models.token_ids import PADDING_ID
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
@@ -58,7 +58,7 @@ def rnn_language_model(
     return model
 
 
-class RNNLanguageModel(keras.Model):
+class RNNLanguageModel(LanguageModel):
     """The model of `rnn_language_model`, which documents its arguments.
 
     Dropout applies to the connections between layers, not to the recurrent ones (the paper's
@@ -160,10 +160,6 @@ class RNNLanguageModel(keras.Model):
         """Returns the output projection, [vocabulary, hidden_size] and [vocabulary]."""
         dtype = self.compute_dtype
         return tf.cast(self.kernel.value, dtype), tf.cast(self.bias.value, dtype)
-
-    def zero_state(self, batch_size: int | tf.Tensor) -> State:
-        """Returns the state before the first token."""
-        return zeros_of(self.state_specs(), batch_size)
 
     def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
         """Returns the specs of one row of the state."""

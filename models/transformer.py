@@ -10,6 +10,7 @@ from keras import layers
 
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
+from towers.models.feed_forward import FeedForward
 from towers.models.multi_head import KeysAndValues, MultiHeadAttention
 from towers.models.projection import Projection
 from towers.models.token_ids import PADDING_ID
@@ -81,34 +82,6 @@ def transformer(
     )
     model.build()
     return model
-
-
-class FeedForward(layers.Layer):
-    """Two dense layers with GELU between them (Hendrycks and Gimpel 2016).
-
-    Args:
-        size: of the inputs and outputs.
-        hidden_size: units between the two.
-        options: of every Keras layer.
-    """
-
-    def __init__(self, size: int, hidden_size: int, **options: Any):
-        super().__init__(**options)
-        self.size = size
-        self.inner = layers.Dense(
-            hidden_size, activation="gelu", dtype=self.dtype_policy, name="inner"
-        )
-        self.outer = layers.Dense(size, dtype=self.dtype_policy, name="outer")
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the variables."""
-        self.inner.build((None, None, self.size))
-        self.outer.build((None, None, self.inner.units))
-        self.built = True
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns outputs in the shape of the inputs, [..., size]."""
-        return self.outer(self.inner(inputs))
 
 
 class Sublayer(layers.Layer):

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 from keras import layers
 
 from towers.models.arguments import check_at_least, check_choice, check_share
 from towers.models.embedding import Embedding
+from towers.models.feed_forward import FEED_FORWARDS, FeedForward, GatedFeedForward
 from towers.models.grouped_attention import GroupedAttention
-from towers.models.language_losses import zeros_of
+from towers.models.language_model import LanguageModel
 from towers.models.projection import Projection
 from towers.models.token_ids import PADDING_ID
-from towers.models.transformer import FeedForward
 
 State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.
 
@@ -84,38 +83,6 @@ def transformer_lm(
     return model
 
 
-class GatedFeedForward(layers.Layer):
-    """Two dense layers with a gate between them: `outer(silu(gate(x)) * inner(x))`, no biases.
-
-    Args:
-        size: of the inputs and outputs.
-        hidden_size: units between the two.
-        options: of every Keras layer.
-    """
-
-    def __init__(self, size: int, hidden_size: int, **options: Any):
-        super().__init__(**options)
-        self.size = size
-        dense: dict[str, Any] = {"use_bias": False, "dtype": self.dtype_policy}
-        self.gate = layers.Dense(hidden_size, activation="silu", name="gate", **dense)
-        self.inner = layers.Dense(hidden_size, name="inner", **dense)
-        self.outer = layers.Dense(size, name="outer", **dense)
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the variables."""
-        for layer in (self.gate, self.inner):
-            layer.build((None, None, self.size))
-        self.outer.build((None, None, self.inner.units))
-        self.built = True
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns outputs in the shape of the inputs, [..., size]."""
-        return self.outer(self.gate(inputs) * self.inner(inputs))
-
-
-FEED_FORWARDS: dict[str, Any] = {"gelu": FeedForward, "swiglu": GatedFeedForward}
-
-
 class Block(layers.Layer):
     """A layer of the Transformer: attention and feed-forward, each `x + dropout(part(norm(x)))`.
 
@@ -172,7 +139,7 @@ class Block(layers.Layer):
         return x + self.dropouts[1](outputs, training=training), memory
 
 
-class TransformerLanguageModel(keras.Model):
+class TransformerLanguageModel(LanguageModel):
     """The model of `transformer_lm`, which documents its arguments; `blocks` are its layers."""
 
     def __init__(
@@ -204,16 +171,6 @@ class TransformerLanguageModel(keras.Model):
         self.projection.build()
         self.built = True
 
-    def call(self, token_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Returns the logits of the token after each token, [batch, length, vocabulary].
-
-        Args:
-            token_ids: int32 [batch, length]; nothing comes before.
-            training: whether dropout is on.
-        """
-        hidden, _ = self.hidden(token_ids, training=training)
-        return self.projection(hidden)
-
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
     ) -> tuple[tf.Tensor, State]:
@@ -239,24 +196,6 @@ class TransformerLanguageModel(keras.Model):
         own = tf.ones(tf.shape(x)[:2], x.dtype)
         before = tf.zeros([tf.shape(x)[0], self.window], x.dtype) if present is None else present
         return tf.ensure_shape(tf.concat([before, own], 1)[:, -self.window :], [None, self.window])
-
-    def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
-        """Returns the logits after one more token, [batch, vocabulary], and the new state.
-
-        Args:
-            tokens: int32 [batch].
-            state: before these tokens.
-        """
-        hidden, state = self.hidden(tokens[:, None], state)
-        return self.projection(hidden[:, 0]), state
-
-    def kernel_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the output projection, [vocabulary, size] and [vocabulary]."""
-        return self.projection.weights_and_bias()
-
-    def zero_state(self, batch_size: int | tf.Tensor) -> State:
-        """Returns the state before the first token: no place of the memory holds one."""
-        return zeros_of(self.state_specs(), batch_size)
 
     def state_specs(self) -> State:
         """Returns the specs of one row of the state."""

@@ -32,7 +32,7 @@ def bucketed_epoch(
     epoch: int,
     first_step: int,
     seed: int | None,
-    choose: ChooseRows | None = None,
+    choose: ChooseRows = all_rows,
 ) -> tf.data.Dataset:
     """Returns the batches of an epoch, from one of its steps on, whose examples lie in buckets.
 
@@ -46,34 +46,26 @@ def bucketed_epoch(
         epoch: number of the epoch, from 0.
         first_step: number of its batches that were consumed already.
         seed: of the order; None for the order of the layout in every epoch.
-        choose: `choose(num_rows)` returns the slice of a batch's rows that is assembled; each
-            element is then a pair (rows, number of the rows of the whole batch). None for whole
-            batches.
+        choose: `choose(num_rows)` returns the slice of a batch's rows that is assembled.
 
     Raises:
         ValueError: there is no such step in an epoch.
     """
     check_position(epoch, first_step, layout.num_batches)
-    examples, batches = _order(layout, epoch, seed)
+    examples, batches = example_order(layout, epoch, seed), batch_order(layout, epoch, seed)
 
     def batch_of_step(step: np.ndarray) -> ArrayPair:
         batch = batches[step]
         chosen = examples[layout.bounds[batch] : layout.bounds[batch + 1]]
         shape = layout.shapes[batch]
-        return assemble(chosen, shape, (choose or all_rows)(int(shape[0])))
+        return assemble(chosen, shape, choose(int(shape[0])))
 
-    dataset = dataset_of_steps(batch_of_step, first_step, layout.num_batches)
-    return (
-        dataset if choose is None else with_sizes(dataset, layout.shapes[batches, 0][first_step:])
-    )
+    return dataset_of_steps(batch_of_step, first_step, layout.num_batches)
 
 
-def with_sizes(rows: tf.data.Dataset, sizes: np.ndarray) -> tf.data.Dataset:
-    """Returns pairs (rows of a batch, the number of all its rows as an int32 scalar)."""
-    import tensorflow as tf  # Not at the top: a corpus is prepared without TensorFlow.
-
-    counts = tf.data.Dataset.from_tensor_slices(sizes.astype(np.int32))
-    return tf.data.Dataset.zip((rows, counts))
+def row_counts(layout: Layout, epoch: int, seed: int | None) -> np.ndarray:
+    """Returns the number of rows of each batch of such an epoch, int64 [steps]."""
+    return layout.shapes[batch_order(layout, epoch, seed), 0]
 
 
 def bounds_of(num_examples: int, batch_size: int) -> np.ndarray:
@@ -97,14 +89,20 @@ def check_position(epoch: int, first_step: int, steps_per_epoch: int) -> None:
         )
 
 
-def _order(layout: Layout, epoch: int, seed: int | None) -> ArrayPair:
-    """Returns the epoch's order of the examples, and its order of the batches."""
+def example_order(layout: Layout, epoch: int, seed: int | None) -> np.ndarray:
+    """Returns the examples in their order within an epoch, bucket by bucket."""
     if seed is None:
-        return layout.examples, np.arange(layout.num_batches)
+        return layout.examples
     shuffled = permutation(len(layout.examples), seed=seed, epoch=epoch)
     within_groups = shuffled[np.argsort(layout.groups[shuffled], kind="stable")]
-    batches = permutation(layout.num_batches, seed=seed, epoch=epoch, stream=BATCH_ORDER_STREAM)
-    return layout.examples[within_groups], batches
+    return layout.examples[within_groups]
+
+
+def batch_order(layout: Layout, epoch: int, seed: int | None) -> np.ndarray:
+    """Returns the batches of the layout in their order within an epoch."""
+    if seed is None:
+        return np.arange(layout.num_batches)
+    return permutation(layout.num_batches, seed=seed, epoch=epoch, stream=BATCH_ORDER_STREAM)
 
 
 def dataset_of_steps(

@@ -10,7 +10,8 @@ import numpy as np
 
 from towers.data.batching.balance import balanced_order
 from towers.data.batching.buckets import Layout, fitted_layout, fixed_layout, num_tokens
-from towers.data.batching.epochs import ChooseRows, bucketed_epoch
+from towers.data.batching.epochs import ChooseRows, bucketed_epoch, row_counts
+from towers.data.batching.row_batches import RowBatches
 from towers.data.corpus.cache import Corpus
 from towers.data.corpus.copying import number_unknown
 from towers.data.corpus.directions import slices_of, written_turns
@@ -92,7 +93,7 @@ def pair_batches(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PairBatches:
+class PairBatches(RowBatches):
     """The batches of `pair_batches`.
 
     Attributes:
@@ -117,41 +118,30 @@ class PairBatches:
     left_out: int
     num_repeated: int = 0
 
-    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from one of its steps on.
+    def row_counts(self, epoch: int) -> np.ndarray:
+        """Returns the number of rows of each batch of an epoch."""
+        return row_counts(self.layout, epoch, self._order_seed)
 
-        Each batch is (question: int32 [batch, question_length], answer: int32 [batch,
+    def rows(self, choose: ChooseRows, epoch: int, first_step: int) -> tf.data.Dataset:
+        """Returns the chosen rows of each batch of an epoch.
+
+        Each element is (question: int32 [rows, question_length], answer: int32 [rows,
         answer_length]), padded with 0 at the end; answers end with END. With a vocabulary that
         copies, the unknown words of each pair are numbered by `number_unknown`. Every pair occurs
         exactly once in an epoch, in an order given by (seed, epoch).
-
-        Args:
-            epoch: number of the epoch, from 0.
-            first_step: number of its batches that were consumed already.
         """
-        return self._epoch(epoch, first_step)
-
-    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns pairs (some rows of each batch, the number of all its rows).
-
-        Args:
-            choose: `choose(num_rows)` returns the slice of a batch's rows.
-            epoch, first_step: as for whole batches.
-        """
-        return self._epoch(epoch, first_step, choose)
-
-    def _epoch(
-        self, epoch: int, first_step: int, choose: ChooseRows | None = None
-    ) -> tf.data.Dataset:
-        seed = self.seed if self.shuffle else None
         return bucketed_epoch(
             self.layout,
             self._assemble,
             epoch=epoch,
             first_step=first_step,
-            seed=seed,
+            seed=self._order_seed,
             choose=choose,
         )
+
+    @property
+    def _order_seed(self) -> int | None:
+        return self.seed if self.shuffle else None
 
     @property
     def num_examples(self) -> int:

@@ -12,13 +12,12 @@ import tensorflow as tf
 
 from towers.data.batching.epochs import (
     ChooseRows,
-    all_rows,
     bounds_of,
     check_position,
     chosen_rows,
-    with_sizes,
 )
 from towers.data.batching.random_numbers import permutation
+from towers.data.batching.row_batches import RowBatches
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.image_files import Part
 from towers.data.image_files.records import encoded_of_record, read_bytes
@@ -30,7 +29,7 @@ Pair = tuple[tf.Tensor, tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ImageFileBatches:
+class ImageFileBatches(RowBatches):
     """`batches(epoch, first_step=0) -> tf.data.Dataset` over a part of an image set in files.
 
     Attributes:
@@ -54,33 +53,19 @@ class ImageFileBatches:
     seed: int = 0
     shuffle: bool = True
 
-    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from one of its steps on.
+    def row_counts(self, epoch: int) -> np.ndarray:
+        """Returns the number of rows of each batch of an epoch."""
+        return np.diff(self._bounds)
 
-        Each batch is (images, labels) with images: float32 [batch, size, size, 3], 0 to 255, and
-        labels: int32 [batch] or, with several labels or with mixup, float32 [batch, classes].
+    def rows(self, choose: ChooseRows, epoch: int, first_step: int) -> tf.data.Dataset:
+        """Returns the chosen rows of each batch of an epoch.
+
+        Each element is (images, labels) with images: float32 [rows, size, size, 3], 0 to 255, and
+        labels: int32 [rows] or, with several labels or with mixup, float32 [rows, classes].
         Every example occurs exactly once in an epoch. The order and the augmentation of each
-        example follow from (seed, epoch), so no batch before `first_step` is read.
-
-        Args:
-            epoch: number of the epoch, from 0.
-            first_step: number of its batches that were consumed already.
+        example follow from (seed, epoch), so no batch before `first_step` is read. With mixup, the
+        row before the chosen ones is read as well: the first one is mixed with it.
         """
-        return self._epoch(epoch, first_step, all_rows)
-
-    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns pairs (some rows of each batch, the number of all its rows).
-
-        Args:
-            choose: `choose(num_rows)` returns the slice of a batch's rows.
-            epoch, first_step: as for whole batches.
-
-        With mixup, the row before them is read as well: the first one is mixed with it.
-        """
-        rows = self._epoch(epoch, first_step, choose)
-        return with_sizes(rows, np.diff(self._bounds)[first_step:])
-
-    def _epoch(self, epoch: int, first_step: int, choose: ChooseRows) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
         places = self._places(choose)
         num_steps = self.steps_per_epoch - first_step

@@ -11,13 +11,12 @@ import tensorflow as tf
 
 from towers.data.batching.epochs import (
     ChooseRows,
-    all_rows,
     bounds_of,
     check_position,
     chosen_rows,
-    with_sizes,
 )
 from towers.data.batching.random_numbers import permutation, uniform_table
+from towers.data.batching.row_batches import RowBatches
 from towers.data.images.augmentation import Transform, scaled
 from towers.data.images.image_set import ImageSet
 
@@ -52,7 +51,7 @@ def image_batches(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ImageBatches:
+class ImageBatches(RowBatches):
     """The batches of `image_batches`, whose arguments are the attributes."""
 
     image_set: ImageSet
@@ -61,29 +60,16 @@ class ImageBatches:
     shuffle: bool
     transform: Transform
 
-    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from one of its steps on.
+    def row_counts(self, epoch: int) -> np.ndarray:
+        """Returns the number of rows of each batch of an epoch."""
+        return np.diff(self._bounds)
 
-        Each batch is (images: float32 [batch, height, width, channels], labels: int32 [batch]).
+    def rows(self, choose: ChooseRows, epoch: int, first_step: int) -> tf.data.Dataset:
+        """Returns the chosen rows of each batch of an epoch.
+
+        Each element is (images: float32 [rows, height, width, channels], labels: int32 [rows]).
         Every example occurs exactly once in an epoch, in an order given by (seed, epoch).
-
-        Args:
-            epoch: number of the epoch, from 0.
-            first_step: number of its batches that were consumed already.
         """
-        return self._epoch(epoch, first_step, all_rows)
-
-    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns pairs (some rows of each batch, the number of all its rows).
-
-        Args:
-            choose: `choose(num_rows)` returns the slice of a batch's rows.
-            epoch, first_step: as for whole batches.
-        """
-        rows = self._epoch(epoch, first_step, choose)
-        return with_sizes(rows, np.diff(self._bounds)[first_step:])
-
-    def _epoch(self, epoch: int, first_step: int, choose: ChooseRows) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
         batch_of_step = self._batch_of_step(epoch, choose)
         return (

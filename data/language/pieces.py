@@ -10,14 +10,13 @@ import numpy as np
 
 from towers.data.batching.epochs import (
     ChooseRows,
-    all_rows,
     bounds_of,
     check_position,
     chosen_rows,
     dataset_of_steps,
-    with_sizes,
 )
 from towers.data.batching.random_numbers import permutation
+from towers.data.batching.row_batches import RowBatches
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -58,7 +57,7 @@ def piece_batches(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PieceBatches:
+class PieceBatches(RowBatches):
     """The batches of `piece_batches`; a seed of None is the order of the text."""
 
     tokens: np.ndarray
@@ -68,29 +67,16 @@ class PieceBatches:
     padding: int
     seed: int | None
 
-    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from one of its steps on.
+    def row_counts(self, epoch: int) -> np.ndarray:
+        """Returns the number of rows of each batch of an epoch."""
+        return np.diff(self._bounds)
 
-        Each batch is (inputs, targets), both int32 [batch, num_steps]: the inputs are the tokens
+    def rows(self, choose: ChooseRows, epoch: int, first_step: int) -> tf.data.Dataset:
+        """Returns the chosen rows of each batch of an epoch.
+
+        Each element is (inputs, targets), both int32 [rows, num_steps]: the inputs are the tokens
         before the targets. Every token of the text is a target exactly once in an epoch.
-
-        Args:
-            epoch: number of the epoch, from 0.
-            first_step: number of its batches that were consumed already.
         """
-        return self._epoch(epoch, first_step, all_rows)
-
-    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns pairs (some rows of each batch, the number of all its rows).
-
-        Args:
-            choose: `choose(num_rows)` returns the slice of a batch's rows.
-            epoch, first_step: as for whole batches.
-        """
-        rows = self._epoch(epoch, first_step, choose)
-        return with_sizes(rows, np.diff(self._bounds)[first_step:])
-
-    def _epoch(self, epoch: int, first_step: int, choose: ChooseRows) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
         order = np.arange(self.num_pieces)
         if self.seed is not None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from towers.data.batching.balance import balanced_rows
 from towers.data.batching.buckets import Layout, fitted_layout
-from towers.data.batching.epochs import ChooseRows, bucketed_epoch
+from towers.data.batching.epochs import ChooseRows, bucketed_epoch, row_counts
+from towers.data.batching.row_batches import RowBatches
 from towers.data.language.vocabulary import END, PAD
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def sentence_batches(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SentenceBatches:
+class SentenceBatches(RowBatches):
     """The batches of `sentence_batches`.
 
     Attributes:
@@ -65,41 +66,30 @@ class SentenceBatches:
     seed: int
     shuffle: bool
 
-    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from one of its steps on.
+    def row_counts(self, epoch: int) -> np.ndarray:
+        """Returns the number of rows of each batch of an epoch."""
+        return row_counts(self.layout, epoch, self._order_seed)
 
-        Each batch is (inputs, targets), both int32 [batch, length] and padded with 0 at the end:
+    def rows(self, choose: ChooseRows, epoch: int, first_step: int) -> tf.data.Dataset:
+        """Returns the chosen rows of each batch of an epoch.
+
+        Each element is (inputs, targets), both int32 [rows, length] and padded with 0 at the end:
         the targets are the sentences, the inputs are END followed by all but their last token.
         Every sentence occurs exactly once in an epoch, in an order given by (seed, epoch); long
         and short ones alternate in a batch, so that its shards have about as many tokens.
-
-        Args:
-            epoch: number of the epoch, from 0.
-            first_step: number of its batches that were consumed already.
         """
-        return self._epoch(epoch, first_step)
-
-    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns pairs (some rows of each batch, the number of all its rows).
-
-        Args:
-            choose: `choose(num_rows)` returns the slice of a batch's rows.
-            epoch, first_step: as for whole batches.
-        """
-        return self._epoch(epoch, first_step, choose)
-
-    def _epoch(
-        self, epoch: int, first_step: int, choose: ChooseRows | None = None
-    ) -> tf.data.Dataset:
-        seed = self.seed if self.shuffle else None
         return bucketed_epoch(
             self.layout,
             self._assemble,
             epoch=epoch,
             first_step=first_step,
-            seed=seed,
+            seed=self._order_seed,
             choose=choose,
         )
+
+    @property
+    def _order_seed(self) -> int | None:
+        return self.seed if self.shuffle else None
 
     @property
     def num_examples(self) -> int:

@@ -11,10 +11,9 @@ from towers.data.batching.epochs import (
     NUM_PARALLEL_CALLS,
     NUM_PREFETCHED,
     ChooseRows,
-    all_rows,
     check_position,
-    with_sizes,
 )
+from towers.data.batching.row_batches import RowBatches
 from towers.data.language.pieces import inputs_and_targets
 from towers.data.language.vocabulary import END, PAD
 
@@ -60,7 +59,7 @@ def stream_batches(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StreamBatches:
+class StreamBatches(RowBatches):
     """The batches of `stream_batches`, which documents the attributes."""
 
     tokens: np.ndarray
@@ -70,31 +69,19 @@ class StreamBatches:
     first: int
     padding: int
 
-    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from one of its steps on.
+    def row_counts(self, epoch: int) -> np.ndarray:
+        """Returns the number of rows of each batch of an epoch."""
+        return np.full(self.steps_per_epoch, self.num_rows)
 
-        Each batch is (inputs: int32 [num_rows, num_steps], targets: the same shape, starts: bool
-        [num_rows]). `starts` is True for rows in which a stream begins: all rows of the first
-        batch. Every epoch is the same.
+    def rows(self, choose: ChooseRows, epoch: int, first_step: int) -> tf.data.Dataset:
+        """Returns the chosen rows of each batch of an epoch.
 
-        Args:
-            epoch: number of the epoch, from 0.
-            first_step: number of its batches that were consumed already.
+        Each element is (inputs: int32 [rows, num_steps], targets: the same shape, starts: bool
+        [rows]). `starts` is True for rows in which a stream begins: all rows of the first batch.
+        Every epoch is the same.
         """
-        return self._epoch(epoch, first_step, all_rows(self.num_rows))
-
-    def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns pairs (some rows of each batch, the number of all its rows).
-
-        Args:
-            choose: `choose(num_rows)` returns the slice of a batch's rows.
-            epoch, first_step: as for whole batches.
-        """
-        rows = self._epoch(epoch, first_step, choose(self.num_rows))
-        return with_sizes(rows, np.full(self.steps_per_epoch - first_step, self.num_rows))
-
-    def _epoch(self, epoch: int, first_step: int, rows: slice) -> tf.data.Dataset:
         check_position(epoch, first_step, self.steps_per_epoch)
+        rows = choose(self.num_rows)
         shape = (rows.stop - rows.start, self.num_steps)
 
         def batch_of_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ def generate(
     """Returns the continuations of a prompt: `decoding.max_length` ids for each sample.
 
     Args:
-        model: an `RNNLanguageModel`.
+        model: a `LanguageModel`.
         decoding: how to decode; `n_best` samples.
         prompt: ids; the text begins with them.
         special_ids: the ids that stand for no word.

@@ -24,7 +24,7 @@ from towers.step.program import make_program
 from towers.step.results import StepResults, step_results, tower_norms
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.sums import TowerSums
-from towers.step.synchronized import Meeting, meeting_of
+from towers.step.synchronized import Rendezvous, rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.update import Update
@@ -138,15 +138,15 @@ class TrainStep:
         """Returns each tower's sums; what several losses are divided by is summed before them."""
         pairs, totals = list(zip(self.towers, shards, strict=True)), None
         if self.towers[0].needs_denominators:
-            with self._meeting() as meeting:
-                parts = [tower.weigh(shard, step, meeting) for tower, shard in pairs]
+            with self._rendezvous() as rendezvous:
+                parts = [tower.weigh(shard, step, rendezvous) for tower, shard in pairs]
             totals = self.exchange.sum_denominators(parts)
-        with self._meeting() as meeting:
-            return [tower(shard, step, totals, meeting) for tower, shard in pairs]
+        with self._rendezvous() as rendezvous:
+            return [tower(shard, step, totals, rendezvous) for tower, shard in pairs]
 
-    def _meeting(self) -> contextlib.AbstractContextManager[Meeting | None]:
+    def _rendezvous(self) -> contextlib.AbstractContextManager[Rendezvous | None]:
         """Returns the scope in which the towers are traced."""
-        return meeting_of(len(self.towers), self.exchange.device, self.processes.count)
+        return rendezvous_of(len(self.towers), self.exchange.device, self.processes.count)
 
     def _norms(self, sums: list[TowerSums]) -> list[tf.Tensor] | None:
         """Returns the norm of each tower's gradient; one tower's is that of the average."""

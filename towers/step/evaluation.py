@@ -18,7 +18,7 @@ from towers.step.program import make_program
 from towers.step.results import EvaluationResults
 from towers.step.shards import Batches, Shard, shard_specs, split
 from towers.step.sums import Denominators, sum_results
-from towers.step.synchronized import meeting_of
+from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 
@@ -106,8 +106,8 @@ class EvaluationStep:
 
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
-        with meeting_of(len(self._towers), self._device) as meeting:
-            sums = [tower.evaluate(shard, batch_number, meeting) for tower, shard in pairs]
+        with rendezvous_of(len(self._towers), self._device) as rendezvous:
+            sums = [tower.evaluate(shard, batch_number, rendezvous) for tower, shard in pairs]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
             return EvaluationResults(*sum_results(sums))

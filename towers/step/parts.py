@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.step.seeds import micro_batch_seed
-from towers.step.synchronized import Member
+from towers.step.synchronized import Replica
 
 
 class Part(NamedTuple):
@@ -19,14 +19,14 @@ class Part(NamedTuple):
         seed: int64 [2], the seed of its random numbers.
         gives_averages: whether its moving averages count, by the policy for BatchNorm.
         is_first: bool scalar, whether it is the first part of the global batch.
-        member: the tower as one that adds sums of synchronised layers; None if it adds none.
+        replica: the tower as one that adds sums of synchronised layers; None if it adds none.
     """
 
     tower: int
     seed: tf.Tensor
     gives_averages: bool
     is_first: tf.Tensor
-    member: Member | None = None
+    replica: Replica | None = None
 
 
 class Parts(NamedTuple):
@@ -44,7 +44,7 @@ class Parts(NamedTuple):
 
 
 def part_of(
-    tower: int, number: Any, seed: int, step: tf.Tensor, member: Member | None = None
+    tower: int, number: Any, seed: int, step: tf.Tensor, replica: Replica | None = None
 ) -> Part:
     """Returns a part whose moving averages count.
 
@@ -53,8 +53,8 @@ def part_of(
         number: its number within the global batch, from 0; an int, or an int32 scalar.
         seed: the run's seed.
         step: the step's number, an int64 scalar.
-        member: as in `Part`.
+        replica: as in `Part`.
     """
     seed_of_part = micro_batch_seed(seed, step, number)
     is_first = tf.constant(number == 0) if isinstance(number, int) else tf.equal(number, 0)
-    return Part(tower, seed_of_part, True, is_first, member)
+    return Part(tower, seed_of_part, True, is_first, replica)

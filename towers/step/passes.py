@@ -101,8 +101,8 @@ def differentiate(
         sums = fold_losses(forward(shard_fn, shard, part, scope), totals)
         factor = gradient_factor(sums.weight, loss_scale)
         scaled_loss = sums.loss * factor
-    if part.member is not None and loss_scale is not None:
-        part.member.factor = factor
+    if part.replica is not None and loss_scale is not None:
+        part.replica.factor = factor
     gradients = gradients_of(tape, scaled_loss, sources, scope)
     if loss_scale is not None:
         gradients = scale_gradients(gradients, 1 / factor)
@@ -120,8 +120,8 @@ def forward(
     Several losses are not folded into one yet.
     """
     shared = scope.shared
-    if part.member is not None:
-        part.member.begin(shard.size)
+    if part.replica is not None:
+        part.replica.begin(shard.size)
     with scope, no_new_variables(f"Tower {part.tower}"):
         (loss, weight, metrics), carried = shard_fn(shard.batch)
     losses = loss if isinstance(loss, tuple) else (loss,)

@@ -23,8 +23,10 @@ TOWER = re.compile(r"\b(tower|denominators)_\d+\b")
 
 
 @contextlib.contextmanager
-def meeting_of(num_towers: int, device: str, num_processes: int = 1) -> Iterator[Meeting | None]:
-    """The scope of a step's towers while they are traced; it yields where they meet.
+def rendezvous_of(
+    num_towers: int, device: str, num_processes: int = 1
+) -> Iterator[Rendezvous | None]:
+    """The scope of a step's towers while they are traced; it yields where their layers sum.
 
     Args:
         num_towers: the number of towers in this process.
@@ -34,12 +36,12 @@ def meeting_of(num_towers: int, device: str, num_processes: int = 1) -> Iterator
     if num_towers * num_processes == 1:  # A sum over the replicas is the tower's own.
         yield None
         return
-    meeting = Meeting(device, "between processes" if num_processes > 1 else None)
-    yield meeting
-    meeting.close()
+    rendezvous = Rendezvous(device, "between processes" if num_processes > 1 else None)
+    yield rendezvous
+    rendezvous.close()
 
 
-class Meeting:
+class Rendezvous:
     """The towers of a step while they are traced, one after the other.
 
     Args:
@@ -50,9 +52,9 @@ class Meeting:
     def __init__(self, device: str, refusal: str | None = None):
         self._device = device
         self._refusal = refusal
-        self._members: list[Member] = []
+        self._replicas: list[Replica] = []
 
-    def join(self, *, compiled: bool = False) -> Member | Refusal:
+    def join(self, *, compiled: bool = False) -> Replica | Refusal:
         """Returns the replica context for the next tower.
 
         Args:
@@ -61,8 +63,8 @@ class Meeting:
         refusal = "in towers that XLA compiles" if compiled else self._refusal
         if refusal is not None:
             return Refusal(refusal)
-        self._members.append(Member())
-        return self._members[-1]
+        self._replicas.append(Replica())
+        return self._replicas[-1]
 
     def close(self) -> None:
         """Adds the parts of all towers.
@@ -70,17 +72,17 @@ class Meeting:
         Raises:
             RuntimeError: the towers do not ask for the same sums.
         """
-        check_same_sums([member.sums for member in self._members])
-        for key in self._members[0].sums if self._members else ():
-            operations = [member.sums[key].op for member in self._members]
+        check_same_sums([replica.sums for replica in self._replicas])
+        for key in self._replicas[0].sums if self._replicas else ():
+            operations = [replica.sums[key].op for replica in self._replicas]
             with tf.device(self._device), tf.name_scope("synchronized"):
                 total = add_in_pairs(tf.add, [operation.inputs[0] for operation in operations])
             for operation in operations:
                 operation._update_input(0, total)
 
 
-class Member(tf.distribute.ReplicaContext):
-    """The replica in which layers find themselves within a tower that has joined a meeting.
+class Replica(tf.distribute.ReplicaContext):
+    """The replica in which layers find themselves within a tower that has joined a rendezvous.
 
     Attributes:
         sums: the sums that layers asked for: identities, of the tower's own parts at first.
@@ -206,9 +208,9 @@ class Refusal(tf.distribute.ReplicaContext):
     all_gather = all_reduce
 
 
-def check_same_sums(members: list[dict[Key, tf.Tensor]]) -> None:
+def check_same_sums(replicas: list[dict[Key, tf.Tensor]]) -> None:
     """Raises RuntimeError unless all towers ask for the same sums in the same order."""
-    each = [{key: TOWER.sub("tower", one.op.name) for key, one in m.items()} for m in members]
+    each = [{key: TOWER.sub("tower", one.op.name) for key, one in m.items()} for m in replicas]
     for tower, names in enumerate(each):
         for key in sorted({*each[0], *names}):
             expected, received = each[0].get(key), names.get(key)

@@ -19,7 +19,7 @@ from towers.step.passes import compile_with_xla, forward, run_tower, scope_of, w
 from towers.step.program import TowerProgram
 from towers.step.shards import Shard
 from towers.step.sums import Denominators, TowerSums, add_nests
-from towers.step.synchronized import Meeting, Member
+from towers.step.synchronized import Rendezvous, Replica
 
 
 class Tower:
@@ -60,11 +60,11 @@ class Tower:
         shard: Shard,
         step: tf.Tensor,
         totals: Denominators | None = None,
-        meeting: Meeting | None = None,
+        rendezvous: Rendezvous | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard; arguments as in `run`."""
         with self.scope():
-            return self.run(self.read(), shard, step, totals=totals, meeting=meeting)
+            return self.run(self.read(), shard, step, totals=totals, rendezvous=rendezvous)
 
     @property
     def needs_denominators(self) -> bool:
@@ -95,7 +95,7 @@ class Tower:
         totals: Denominators | None = None,
         first_micro_batch: int | None = None,
         alone: bool = False,
-        meeting: Meeting | None = None,
+        rendezvous: Rendezvous | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard, with gradients.
 
@@ -107,16 +107,16 @@ class Tower:
             first_micro_batch: the number of the shard's first micro-batch within the global batch;
                 random numbers derive from it. By default it follows from the tower's number.
             alone: whether the tower's states are merged with those of no other tower.
-            meeting: where synchronised layers sum over the towers; None for this tower alone.
+            rendezvous: where synchronised layers sum over the towers; None for this tower alone.
         """
         options, program = self._options, self._program
         shard = program.carried.attach(self._index, shard)
-        with self._join(meeting) as member:
+        with self._join(rendezvous) as replica:
             sums = run_tower(
                 program,
                 values,
                 shard,
-                self._parts(step, first_micro_batch, member, alone=alone),
+                self._parts(step, first_micro_batch, replica, alone=alone),
                 loss_scale=None if options.loss_scale is None else options.loss_scale.read(),
                 compiled=options.compiled,
                 totals=totals,
@@ -132,7 +132,7 @@ class Tower:
         self,
         shard: Shard,
         step: tf.Tensor,
-        meeting: Meeting | None = None,
+        rendezvous: Rendezvous | None = None,
         *,
         first_micro_batch: int | None = None,
     ) -> Denominators:
@@ -145,9 +145,9 @@ class Tower:
         with (
             self._device_scope(),
             tf.name_scope(f"denominators_{self._index}"),
-            self._join(meeting) as member,
+            self._join(rendezvous) as replica,
         ):
-            parts = self._parts(step, first_micro_batch, member)
+            parts = self._parts(step, first_micro_batch, replica)
             values, shard = self.read(), program.carried.attach(self._index, shard)
 
             def run(values: dict[int, tf.Tensor], shard: Shard, part: Part) -> Denominators:
@@ -166,20 +166,20 @@ class Tower:
             )
 
     @contextlib.contextmanager
-    def _join(self, meeting: Meeting | None) -> Iterator[Member | None]:
-        """The scope in which synchronised layers sum at a meeting; without one, over this tower."""
-        if meeting is None:
+    def _join(self, rendezvous: Rendezvous | None) -> Iterator[Replica | None]:
+        """The scope in which synchronised layers sum over the towers, or over this one alone."""
+        if rendezvous is None:
             yield None
             return
-        replica = meeting.join(compiled=self._options.compiled)
+        replica = rendezvous.join(compiled=self._options.compiled)
         with replica:
-            yield replica if isinstance(replica, Member) else None
+            yield replica if isinstance(replica, Replica) else None
 
     def _parts(
         self,
         step: tf.Tensor,
         first_micro_batch: int | None,
-        member: Member | None,
+        replica: Replica | None,
         *,
         alone: bool = False,
     ) -> Parts:
@@ -190,27 +190,27 @@ class Tower:
         gives_averages = alone or options.batch_norm == "mean" or first == 0
 
         def part_at(index: Any) -> Part:
-            part = part_of(self.number, first + index, options.seed, step, member)
+            part = part_of(self.number, first + index, options.seed, step, replica)
             if alone and isinstance(index, int):
                 part = part._replace(is_first=tf.constant(index == 0))
             return part._replace(gives_averages=gives_averages)
 
-        in_loop = member is None or not self._program.synchronized
+        in_loop = replica is None or not self._program.synchronized
         return Parts(part_at, options.accumulate, in_loop)
 
     def evaluate(
-        self, shard: Shard, batch_number: tf.Tensor, meeting: Meeting | None = None
+        self, shard: Shard, batch_number: tf.Tensor, rendezvous: Rendezvous | None = None
     ) -> TowerSums:
         """Returns the sums over a shard without gradients.
 
         Args:
             shard: the shard.
             batch_number: the batch's number, an int64 scalar; random numbers derive from it.
-            meeting: as in `run`.
+            rendezvous: as in `run`.
         """
         program = self._program
-        with self.scope(), self._join(meeting) as member:
-            part = part_of(self.number, self.number, self._options.seed, batch_number, member)
+        with self.scope(), self._join(rendezvous) as replica:
+            part = part_of(self.number, self.number, self._options.seed, batch_number, replica)
             values, shard = self.read(), program.carried.attach(self._index, shard)
             return forward(
                 program.shard_fn, shard, part, scope_of(program.shared, values, shard, part)
