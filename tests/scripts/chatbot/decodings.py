@@ -26,7 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--beam", type=int, default=5, help="of the beam search alone")
     parser.add_argument("--candidates", type=int, default=20, help="to rerank")
     parser.add_argument("--questions", type=int, default=1000, help="to ask at most")
-    parser.add_argument("--sample", action="store_true", help="candidates, instead of a beam")
     parser.add_argument("--transcript", type=Path, help="a Markdown file to write")
     given = parser.parse_args(arguments)
     from towers.scripts.quiet import import_tensorflow_quietly
@@ -57,10 +56,13 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     ways = {"greedy": greedy}
     searches = {f"beam {given.beam}": DecodingOptions(beam=given.beam)}
     for second in given.second:
-        wide = DecodingOptions(beam=given.candidates)
-        if given.sample:
-            wide = DecodingOptions(temperature=1.0, nbest=given.candidates)
-        searches[f"MMI {Path(second).name}"] = dataclasses.replace(wide, mmi=second)
+        kinds = {
+            "beam": DecodingOptions(beam=given.candidates),
+            "samples": DecodingOptions(temperature=1.0, nbest=given.candidates),
+        }
+        for kind, wide in kinds.items():
+            name = f"MMI of {given.candidates} {kind}, {Path(second).name}"
+            searches[name] = dataclasses.replace(wide, mmi=second)
     own = evaluator.answerer
     for name, options in searches.items():
         evaluator.answer_by(own, 0)
