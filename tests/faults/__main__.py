@@ -49,9 +49,7 @@ def read_options():
                              "random")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the kills (default: 0)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no trial begins later")
-    parser.add_argument(
-        "--log", default="faults.jsonl", help="what was tried (default: %(default)s)"
-    )
+    parser.add_argument("--log", default="faults.jsonl", help="default: %(default)s")
     options = parser.parse_args()
     if unknown := set(options.names) - set(NAMES):
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
@@ -120,10 +118,8 @@ def summarise(name, operations, ends, outcomes):
     """Prints how many of the ends were tried, in which ways and with which outcomes."""
     ways = collections.Counter(f"{way} {outcome}" for (_, way), outcome in outcomes.items())
     counts = ", ".join(f"{what}: {count}" for what, count in sorted(ways.items()))
-    print(
-        f"{name}: {len(operations)} operations, {len(outcomes)} of {len(ends)} ends tried: {counts}",
-        flush=True,
-    )
+    tried = f"{len(outcomes)} of {len(ends)} ends tried"
+    print(f"{name}: {len(operations)} operations, {tried}: {counts}", flush=True)
 
 
 if __name__ == "__main__":

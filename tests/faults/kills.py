@@ -49,7 +49,7 @@ def kill_often(server, command, check, count, *, seed=0, tell=lambda done: None,
         while True:
             starts += 1
             # A machine that got slower since must not keep a run from its end.
-            seconds = moments.uniform(0, duration * (1 + starts / 10))
+            seconds = moments.uniform(0, duration * (0.8 + starts / 20))
             code, _, output = server.run(
                 command(folder), folder.parent, watched=False, seconds=seconds
             )

@@ -2,8 +2,8 @@
 
 It reads one JSON object a line: `arguments` of `towers`, the `folder` that is watched, the number
 `at` of the operation (0 for none), whether to die `within` it, a `log` of the operations, a file
-for the `output`, `setup`, Python to run before, and the `seconds` after which it is killed, or null.
-It answers with the exit code.
+for the `output`, `setup`, Python to run before, and the `seconds` after which it is killed, or
+null. It answers with the exit code.
 """
 
 import ctypes
