@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--beam", type=int, default=5, help="of the beam search alone")
     parser.add_argument("--candidates", type=int, default=20, help="to rerank")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of candidates")
+    parser.add_argument("--temperature", type=float, default=0.7, help="of samples")
     parser.add_argument("--questions", type=int, default=1000, help="to ask at most")
     parser.add_argument("--transcript", type=Path, help="a Markdown file to write")
     given = parser.parse_args(arguments)
@@ -60,7 +61,7 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     for second in given.second:
         kinds = {
             "beams": DecodingOptions(beam=given.candidates),
-            "samples": DecodingOptions(temperature=1.0, candidates=given.candidates),
+            "samples": DecodingOptions(temperature=given.temperature, candidates=given.candidates),
         }
         for kind in given.kinds:
             name = f"MMI of {given.candidates} {kind}, {Path(second).name}"
