@@ -189,7 +189,7 @@ def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
 def is_one_of_several() -> bool:
     """Returns whether TF_CONFIG makes this process one of several that train together."""
     config = os.environ.get("TF_CONFIG", "")
-    return bool(config) and towers.read_cluster(config)[0] > 1
+    return bool(config) and len(towers.read_cluster(config)[0]) > 1
 
 
 def check_stateless(session: Session, options: TrainOptions) -> None:
