@@ -1,7 +1,8 @@
 """Counts what GPUs do in one step of a recipe, in the loop of the trainer; prints it as JSON.
 
 python -m tests.gpu.counts_worker RECIPE NUM_GPUS WAY [OPTIONS]: WAY is a placement of the
-parameters, `nccl` for copies of them with that exchange, or a rival of `towers benchmark`; OPTIONS are a JSON object.
+parameters, `nccl` for copies of them with that exchange, or a rival of `towers benchmark`; OPTIONS
+are a JSON object.
 """
 
 import json

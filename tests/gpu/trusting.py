@@ -1,7 +1,7 @@
 """The command line on pretended GPUs, without what their missing values would stop.
 
-They add nothing, so the project's checks of known sums would put the parameters on the CPU and refuse
-NCCL, and an evaluation would count no examples.
+They add nothing, so the project's checks of known sums would put the parameters on the CPU and
+refuse NCCL, and an evaluation would count no examples.
 """
 
 import sys
