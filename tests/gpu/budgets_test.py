@@ -10,6 +10,7 @@ import pytest
 SCALARS = 64  # Bytes of the loss, the weight and the metrics of a tower, which always travel.
 # The host decides twice if the gradient is finite; three or four copies, on any number of GPUs.
 READS = 4
+SMALL = 1024  # Bytes between two GPUs that are not of gradients: states, scalars, the factor.
 # Rows of a sparse gradient that both towers have are found on the GPU that adds them.
 SPARSE = {"ptb_small": 3}
 
@@ -41,6 +42,19 @@ def check_replicated(facts):
     assert facts["bytes_of_a_check"] <= SCALARS
 
 
+def check_nccl(facts):
+    """Fails unless NCCL sums all gradients of each tower at once, and nothing else travels."""
+    first, *others = facts["devices"]
+    assert all(device["to_host"] == 0 for device in others)
+    assert first["to_host"] <= READS + SPARSE.get(facts["recipe"], 0)
+    for device in facts["devices"]:
+        assert device["reductions"] == 1  # Of one dtype.
+        if facts["recipe"] not in SPARSE:
+            assert device["reduced_bytes"] == facts["gradient_bytes"]
+            assert device["copied_to_peers"] <= SMALL * len(facts["devices"])
+    assert facts["bytes_of_a_check"] <= SCALARS
+
+
 def check_on_cpu(facts):
     """Fails unless a step with parameters on the CPU keeps its budgets."""
     for device in facts["devices"]:
@@ -57,6 +71,26 @@ def test_a_language_model_with_a_copy_on_every_gpu_keeps_its_budgets(count):
 @pytest.mark.parametrize("recipe", ["shapes", "cifar10", "cifar10_resnet", "chatbot"])
 def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(recipe, count):
     check_replicated(count(recipe, "replicated"))
+
+
+def test_nccl_sums_all_gradients_of_a_gpu_at_once(count):
+    check_nccl(count("shapes", "nccl"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "num_gpus", "options"),
+    [
+        ("cifar10", 4, {}),
+        ("cifar10_resnet", 2, {}),
+        ("ptb_small", 2, {}),
+        ("chatbot", 4, {}),
+        ("chatbot", 2, {"precision": "float64"}),
+        ("cifar10", 2, {"accumulate": 2}),
+    ],
+)
+def test_nccl_sums_all_gradients_of_a_gpu_at_once_in_every_recipe(recipe, num_gpus, options, count):
+    check_nccl(count(recipe, "nccl", num_gpus, **options))
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """Counts what GPUs do in one step of a recipe, in the loop of the trainer; prints it as JSON.
 
 python -m tests.gpu.counts_worker RECIPE NUM_GPUS WAY [OPTIONS]: WAY is a placement of the
-parameters, or a rival of `towers benchmark`; OPTIONS are a JSON object.
+parameters, `nccl` for copies of them with that exchange, or a rival of `towers benchmark`; OPTIONS
+are a JSON object.
 """
 
 import json
@@ -23,18 +24,20 @@ def main():
         enable_determinism()
     sizes = recipe_steps.PUBLISHED if options.pop("published", False) else recipe_steps.SMALL
     devices = towers.select_devices(num_gpus).towers
-    task = recipe_steps.make_task(sizes[name], num_gpus, static=way in rivals.RIVALS)
+    processes = towers.join_processes()  # Those that TF_CONFIG names.
+    num_towers = num_gpus * processes.count
+    task = recipe_steps.make_task(sizes[name], num_towers, static=way in rivals.RIVALS)
     facts = {"recipe": name, "gpus": num_gpus, "way": way}
     if way in rivals.RIVALS:
         # They compute shapes on the GPU, which are not there; so they are given fixed ones.
         towers.any_number_of_rows = lambda spec: spec
         run = rivals.make_rival(way, rivals.Task(*task), devices)
     else:
-        step = recipe_steps.build_step(task, devices, way, **options)
+        step = recipe_steps.build_step(task, devices, way, processes=processes, **options)
         facts["gradient_bytes"] = recipe_steps.parameter_bytes(step)
         run = trainer_run(step, task.dataset)
     run(FEW)
-    if way == "replicated":
+    if way in ("replicated", "nccl"):
         with record() as log:
             step.check_copies()
         facts["bytes_of_a_check"] = int(log.of("d2h")["bytes"].sum())
@@ -44,6 +47,7 @@ def main():
             run(num_steps)
         logs.append(log)
     facts["devices"] = [counts(*logs, device) for device in range(num_gpus)]
+    processes.wait()
     print(json.dumps(facts), flush=True)
 
 
@@ -83,6 +87,9 @@ def counts(few, many, device):
         "from_host": number(["h2d"]),
         "to_peers": number(["p2p"]),
         "waits": number(WAITS),
+        "reductions": number(["nccl"]),
+        "reduced_bytes": per_step(lambda log: int(log.of("nccl", device=device)["bytes"].sum())),
+        "copied_to_peers": per_step(lambda log: int(log.of("p2p", device=device)["bytes"].sum())),
         "pageable_from_host": number(["h2d"], pinned=0),
         "pageable_to_host": number(["d2h"], pinned=0),
         "bytes_to_host": per_step(lambda log: int(log.of("d2h", device=device)["bytes"].sum())),

@@ -121,7 +121,7 @@ def make_task(size, num_towers, *, static=False):
     return Task(recipe, data, dataset, lambda: make_optimizer(recipe.fields, data, 1))
 
 
-def build_step(task, devices, parameters, *, precision="float32", **options):
+def build_step(task, devices, parameters, *, precision="float32", processes=None, **options):
     """Returns the step of a recipe; `options` are those of `towers.StepOptions`."""
     towers.set_precision(precision)
     placement = place(devices, parameters)
@@ -137,13 +137,20 @@ def build_step(task, devices, parameters, *, precision="float32", **options):
         probe=False,  # Pretended GPUs compute no values.
         **options,
     )
-    return towers.build_train_step(tower_fn, model, optimizer, placement, task.dataset, options)
+    return towers.build_train_step(
+        tower_fn, model, optimizer, placement, task.dataset, options, processes
+    )
 
 
 def place(devices, parameters):
-    """Returns a placement whose devices are trusted: pretended ones add nothing."""
+    """Returns a placement whose devices are trusted: pretended ones add nothing.
+
+    The parameters `nccl` stand for `replicated` with that exchange.
+    """
     placement = towers.Placement(devices, "cpu")
-    object.__setattr__(placement, "parameters", parameters)
+    with_nccl = parameters == "nccl"
+    object.__setattr__(placement, "parameters", "replicated" if with_nccl else parameters)
+    object.__setattr__(placement, "exchange", "nccl" if with_nccl else "packs")
     return placement
 
 

@@ -108,6 +108,7 @@ def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
             pytest.param(case, "replicated", marks=pytest.mark.slow)
             for case in (dense_case, sparse_case, masked_case, accumulated_case, regularised_case)
         ],
+        *[pytest.param(case, "nccl", marks=pytest.mark.slow) for case in CASES],
         (sparse_case, "tower0"),
         *[
             pytest.param(case, "tower0", marks=pytest.mark.slow)

@@ -24,7 +24,6 @@ CASES = {
     "norm_first": {"batch_norm": "first"},
     "dropout": {},
     "sparse_collective": {"clip_norm": 0.05, "accumulate": 2, "parameters": "nccl"},
-    "norm_collective": {"parameters": "nccl"},
 }
 
 

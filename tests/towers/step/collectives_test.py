@@ -132,6 +132,7 @@ def test_asynchronous_towers_refuse_collective_ops():
 ALONE = pathlib.Path(__file__).with_name("collectives_worker.py")
 
 
+@pytest.mark.slow
 def test_a_device_that_never_comes_is_an_error_and_determinism_is_refused():
     """In a process of its own: after a failure TensorFlow sums no more by collective ops."""
     result = subprocess.run(

@@ -101,6 +101,7 @@ def train_plainly(game, epochs=1):
         (2, {"accumulate": 2}),
         pytest.param(3, {}, marks=pytest.mark.slow),
         (2, {"parameters": "replicated"}),
+        pytest.param(2, {"parameters": "nccl"}, marks=pytest.mark.slow),
     ],
 )
 def test_each_part_trains_its_own_variables_one_after_the_other(num_towers, options):
