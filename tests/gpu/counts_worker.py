@@ -5,10 +5,12 @@ parameters, or a rival of `towers benchmark`; OPTIONS are a JSON object.
 """
 
 import json
+import re
 import sys
 
 import towers
 from tests.gpu import recipe_steps
+from tests.gpu.values import ignore_values
 from tests.pretended_gpu.pretended_gpu import KERNELS, WAITS, record
 from towers.run.determinism import enable_determinism
 from towers.scripts.baselines import rivals
@@ -19,6 +21,7 @@ FEW, MANY = 3, 7  # Steps; what MANY have more than FEW is counted, so no beginn
 def main():
     name, num_gpus, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     options = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
+    ignore_values()
     if options.pop("deterministic", False):
         enable_determinism()
     sizes = recipe_steps.PUBLISHED if options.pop("published", False) else recipe_steps.SMALL
@@ -32,6 +35,8 @@ def main():
     else:
         step = recipe_steps.build_step(task, devices, way, **options)
         facts["gradient_bytes"] = recipe_steps.parameter_bytes(step)
+        facts["num_variables"] = len(step.update.copies.shared.all)
+        facts["pack_bytes"] = upload_bytes(step)
         run = trainer_run(step, task.dataset)
     run(FEW)
     if way == "replicated":
@@ -43,7 +48,9 @@ def main():
         with record() as log:
             run(num_steps)
         logs.append(log)
-    facts["devices"] = [counts(*logs, device) for device in range(num_gpus)]
+    facts["devices"] = [
+        counts(*logs, device, facts.get("pack_bytes", ())) for device in range(num_gpus)
+    ]
     print(json.dumps(facts), flush=True)
 
 
@@ -61,7 +68,14 @@ def trainer_run(step, dataset):
     return run
 
 
-def counts(few, many, device):
+def upload_bytes(step):
+    """Returns the size of each vector in which the parameters travel to a tower."""
+    names = re.compile(r"upload/(concat(_\d+)?|DeepCopy(_\d+)?)")
+    vectors = [op.outputs[0] for op in step.graph.get_operations() if names.fullmatch(op.name)]
+    return [vector.dtype.size * vector.shape.num_elements() for vector in vectors]
+
+
+def counts(few, many, device, packs=()):
     """Returns the commands of a device in a step, by kind, and their bytes."""
 
     def per_step(value):
@@ -78,6 +92,7 @@ def counts(few, many, device):
         return keep
 
     return {
+        "packs_from_host": [number(["h2d"], bytes=size, pinned=1) for size in packs],
         "launches": number(KERNELS),
         "to_host": number(["d2h"]),
         "from_host": number(["h2d"]),
