@@ -68,6 +68,11 @@ def trainer_run(step, dataset):
     return run
 
 
+def pinned(copies):
+    """Returns the bytes of the copies from and to page-locked memory."""
+    return copies["bytes"][copies["pinned"] == 1].sum()
+
+
 def upload_bytes(step):
     """Returns the size of each vector in which the parameters travel to a tower."""
     names = re.compile(r"upload/(concat(_\d+)?|DeepCopy(_\d+)?)")
@@ -100,6 +105,8 @@ def counts(few, many, device, packs=()):
         "waits": number(WAITS),
         "pageable_from_host": number(["h2d"], pinned=0),
         "pageable_to_host": number(["d2h"], pinned=0),
+        "host_waits": per_step(lambda log: log.host_waits(device)),
+        "pinned_bytes": per_step(lambda log: int(pinned(log.of("h2d", "d2h", device=device)))),
         "bytes_to_host": per_step(lambda log: int(log.of("d2h", device=device)["bytes"].sum())),
         "bytes_from_host": per_step(lambda log: int(log.of("h2d", device=device)["bytes"].sum())),
         "bytes_to_peers": per_step(lambda log: log.peer_bytes(device)),

@@ -49,7 +49,8 @@ class Upload:
     page-locked memory: a GPU fetches it without help from the host. A variable's own memory is not
     page-locked, and each would be a copy of its own.
 
-    Tables that are only looked up stay out, and so does what is not a floating-point number.
+    Tables that are only looked up stay out, and so do variables that no tower uses and what is no
+    floating-point number: each is read alone, if at all.
 
     Args:
         shared: the variables.
@@ -58,11 +59,7 @@ class Upload:
 
     def __init__(self, shared: SharedVariables, source: str):
         self._source = source
-        self._variables = [
-            variable
-            for variable in shared.all
-            if not shared.is_used_by_handle(variable) and is_floating(variable)
-        ]
+        self._variables = list(filter(is_floating, shared.read_whole))
         values = [tf.convert_to_tensor(variable.value) for variable in self._variables]
         self._groups = [
             (join_aligned([values[place] for place in places]), places)

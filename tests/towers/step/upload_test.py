@@ -49,12 +49,13 @@ def test_a_single_tensor_becomes_a_vector_of_its_own_memory():
     np.testing.assert_array_equal(run(), np.zeros(64))
 
 
-def test_tables_and_integers_stay_out_of_the_upload(packed):
+def test_tables_integers_and_what_no_tower_uses_stay_out_of_the_upload(packed):
     table = keras.Variable(np.ones((5, 2), np.float32))
     counter = keras.Variable(np.array(3, np.int32), trainable=False, dtype="int32")
     half = keras.Variable(np.ones(3, np.float16), dtype="float16")
     weights = keras.Variable(np.arange(4, dtype=np.float32))
-    shared = SharedVariables([table, counter, half, weights], [table])
+    other = keras.Variable(np.ones(2, np.float32))
+    shared = SharedVariables([table, counter, half, weights, other], [table], unused=[other])
     values = Upload(shared, "/CPU:0").values("/CPU:1")
     assert set(values) == {id(half), id(weights)}
     np.testing.assert_array_equal(values[id(weights)], weights.numpy())
