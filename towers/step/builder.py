@@ -27,7 +27,9 @@ from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous, rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
+from towers.step.tracing import number_on_host, trace
 from towers.step.update import Update
+from towers.step.upload import upload_for
 
 
 def build_train_step(
@@ -111,17 +113,16 @@ class TrainStep:
         self.devices = [tower.device for tower in towers]
         self._probe = probe
         self.processes = exchange.processes
-        step = tf.function(self._step, autograph=False)
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         # Calling it directly saves the lookup, half a millisecond a step.
-        self._traced = step.get_concrete_function(shard_specs, tf.TensorSpec([], tf.int64))
+        self._traced = trace(self._step, exchange.device, shard_specs, tf.TensorSpec([], tf.int64))
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
         self.update.carried.check_rows(shards)
         self.update.copies.refresh()
         self._probe.ask_once(shards)
-        results = self._traced(shards, tf.convert_to_tensor(step, tf.int64))
+        results = self._traced(shards, number_on_host(step))
         self.update.copies.wrote()
         return results
 
@@ -137,12 +138,14 @@ class TrainStep:
     def _sums(self, shards: tuple[Shard, ...], step: tf.Tensor) -> list[TowerSums]:
         """Returns each tower's sums; what several losses are divided by is summed before them."""
         pairs, totals = list(zip(self.towers, shards, strict=True)), None
+        copies = self.update.copies
+        upload = upload_for(copies.shared, copies.devices, self.devices)
         if self.towers[0].needs_denominators:
             with self._rendezvous() as rendezvous:
-                parts = [tower.weigh(shard, step, rendezvous) for tower, shard in pairs]
+                parts = [tower.weigh(shard, step, rendezvous, upload) for tower, shard in pairs]
             totals = self.exchange.sum_denominators(parts)
         with self._rendezvous() as rendezvous:
-            return [tower(shard, step, totals, rendezvous) for tower, shard in pairs]
+            return [tower(shard, step, totals, rendezvous, upload) for tower, shard in pairs]
 
     def _rendezvous(self) -> contextlib.AbstractContextManager[Rendezvous | None]:
         """Returns the scope in which the towers are traced."""

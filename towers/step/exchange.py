@@ -10,6 +10,7 @@ import tensorflow as tf
 from towers.run.determinism import is_deterministic
 from towers.run.processes import Processes
 from towers.step.collectives import Group
+from towers.step.download import download
 from towers.step.gradients import Gradient, add_in_pairs, identity, sum_gradients
 from towers.step.packs import sum_in_packs
 from towers.step.parameters import SharedVariables
@@ -17,6 +18,7 @@ from towers.step.placement import Placement
 from towers.step.states import sum_states
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, sum_results
 from towers.step.tower_function import CarriedValues
+from towers.step.upload import needs_upload
 from towers.step.vectors import send_together
 
 
@@ -69,6 +71,7 @@ class Exchange:
     ):
         self.processes = processes
         self.device = placement.device
+        self._devices = placement.devices
         self._copy_devices = placement.copy_devices
         self._group = group_of(placement, processes)
         self._batch_norm = batch_norm
@@ -79,24 +82,32 @@ class Exchange:
     ) -> tuple[list[TowerSums], list[tf.Tensor] | None]:
         """Returns the towers' sums and the norms of their gradients, as they are to be added.
 
-        With a copy of the variables on each tower, all but gradients, carried and assigned values
-        travels from a tower to the parameter device together.
+        With a copy of the variables on each tower, and from GPUs to the CPU, all but gradients,
+        carried and assigned values travels from a tower to the parameter device together. From
+        GPUs to the CPU gradients travel in packs.
         """
         for tower in sums:
             set_shapes(tower, self._shared)
-        if len(self._copy_devices) == 1:
-            return list(sums), None if norms is None else list(norms)
-        collected, own_norms = [], []
-        for tower, norm, device in zip(
-            sums, norms or [None] * len(sums), self._copy_devices, strict=True
-        ):
-            nest = (tower.loss, tower.weight, tower.metrics, tower.states, norm)
-            ((loss, weight, metrics, states, norm),) = send_together(nest, device, [self.device])
-            collected.append(
-                tower._replace(loss=loss, weight=weight, metrics=metrics, states=states)
+        pairs = [
+            self._collect(tower, norm, device)
+            for tower, norm, device in zip(
+                sums, norms or [None] * len(sums), self._devices, strict=True
             )
-            own_norms.append(norm)
+        ]
+        collected, own_norms = map(list, zip(*pairs, strict=True))
         return collected, None if norms is None else own_norms
+
+    def _collect(
+        self, tower: TowerSums, norm: tf.Tensor | None, device: str
+    ) -> tuple[TowerSums, tf.Tensor | None]:
+        """Returns one tower's sums and the norm of its gradients, as in `collect`."""
+        if len(self._copy_devices) == 1:
+            if not needs_upload(self.device, device):
+                return tower, norm
+            tower = tower._replace(gradients=download(tower.gradients, device, self.device))
+        nest = (tower.loss, tower.weight, tower.metrics, tower.states, norm)
+        ((loss, weight, metrics, states, norm),) = send_together(nest, device, [self.device])
+        return tower._replace(loss=loss, weight=weight, metrics=metrics, states=states), norm
 
     def sum(self, sums: Sequence[TowerSums]) -> Total:
         """Returns the sums over the towers of all processes; call it once in a step's graph."""

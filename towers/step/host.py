@@ -19,6 +19,7 @@ from tensorflow.python.framework import kernels, op_def_registry, ops
 
 from towers.step.placement import CPU
 
+LOOPS = ("While", "StatelessWhile")
 FEW = 1024  # Elements of a constant that is cheap to keep on the host.
 
 
@@ -56,6 +57,22 @@ def tower_device(device: str) -> Iterator[None]:
         if op.node_def.attr.get("_class") and op.device == device and belongs_to_host(op):
             op._clear_attr("_class")
             op._set_device(CPU)
+    with tf.device(device):
+        for op in graph.get_operations()[first:]:
+            if op.type in LOOPS and op.device == device:
+                bring_inputs(op)
+
+
+def bring_inputs(loop: tf.Operation) -> None:
+    """Gives a loop what it takes on the current device, for TensorFlow follows a loop's inputs.
+
+    With one of them on the host, a part of the loop is there, and each iteration is told to it.
+    TensorFlow keeps int32 numbers of a loop on the host without that.
+    """
+    for place, tensor in enumerate(loop.inputs):
+        kind = tf.DeviceSpec.from_string(tensor.device).device_type
+        if kind == "CPU" and tensor.dtype not in (tf.int32, tf.resource, tf.variant):
+            loop._update_input(place, tf.identity(tensor))
 
 
 def belongs_to_host(op: tf.Operation) -> bool:

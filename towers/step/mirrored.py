@@ -27,6 +27,7 @@ from towers.step.states import merge_states
 from towers.step.sums import TowerSums, sum_results
 from towers.step.tower import Tower
 from towers.step.tower_function import ShardFn, TowerFn
+from towers.step.tracing import number_on_host
 from towers.step.update import Change, Scales, average
 
 
@@ -122,7 +123,7 @@ class MirroredStep:
             shards: one shard per tower, as `towers.split` cuts a batch.
             step: the step's number.
         """
-        return self._traced(shards, tf.convert_to_tensor(step, tf.int64))
+        return self._traced(shards, number_on_host(step))
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
         scales = Scales(tf.identity(self._optimizer.learning_rate), tf.ones([]))

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from towers.step.collectives import are_gpus, fault_of_group
+from towers.step.packs import CPU as CPU
 from towers.step.packs import wrong_sums
 
-CPU = "/CPU:0"
 POLICIES = ("auto", "cpu", "tower0", "replicated")
 EXCHANGES = ("packs", "nccl")
 

@@ -20,6 +20,7 @@ from towers.step.program import TowerProgram
 from towers.step.shards import Shard
 from towers.step.sums import Denominators, TowerSums, add_nests
 from towers.step.synchronized import Rendezvous, Replica
+from towers.step.upload import Upload
 
 
 class Tower:
@@ -61,10 +62,12 @@ class Tower:
         step: tf.Tensor,
         totals: Denominators | None = None,
         rendezvous: Rendezvous | None = None,
+        upload: Upload | None = None,
     ) -> TowerSums:
-        """Returns the sums over a shard; arguments as in `run`."""
+        """Returns the sums over a shard; arguments as in `run` and `read`."""
         with self.scope():
-            return self.run(self.read(), shard, step, totals=totals, rendezvous=rendezvous)
+            values = self.read(upload)
+            return self.run(values, shard, step, totals=totals, rendezvous=rendezvous)
 
     @property
     def needs_denominators(self) -> bool:
@@ -81,10 +84,16 @@ class Tower:
         """Returns the scope of the tower's device, which XLA takes as a whole."""
         return tf.device(self.device) if self._options.compiled else tower_device(self.device)
 
-    def read(self) -> dict[int, Any]:
-        """Returns the variables' values by the variable's id, each read once."""
+    def read(self, upload: Upload | None = None) -> dict[int, Any]:
+        """Returns the variables' values by the variable's id, each read once.
+
+        Args:
+            upload: the values that travel to this tower with those of other variables; None if
+                each travels alone.
+        """
         with tf.name_scope("parameters"):
-            return self._program.shared.read(self._variables)
+            arrived = {} if upload is None else upload.values(self.device)
+            return self._program.shared.read(self._variables, arrived)
 
     def run(
         self,
@@ -133,10 +142,11 @@ class Tower:
         shard: Shard,
         step: tf.Tensor,
         rendezvous: Rendezvous | None = None,
+        upload: Upload | None = None,
         *,
         first_micro_batch: int | None = None,
     ) -> Denominators:
-        """Returns the denominators of several losses over a shard; arguments as in `run`.
+        """Returns the denominators of several losses over a shard; arguments as in `__call__`.
 
         It calls the tower function for its weights alone. TensorFlow leaves out what they do not
         need: for weights that follow from the batch, such as masks, that is the whole model.
@@ -148,7 +158,7 @@ class Tower:
             self._join(rendezvous) as replica,
         ):
             parts = self._parts(step, first_micro_batch, replica)
-            values, shard = self.read(), program.carried.attach(self._index, shard)
+            values, shard = self.read(upload), program.carried.attach(self._index, shard)
 
             def run(values: dict[int, tf.Tensor], shard: Shard, part: Part) -> Denominators:
                 scope = scope_of(program.shared, values, shard, part)
@@ -199,7 +209,11 @@ class Tower:
         return Parts(part_at, options.accumulate, in_loop)
 
     def evaluate(
-        self, shard: Shard, batch_number: tf.Tensor, rendezvous: Rendezvous | None = None
+        self,
+        shard: Shard,
+        batch_number: tf.Tensor,
+        rendezvous: Rendezvous | None = None,
+        upload: Upload | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard without gradients.
 
@@ -207,11 +221,12 @@ class Tower:
             shard: the shard.
             batch_number: the batch's number, an int64 scalar; random numbers derive from it.
             rendezvous: as in `run`.
+            upload: as in `read`.
         """
         program = self._program
         with self.scope(), self._join(rendezvous) as replica:
             part = part_of(self.number, self.number, self._options.seed, batch_number, replica)
-            values, shard = self.read(), program.carried.attach(self._index, shard)
+            values, shard = self.read(upload), program.carried.attach(self._index, shard)
             return forward(
                 program.shard_fn, shard, part, scope_of(program.shared, values, shard, part)
             )
