@@ -91,7 +91,8 @@ def test_the_shards_of_all_processes_are_the_batches(found):
 
 @pytest.mark.parametrize("case", CASES)
 def test_several_processes_train_as_one_with_all_the_towers(found, case):
-    tower_fn, model, batches = make_case(case)
+    with helpers.tower_placement(NUM_TOWERS, CASES[case].get("parameters", "auto")).scope():
+        tower_fn, model, batches = make_case(case)
     weights, results = helpers.train_on_towers(
         tower_fn, model, keras.optimizers.Adam(0.01), batches, NUM_TOWERS, **CASES[case]
     )
