@@ -109,6 +109,7 @@ def try_continued_run(server, expected, **options):
     )
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_a_sample_of_ends(server, expected):
     try_fresh_run(server, expected, points=sampled(1), ways=("power cut",))
 

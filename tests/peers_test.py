@@ -411,7 +411,13 @@ def distance(found: dict, expected: dict) -> float:
     )
 
 
-@each_history
+@pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param(history, id=history.row, marks=[pytest.mark.slow] * (number != 1))
+        for number, history in enumerate(HISTORIES)
+    ],
+)
 def test_histories_of_towers_are_what_the_table_says(history):
     expected = history.train(keras.Model.fit)
     actual = history.train(towers.fit, towers=helpers.tower_devices(2))

@@ -52,6 +52,7 @@ def train(recipe, run_dir, *options):
     return ["train", recipe, "--run-dir", run_dir, *own[recipe], *options]
 
 
+@pytest.mark.slow
 def test_the_gpus_are_taken_in_the_order_that_was_asked_for_and_half_of_their_memory(run, tmp_path):
     options = ["--gpus", "1,0", "--gpu-memory", "0.5", "--parameters", "replicated"]
     output = run(2, *train("shapes", tmp_path / "run", *options))
@@ -68,6 +69,7 @@ def test_a_recipe_trains_on_gpus(recipe, num_gpus, options, run, tmp_path):
     assert "done: 2 steps done" in output
 
 
+@pytest.mark.slow
 def test_each_gpu_is_listed_with_the_id_by_which_the_driver_knows_it(run):
     output = run(2, "devices")
     first, second = [line for line in output.splitlines() if line.startswith("GPU")]

@@ -72,6 +72,7 @@ def test_the_first_command_takes_the_gpus_that_are_there(run_on_gpus, tmp_path):
     assert "shapes: 1 tower on GPU 0" in output
 
 
+@pytest.mark.slow
 def test_launched_processes_train_on_a_gpu_each(run_on_gpus, tmp_path):
     command = train_shapes(tmp_path / "run", "--steps", "2")
     launch = ["launch", "--processes", "2", "--gpus", "0,1", "--log-dir", tmp_path / "logs"]

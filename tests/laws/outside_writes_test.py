@@ -128,6 +128,7 @@ def test_updates_that_an_action_makes_by_itself():
     assert_reaches_every_copy(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other_parameters", ["replicated", pytest.param("cpu", marks=pytest.mark.slow)]
 )

@@ -179,8 +179,7 @@ def test_narrow_numbers_give_float32_logits_near_those_of_float32(cell, fed, tie
     "options",
     [
         {"input_feeding": True},
-        DEEP[2],
-        *[pytest.param(options, marks=pytest.mark.slow) for options in ({}, *DEEP[:2], DEEP[3])],
+        *[pytest.param(options, marks=pytest.mark.slow) for options in ({}, *DEEP)],
     ],
     ids=str,
 )
@@ -194,7 +193,7 @@ def test_dropout_is_drawn_in_training_alone(options):
     np.testing.assert_allclose(stepped, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("fed", [False, True])
+@pytest.mark.parametrize("fed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_dropout_layer_has_an_effect(fed):
     """With one layer's rate alone above zero, the outputs still change."""
     model = model_of(encoder_layers=2, decoder_layers=2, dropout_rate=0.5, input_feeding=fed)
@@ -207,7 +206,7 @@ def test_every_dropout_layer_has_an_effect(fed):
         dropout.rate = 0.0
 
 
-@pytest.mark.parametrize("fed", [False, True])
+@pytest.mark.parametrize("fed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_silent_second_layer_is_passed_by_a_residual_connection(fed):
     """Where the layer above says zero, the deep residual model is the shallow one."""
     deep = model_of(decoder_layers=2, residual=True, input_feeding=fed)
@@ -269,8 +268,7 @@ def greedily(model, question, max_length):
     "options",
     [
         SHAPES[-4],
-        DEEP[1],
-        *[pytest.param(options, marks=pytest.mark.slow) for options in SHAPES[::5]],
+        *[pytest.param(options, marks=pytest.mark.slow) for options in (DEEP[1], *SHAPES[::5])],
     ],
     ids=str,
 )

@@ -151,6 +151,7 @@ def test_what_callbacks_assign_reaches_every_copy_of_the_parameters():
     np.testing.assert_allclose(model.get_weights()[0], plain.get_weights()[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_as_asked():
     model = make_model(learning_rate=1.0)
     inputs = np.full_like(X, np.inf)

@@ -94,7 +94,7 @@ def test_what_is_no_sum_is_named(function, message):
         first_step(function, model_with())
 
 
-@pytest.mark.parametrize("noise", ["dropout", "norm"])
+@pytest.mark.parametrize("noise", [pytest.param("dropout", marks=pytest.mark.slow), "norm"])
 def test_neither_noise_nor_batch_norm_hides_a_mean(noise):
     layer = {"dropout": keras.layers.Dropout(0.1), "norm": keras.layers.BatchNormalization()}[noise]
     with pytest.raises(ValueError, match="The loss is not a sum"):
@@ -151,10 +151,9 @@ def test_series_of_random_losses_with_one_mean_are_never_told_apart():
     "function",
     [
         centred,
-        constant_weight,
         *(
             pytest.param(function, marks=pytest.mark.slow)
-            for function in (in_batch_negatives, contraction, mean_of_both)
+            for function in (constant_weight, in_batch_negatives, contraction, mean_of_both)
         ),
     ],
 )
