@@ -159,7 +159,10 @@ def test_the_parts_of_a_joint_step():
             )
             for index, variables in enumerate(chosen)
         }
-        training.step = towers.build_joint_step(parts, training.placement, training.dataset)
+        options = towers.StepOptions(probe=False)
+        training.step = towers.build_joint_step(
+            parts, training.placement, training.dataset, options
+        )
         training.train(epochs=1)
         for shards in towers.split(training.dataset, 2):
             training.step(shards, 4)
