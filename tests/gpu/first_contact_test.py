@@ -62,6 +62,7 @@ def test_only_a_deterministic_gpu_does_without_the_fused_loss(steps):
     assert having == {"CPU:0"}
 
 
+@pytest.mark.slow
 def test_the_first_command_takes_the_gpus_that_are_there(run_on_gpus, tmp_path):
     """With other data and sizes, since the chatbot's shapes follow from values."""
     first = [word for word in bootstrap.JOBS["train"][0] if word not in ("--language", "en")]

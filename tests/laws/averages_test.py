@@ -64,6 +64,7 @@ def test_a_model_holds_the_averages_in_the_end_and_trains_on_from_its_weights(pa
     step.check_copies()
 
 
+@pytest.mark.slow
 def test_the_averages_of_several_optimizers_are_used():
     model, trainer, _ = make_trainer(make_optimizer=several_optimizers)
     trainer.train(epochs=2)
@@ -72,6 +73,7 @@ def test_the_averages_of_several_optimizers_are_used():
     helpers.assert_same_weights([bias], plain_averages(2, momentum=0.9)[0][1:])
 
 
+@pytest.mark.slow
 def test_keras_fit_ends_with_the_same_averages():
     model, trainer, _ = make_trainer()
     trainer.train(epochs=2)

@@ -312,6 +312,7 @@ def test_clipped_micro_batches_are_those_of_a_clipped_batch():
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_float16_is_trained_with_the_loss_scale_of_compile():
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("mixed_float16")

@@ -189,7 +189,7 @@ def test_what_a_graph_of_someone_else_writes():
     assert_reaches_every_copy(run, (Training("cpu"), Training("replicated")))
 
 
-@pytest.mark.parametrize("parameters", ["cpu", "replicated"])
+@pytest.mark.parametrize("parameters", [pytest.param("cpu", marks=pytest.mark.slow), "replicated"])
 def test_a_schedule_that_comes_after_the_step_is_refused(parameters):
     training = Training(parameters)
 

@@ -42,6 +42,7 @@ def last_object(capsys):
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_a_resumed_run_is_the_uninterrupted_one_and_its_export_classifies_files(tmp_path, capsys):
     """The first part of it reads the files, the second the records made of them."""

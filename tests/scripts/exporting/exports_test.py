@@ -32,6 +32,7 @@ def classifier(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_an_image_network_classifies_pixels_as_its_evaluation_does(classifier, tmp_path, capsys):
     test = cifar10.load(shapes.folder(), "test")
     np.save(tmp_path / "images.npy", test.images)

@@ -71,6 +71,7 @@ def make_callbacks(folder):
 old_copy = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
+@pytest.mark.slow
 @old_copy
 def test_six_callbacks_of_keras_work_as_written(tmp_path):
     one, expected = fit_with(make_callbacks(tmp_path / "keras"), keras.Model.fit)

@@ -136,7 +136,7 @@ def test_a_resumed_game_matches_an_uninterrupted_one(tmp_path):
 
 def test_models_that_are_not_built_are_built():
     game = Game(built=False)
-    towers.Trainer(game.updates(2)).train(steps=1)
+    towers.Trainer(game.updates(1)).train(steps=1)
     assert game.generator.built and game.discriminator.built
 
 
