@@ -68,12 +68,17 @@ def check_on_cpu(facts):
         assert values <= 1.05 * facts["gradient_bytes"]
 
 
+@pytest.mark.slow
 def test_a_language_model_with_a_copy_on_every_gpu_keeps_its_budgets(count):
     check_replicated(count("ptb_small", "replicated"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["shapes", "cifar10", "cifar10_resnet", "chatbot"])
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("cifar10", "cifar10_resnet", "chatbot")
+]
+
+
+@pytest.mark.parametrize("recipe", ["shapes", *SLOW])
 def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(recipe, count):
     check_replicated(count(recipe, "replicated"))
 

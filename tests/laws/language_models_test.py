@@ -84,7 +84,7 @@ def train(network, form, num_towers, **rates):
     return model, results
 
 
-DEFAULT = ("transformer", "streams", 3)  # Each case builds a step; the others by name.
+DEFAULT = ("transformer", "streams", 2)  # Each case builds a step; the others by name.
 CASES = [
     (network, form, num_towers)
     for network in NETWORKS

@@ -42,6 +42,7 @@ def last_object(capsys):
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_a_resumed_run_is_the_uninterrupted_one_and_its_export_classifies_files(tmp_path, capsys):
     """The first part of it reads the files, the second the records made of them."""
@@ -82,10 +83,11 @@ def check_export(folder, report):
     assert report["accuracy"] == pytest.approx(accuracy, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 @pytest.mark.parametrize(
     "numbers, multi_label",
-    [((1, 3), "false"), pytest.param((1, 2, 3), "true", marks=pytest.mark.slow)],
+    [((1, 3), "false"), ((1, 2, 3), "true")],
 )
 def test_any_number_of_towers_ends_with_the_same_weights(numbers, multi_label, tmp_path):
     options = ["--precision", "float64", "--steps", 4, "--set", f"multi_label={multi_label}"]

@@ -219,9 +219,8 @@ def training(pause):
         yield process
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_ends_the_training_after_the_step(number):
     with training(pause=0.05) as process:
         process.send_signal(number)
