@@ -133,6 +133,7 @@ class EvaluateOptions:
         batch_size: examples in one batch, None for the run's.
         overrides: texts such as `part=test`.
         classes: whether to tell of each class.
+        tune: whether to search how much a second run counts for the order of answers.
     """
 
     run_dir: str
@@ -142,6 +143,7 @@ class EvaluateOptions:
     batch_size: int | None = None
     overrides: tuple[str, ...] = ()
     classes: bool = False
+    tune: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

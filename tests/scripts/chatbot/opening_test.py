@@ -8,7 +8,8 @@ import json
 import keras
 import pytest
 
-from towers.scripts.chatbot.opening import check_reranking, open_second
+from towers.scripts.chatbot import tuning
+from towers.scripts.chatbot.opening import check_reranking, check_tuning, open_second
 from towers.scripts.main import main
 from towers.scripts.training.options import DecodingOptions
 
@@ -55,6 +56,21 @@ def test_an_evaluation_reranks_and_its_loss_stays(runs, second):
 
 
 @pytest.mark.slow
+def test_a_search_refuses_too_few_questions_and_evaluates_with_what_it_found(runs, capsys):
+    options = [str(runs("forward")), "--beam", "3", "--mmi", str(runs("answers")), "--tune"]
+    assert main(["evaluate", *options]) == 2
+    assert "--tune needs at least 50 held-out questions" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "FEWEST", 4)
+        found, output = evaluate(*options, "--set", "exam_questions=5")
+    chosen = f"--mmi-weight {found['mmi_weight']:g} --length-reward {found['length_reward']:g}"
+    assert f"chosen: {chosen} (" in output
+    given = ["--mmi-weight", found["mmi_weight"], "--length-reward", found["length_reward"]]
+    again, _ = evaluate(*options[:-1], "--set", "exam_questions=5", *given)
+    assert again == {name: found[name] for name in again}
+
+
+@pytest.mark.slow
 def test_the_seed_of_samples_counts(runs):
     said = [evaluate(runs("forward"), "--temperature", 3, "--seed", seed)[1] for seed in (0, 0, 1)]
     assert said[0] == said[1] != said[2]
@@ -78,6 +94,14 @@ REFUSED = {
     "a reward alone": (
         lambda runs: check_reranking(DecodingOptions(length_reward=0.3)),
         "--length-reward is for reranking",
+    ),
+    "a search without a second run": (
+        lambda runs: check_tuning(DecodingOptions(beam=5)),
+        "--tune searches how much the run of --mmi counts. Received it without --mmi",
+    ),
+    "a search for what is given": (
+        lambda runs: check_tuning(DecodingOptions(mmi="run", beam=5, length_reward=0.3)),
+        "--tune searches --length-reward itself. Received 0.3",
     ),
 }
 
