@@ -54,7 +54,7 @@ def open_towers(session: Session, options: TrainOptions) -> Engine:
         updates = towers.AsynchronousUpdates(build_async_step(session, options), train)
         return Engine(updates, evaluate, parameters)
     step = build_step(session, options)
-    description = describe_exchange(session.placement)
+    description = describe_exchange(session)
     return Engine(towers.SynchronousUpdates(step, train), evaluate, parameters, description, step)
 
 
@@ -63,11 +63,12 @@ def describe_devices(devices: Sequence[str]) -> str:
     return towers.short_device(devices[0]) if len(devices) == 1 else "each of them"
 
 
-def describe_exchange(placement: towers.Placement) -> str:
+def describe_exchange(session: Session) -> str:
     """Returns a clause about sums between copies of the variables, if packs do not make them."""
-    if placement.exchange != "nccl":
+    devices = session.placement.devices
+    if session.placement.exchange != "nccl" or len(devices) * session.processes.count == 1:
         return ""
-    on_gpus = all("GPU" in device for device in placement.devices)
+    on_gpus = all("GPU" in device for device in devices)
     return f", summed by {'NCCL' if on_gpus else 'a ring'}"
 
 
