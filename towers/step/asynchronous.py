@@ -23,6 +23,7 @@ from towers.step.copies import Copies
 from towers.step.exchange import total_of
 from towers.step.gathering import captured_error
 from towers.step.gradients import scale_gradients
+from towers.step.numbers import number_tensor
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
@@ -131,7 +132,7 @@ class AsyncStep:
         self.update.copies.refresh()
         self._probe.ask_once(shards)
         count_at_read = self._count
-        change, results = self._computes[tower](shards, tf.constant(batch_number, tf.int64))
+        change, results = self._computes[tower](shards, number_tensor(batch_number))
         with self._turn:
             scales = self._apply_change(change)
             self._count += 1
@@ -155,7 +156,7 @@ class AsyncStep:
             shards, batch_number: as for an update.
         """
         for compute in self._computes:
-            compute(shards, tf.constant(batch_number, tf.int64))
+            compute(shards, number_tensor(batch_number))
 
     @property
     def graph(self) -> tf.Graph:

@@ -17,6 +17,7 @@ from towers.step.arguments import check_optimizer, check_trainable
 from towers.step.connections import check_handles
 from towers.step.copies import Copies
 from towers.step.exchange import Exchange
+from towers.step.numbers import number_tensor
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
@@ -121,7 +122,7 @@ class TrainStep:
         self.update.carried.check_rows(shards)
         self.update.copies.refresh()
         self._probe.ask_once(shards)
-        results = self._traced(shards, tf.convert_to_tensor(step, tf.int64))
+        results = self._traced(shards, number_tensor(step))
         self.update.copies.wrote()
         return results
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.loop.inputs import open_feed
 from towers.step.carried import Carried, CarriedState
 from towers.step.connections import check_handles
+from towers.step.numbers import number_tensor
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.program import make_program
@@ -97,7 +98,7 @@ class EvaluationStep:
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
-        return self._traced(shards, tf.constant(batch_number, tf.int64))
+        return self._traced(shards, number_tensor(batch_number))
 
     @property
     def graph(self) -> tf.Graph:
