@@ -60,12 +60,12 @@ class SummaryWriters:
             values = [scalar_pb(tag, value).value[0] for tag, value in scalars.items()]
         summary = Summary(value=values).SerializeToString()
         with self._default_writer(run):
-            tf.summary.experimental.write_raw_pb(summary, step=step)
+            tf.summary.experimental.write_raw_pb(summary, step=np.int64(step))
 
     def write_text(self, run: str, step: int, tag: str, text: str) -> None:
         """Writes a text; TensorBoard renders it as Markdown."""
         with self._default_writer(run):
-            tf.summary.text(tag, text, step=step)
+            tf.summary.text(tag, text, step=np.int64(step))
 
     def write_hyperparameters(self, run: str, values: Mapping[str, Any]) -> None:
         """Writes the settings of a training, for TensorBoard's page HParams.

@@ -22,6 +22,7 @@ from towers.step.copies import Copies
 from towers.step.exchange import total_of
 from towers.step.gathering import captured_error
 from towers.step.gradients import scale_gradients
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
@@ -30,7 +31,7 @@ from towers.step.results import mean_results
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import trace
 from towers.step.update import Change, Scales, Update
 from towers.step.upload import upload_for
 

@@ -17,6 +17,7 @@ from towers.step.arguments import check_optimizer, check_trainable
 from towers.step.connections import check_handles
 from towers.step.copies import Copies
 from towers.step.exchange import Exchange
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
@@ -27,7 +28,7 @@ from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous, rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import trace
 from towers.step.update import Update
 from towers.step.upload import upload_for
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.loop.inputs import open_feed
 from towers.step.carried import Carried
 from towers.step.connections import check_handles
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.program import TowerProgram, make_program
@@ -21,7 +22,7 @@ from towers.step.sums import Denominators, sum_results
 from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import trace
 from towers.step.upload import upload_for
 
 Pair = tuple[Any, Any]
