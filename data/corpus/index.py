@@ -123,16 +123,17 @@ class CorpusIndex:
             if number >= max(1, min_dialogues)
         }
 
-    def array(self, name: str) -> np.ndarray:
-        """Returns an array of the saved files, memory-mapped.
+    def read(self, name: str, start: int, count: int) -> np.ndarray:
+        """Returns a part of a saved file; mapped files would look like used memory.
 
         Args:
             name: `tokens`, the provisional ids of all turns, uint32; `lengths`, the number of
                 tokens of each turn, uint32; `characters`, that of its characters, uint32; or
                 `marks`, uint8.
+            start, count: the numbers that are read, fewer at the end.
         """
-        path, dtype = self._paths[name], _DTYPES[name]
-        return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+        dtype = np.dtype(_DTYPES[name])
+        return np.fromfile(self._paths[name], dtype, count, offset=start * dtype.itemsize)
 
 
 def _uses(chunk: TokenisedChunk, marks: np.ndarray) -> np.ndarray:

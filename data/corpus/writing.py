@@ -132,22 +132,14 @@ class _Block(NamedTuple):
 
 def _blocks(index: CorpusIndex) -> Iterator[_Block]:
     """Yields all turns in blocks, of at most `_BLOCK_TOKENS` tokens or one turn."""
-    words, lengths, characters, marks = map(
-        index.array, ("tokens", "lengths", "characters", "marks")
-    )
     turn = word = 0
-    while turn < len(lengths):
-        ends = np.cumsum(lengths[turn : turn + _BLOCK_TURNS], dtype=np.int64)
+    while turn < index.num_turns:
+        ends = np.cumsum(index.read("lengths", turn, _BLOCK_TURNS), dtype=np.int64)
         size = max(1, int(np.searchsorted(ends, _BLOCK_TOKENS, "right")))
         bounds = np.concatenate([[0], ends[:size]])
-        turns = slice(turn, turn + size)
-        yield _Block(
-            turn,
-            np.asarray(words[word : word + bounds[-1]]),
-            bounds,
-            np.asarray(characters[turns]),
-            np.asarray(marks[turns]),
-        )
+        words = index.read("tokens", word, int(bounds[-1]))
+        characters, marks = (index.read(name, turn, size) for name in ("characters", "marks"))
+        yield _Block(turn, words, bounds, characters, marks)
         turn, word = turn + size, word + int(bounds[-1])
 
 

@@ -335,14 +335,20 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(journal, "SECONDS_BETWEEN_SAVES", 0.0)
 
 
+SLOW = pytest.mark.slow
 SMALL_SETTINGS = {
     "context": {"context": 2, "pairing": "sliding", "min_dialogues": 3},
     "copies": {"copy_unknown": True, "vocabulary_size": 30},
 }
 
 
-@pytest.mark.parametrize("settings", SMALL_SETTINGS)
-@pytest.mark.parametrize("num_chunks", [0, 3, 12, 100])
+@pytest.mark.parametrize(
+    "settings, num_chunks",
+    [
+        pytest.param(*case, marks=() if case in (("context", 3), ("copies", 100)) else SLOW)
+        for case in itertools.product(SMALL_SETTINGS, (0, 3, 12, 100))
+    ],
+)
 def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
     tmp_path, small_chunks, monkeypatch, settings, num_chunks
 ):
