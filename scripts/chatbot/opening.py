@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -140,19 +141,30 @@ def open_second(run_dir: str, language: str) -> SecondModel:
     return SecondModel(ranker, fields.direction)
 
 
+def without_second(options: DecodingOptions) -> DecodingOptions:
+    """Returns the options without a second run, and without what is said of one."""
+    names = ("mmi", "candidates", "mmi_weight", "length_reward")
+    return dataclasses.replace(options, **{one: getattr(DecodingOptions, one) for one in names})
+
+
 def check_reranking(options: DecodingOptions) -> None:
     """Raises ValueError for options of reranking without a second run, or for a single answer."""
     if options.mmi is None:
-        for name in ("mmi_weight", "length_reward"):
+        for name in ("candidates", "mmi_weight", "length_reward"):
             if getattr(options, name) != getattr(DecodingOptions, name):
                 raise ValueError(
                     f"--{name.replace('_', '-')} is for reranking. Received it without --mmi; give "
                     "the run that reranks, or leave it out."
                 )
-    elif options.beam < 2 and options.nbest < 2:
+    elif options.beam > 1 and options.candidates != DecodingOptions.candidates:
         raise ValueError(
-            "--mmi chooses among several answers. Received neither --beam nor --nbest with "
-            "samples; give --beam 10, or --temperature 1 --nbest 10."
+            f"--candidates {options.candidates} says how many answers are sampled, and --beam "
+            f"{options.beam} searches: give --temperature 1 in place of the beam, or a wider beam."
+        )
+    elif options.beam < 2 and not any((options.temperature, options.top_k, options.top_p)):
+        raise ValueError(
+            "--mmi chooses among several answers. Received neither samples nor a beam; give "
+            "--temperature 1, which samples them, or --beam 10."
         )
 
 

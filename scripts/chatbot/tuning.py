@@ -104,6 +104,9 @@ def describe(
     if best.metrics["top_ten"] <= limit:
         reason = f"the best BLEU with the ten commonest answers at {limit:.3f} at most"
     else:
-        reason = f"the fewest stock answers; none came down to {limit:.3f}. Try a wider --beam"
+        reason = (
+            f"the fewest stock answers; none came down to {limit:.3f}. The answers of a beam "
+            "search are much alike: sample them with --temperature 1"
+        )
     chosen = f"--mmi-weight {best.weight:g} --length-reward {best.length_reward:g}"
     return [*lines, f"chosen: {chosen} ({reason})"]

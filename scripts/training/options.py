@@ -173,6 +173,7 @@ class DecodingOptions:
         max_length: tokens of an answer, None for the recipe's number.
         seed: of samples.
         mmi: the directory of a run whose model reranks the answers, or None.
+        candidates: samples among which it chooses; a beam search gives as many as it has beams.
         mmi_weight: weight of its log probabilities.
         length_reward: added to the score of a reranked answer for each of its tokens.
     """
@@ -188,5 +189,6 @@ class DecodingOptions:
     max_length: int | None = None
     seed: int = 0
     mmi: str | None = None
+    candidates: int = 20
     mmi_weight: float = 0.5
-    length_reward: float = 0.0
+    length_reward: float = 2.0

@@ -58,7 +58,7 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     for second in given.second:
         kinds = {
             "beam": DecodingOptions(beam=given.candidates),
-            "samples": DecodingOptions(temperature=1.0, nbest=given.candidates),
+            "samples": DecodingOptions(temperature=1.0, candidates=given.candidates),
         }
         for kind, wide in kinds.items():
             name = f"MMI of {given.candidates} {kind}, {Path(second).name}"

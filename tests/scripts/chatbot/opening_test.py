@@ -9,6 +9,7 @@ import keras
 import pytest
 
 from towers.scripts.chatbot import tuning
+from towers.scripts.chatbot.answerer import make_decoding
 from towers.scripts.chatbot.opening import check_reranking, check_tuning, open_second
 from towers.scripts.main import main
 from towers.scripts.training.options import DecodingOptions
@@ -55,6 +56,21 @@ def test_an_evaluation_reranks_and_its_loss_stays(runs, second):
     assert plain["hits_1_10"] == reranked["hits_1_10"]
 
 
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [
+        pytest.param({"temperature": 1.0}, 20, id="samples"),
+        pytest.param({"top_p": 0.9, "candidates": 7}, 7, id="as many as asked for"),
+        pytest.param({"temperature": 1.0, "nbest": 30}, 30, id="at least those that are shown"),
+        pytest.param({"beam": 5}, 5, id="beams"),
+    ],
+)
+def test_a_second_run_chooses_among_several(options, number):
+    chosen = DecodingOptions(mmi="run", **options)
+    check_reranking(chosen)
+    assert make_decoding(chosen, 30).n_best == number
+
+
 @pytest.mark.slow
 def test_a_search_refuses_too_few_questions_and_evaluates_with_what_it_found(runs, capsys):
     options = [str(runs("forward")), "--beam", "3", "--mmi", str(runs("answers")), "--tune"]
@@ -94,6 +110,14 @@ REFUSED = {
     "a reward alone": (
         lambda runs: check_reranking(DecodingOptions(length_reward=0.3)),
         "--length-reward is for reranking",
+    ),
+    "candidates alone": (
+        lambda runs: check_reranking(DecodingOptions(candidates=5)),
+        "--candidates is for reranking",
+    ),
+    "candidates of a beam": (
+        lambda runs: check_reranking(DecodingOptions(mmi="run", beam=4, candidates=5)),
+        "--candidates 5 says how many answers are sampled, and --beam 4 searches",
     ),
     "a search without a second run": (
         lambda runs: check_tuning(DecodingOptions(beam=5)),
