@@ -18,7 +18,7 @@ from tests.programs import finish, started
 from tests.towers.run.processes_worker import CASES, NUM_TOWERS, make_case
 from towers.run.processes import Processes, join_processes
 
-QUICK = ["sparse_clipped", "dropout"]  # Sparse, clipped, accumulated; BatchNorm, random.
+QUICK = ["sparse_clipped", "dropout", "sparse_collective"]  # Sparse, clipped; BatchNorm; NCCL.
 
 
 def free_addresses(count):
