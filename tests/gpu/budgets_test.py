@@ -83,14 +83,11 @@ def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(recipe, count):
     check_replicated(count(recipe, "replicated"))
 
 
-def test_nccl_sums_all_gradients_of_a_gpu_at_once(count):
-    check_nccl(count("shapes", "nccl"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "num_gpus", "options"),
     [
+        ("shapes", 2, {}),
         ("cifar10", 4, {}),
         ("cifar10_resnet", 2, {}),
         ("ptb_small", 2, {}),
@@ -99,7 +96,7 @@ def test_nccl_sums_all_gradients_of_a_gpu_at_once(count):
         ("cifar10", 2, {"accumulate": 2}),
     ],
 )
-def test_nccl_sums_all_gradients_of_a_gpu_at_once_in_every_recipe(recipe, num_gpus, options, count):
+def test_nccl_sums_all_gradients_of_a_gpu_at_once(recipe, num_gpus, options, count):
     check_nccl(count(recipe, "nccl", num_gpus, **options))
 
 

@@ -28,7 +28,8 @@ def train(make_case, num_towers):
     return helpers.weights_of(model)
 
 
-@pytest.mark.parametrize("num_towers", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_towers", [2, 4])
 def test_towers_match_the_plain_loop(num_towers):
     expected, _ = plain(accumulated_case, adam)
     helpers.assert_same_weights(train(accumulated_case, num_towers), expected)

@@ -297,6 +297,15 @@ def test_benchmark_prints_every_way_with_its_ratio(towers, others, names, capsys
         assert row["examples_per_second"] == pytest.approx(100_000 / row["milliseconds"])
 
 
+@pytest.mark.slow
+def test_benchmark_times_every_exchange_beside_the_towers(capsys):
+    command = ["benchmark", "shapes", "--towers", "2", "--exchange", "packs,nccl", "--json"]
+    assert main([*command, "--repetitions", "1", "--steps", "2", *TINY]) == 0
+    rows = last_object(capsys)["results"]
+    assert [row["name"] for row in rows] == ["towers 2", "packs 2", "nccl 2"]
+    assert all(row["milliseconds"] > 0 for row in rows)
+
+
 def test_benchmark_of_the_input_has_a_row_for_each_number_of_processes(capsys):
     command = ["benchmark", "shapes", "--input", "1,3", "--repetitions", "1", "--steps", "4"]
     assert main([*command, "--batch-size", "20", "--json"]) == 0

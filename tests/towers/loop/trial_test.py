@@ -60,6 +60,7 @@ def test_the_faster_is_taken_and_both_times_are_said():
     )
 
 
+@pytest.mark.slow
 def test_collective_ops_are_tried_and_said():
     dataset = helpers.dataset_of(BATCHES)
     trial = towers.try_parameters(build, DEVICES, dataset, ["replicated", "nccl"])
