@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-import tqdm
 
 import towers
 from towers.scripts.baselines import rivals
 from towers.scripts.baselines.options import BenchmarkOptions
+from towers.scripts.progress import progress
 from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state, data_paths, make_optimizer
@@ -202,7 +201,7 @@ def measure(
     measured within seconds of each other. Every second round has the opposite order.
     """
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    with progress(len(contenders) * (repetitions + 1)) as bar:
+    with progress(len(contenders) * (repetitions + 1), "timing", "run") as bar:
         for contender in contenders:
             contender.run(WARM_UP_STEPS)
             bar.update()
@@ -211,11 +210,6 @@ def measure(
                 seconds[contender.name].append(contender.run(num_steps) / (num_steps - 1))
                 bar.update()
     return seconds
-
-
-def progress(total: int) -> tqdm.tqdm:
-    """Returns a bar with the time that is left; only on a terminal, and after two seconds."""
-    return tqdm.tqdm(total=total, unit="run", disable=not sys.stderr.isatty(), delay=2, leave=False)
 
 
 def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[str, Any]]:

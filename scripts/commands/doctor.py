@@ -18,6 +18,7 @@ from towers.scripts.wrong_input import wrong_input
 if TYPE_CHECKING:
     from towers.scripts.diagnosis.findings import Finding
 
+COLOUR_OF = {"ok": "green", "warning": "yellow", "wrong": "red"}
 FEWEST_TOWERS = 2  # On virtual CPUs, where there is no GPU.
 
 
@@ -58,7 +59,8 @@ def run(given: argparse.Namespace) -> int:
         for finding in examine(options):
             findings.append(finding)
             remedy = f"; {finding.remedy}" if finding.remedy else ""
-            show(f"{finding.state:<7} | {finding.what}: {finding.found}{remedy}", flush=True)
+            line = f"{finding.state:<7} | {finding.what}: {finding.found}{remedy}"
+            show(line, flush=True, colour=COLOUR_OF[finding.state])
     wrong = sum(finding.state == WRONG for finding in findings)
     warnings = sum(finding.state != OK for finding in findings) - wrong
     show(f"{len(findings)} findings: {wrong} wrong, {warnings} warnings")

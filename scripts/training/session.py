@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import keras
 
 import towers
+from towers.scripts.progress import progress
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
@@ -133,7 +134,9 @@ def make_evaluate(
         return towers.build_evaluation_step(tower_fn, model, used, data.test, carried)
 
     def evaluate() -> dict[str, float]:
-        metrics = towers.evaluate(step(), data.test(0, 0))
+        with progress(data.test.steps_per_epoch, "evaluating", "batch") as bar:
+            step().after_batch = bar.update
+            metrics = towers.evaluate(step(), data.test(0, 0))
         if recipe.derive_metrics is not None:
             metrics.update(recipe.derive_metrics(metrics, data))
         return metrics

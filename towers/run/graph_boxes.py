@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
 
 BACKWARD = re.compile(r"gradient_tape/(tower_\d+/)(.+)")
 INPUTS, RESULTS, FUNCTIONS = "inputs", "results", "functions"
@@ -20,7 +24,7 @@ SOURCES = ("Placeholder", "PlaceholderWithDefault")
 AGAIN = re.compile(rf"{RESULTS}_\d+/")  # A scope that was entered again.
 
 
-def box_graph(graph: tf.Graph) -> tf.compat.v1.GraphDef:
+def box_graph(graph: tf.Graph) -> GraphDef:
     """Returns the definition of a graph with few boxes at the top.
 
     The backward pass of a tower is `backward` in its box, inputs are in `inputs`, whatever else
@@ -61,7 +65,7 @@ def boxed_input(name: str, names: dict[str, str]) -> str:
     return f"{mark}{names.get(node, node)}{colon}{output}"
 
 
-def box_functions(definition: tf.compat.v1.GraphDef) -> None:
+def box_functions(definition: GraphDef) -> None:
     """Renames the functions of a definition, and what calls them, in place."""
     functions = definition.library.function
     names = {one.signature.name: f"{FUNCTIONS}/{one.signature.name}" for one in functions}

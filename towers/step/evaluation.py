@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -76,6 +76,7 @@ class EvaluationStep:
     Attributes:
         carried: the state that they carry from batch to batch.
         devices: the towers' devices.
+        after_batch: called by `evaluate` after each batch, such as to show the progress, or None.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class EvaluationStep:
     ):
         self.carried = program.carried
         self._shared = program.shared
+        self.after_batch: Callable[[], object] | None = None
         self.devices = [tower.device for tower in towers]
         self._towers = list(towers)
         self._device = device
@@ -137,6 +139,8 @@ def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]
     with open_feed(split(dataset, len(step.devices)), step.devices) as feed:
         for number, shards in enumerate(feed, 1):
             add_batch(sums, step(shards, number))
+            if step.after_batch is not None:
+                step.after_batch()
     if not sums or not sums["loss"][1] > 0:
         raise ValueError("There is nothing to evaluate: the data set has no examples.")
     means = {key: mean(*pair) for key, pair in sums.items()}
