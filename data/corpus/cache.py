@@ -168,6 +168,7 @@ def write_cache(
     manifest: dict[str, Any],
 ) -> None:
     """Writes the files of a cache into its folder, which is not finished yet."""
+    (folder / MANIFEST).unlink(missing_ok=True)  # Of a process that was killed after it.
     words = json.dumps(unknown_words, ensure_ascii=False, indent=0)
     (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
     for name, values in arrays.items():

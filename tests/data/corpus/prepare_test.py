@@ -383,6 +383,26 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
     assert [path.name for path in (tmp_path / "caches").iterdir()] == [corpus.key]
 
 
+def test_a_preparation_that_stopped_after_its_manifest_goes_on(tmp_path, monkeypatch):
+    """Then there is a manifest already, maybe half of one."""
+    path = conv_file(tmp_path / "some.conv", random_dialogues(100))
+    write = prepare.write_corpus
+
+    def fail_after(index, folder, *arguments):
+        write(index, folder, *arguments)
+        os.truncate(folder / "manifest.json", 99)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(prepare, "write_corpus", fail_after)
+        prepare_files(path, CorpusSettings(SPACES), tmp_path / "caches", processes=1, write=quiet)
+    corpora = [
+        prepare_files(path, CorpusSettings(SPACES), tmp_path / name, processes=1, write=quiet)
+        for name in ("caches", "whole")
+    ]
+    assert files_of(corpora[0].folder) == files_of(corpora[1].folder)
+
+
 def counted(function, calls):
     def call(*arguments, **options):
         calls.append(arguments)
