@@ -159,12 +159,12 @@ def check_reranking(options: DecodingOptions) -> None:
     elif options.beam > 1 and options.candidates != DecodingOptions.candidates:
         raise ValueError(
             f"--candidates {options.candidates} says how many answers are sampled, and --beam "
-            f"{options.beam} searches: give --temperature 1 in place of the beam, or a wider beam."
+            f"{options.beam} searches: give --temperature 0.7 in place of the beam, or a wider one."
         )
     elif options.beam < 2 and not any((options.temperature, options.top_k, options.top_p)):
         raise ValueError(
             "--mmi chooses among several answers. Received neither samples nor a beam; give "
-            "--temperature 1, which samples them, or --beam 10."
+            "--temperature 0.7, which samples them, or --beam 10."
         )
 
 

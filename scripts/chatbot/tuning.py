@@ -106,7 +106,7 @@ def describe(
     else:
         reason = (
             f"the fewest stock answers; none came down to {limit:.3f}. The answers of a beam "
-            "search are much alike: sample them with --temperature 1"
+            "search are much alike: sample them with --temperature 0.7"
         )
     chosen = f"--mmi-weight {best.weight:g} --length-reward {best.length_reward:g}"
     return [*lines, f"chosen: {chosen} ({reason})"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 SHOWN = 20
+KINDS = ("beams", "samples")
 METRICS = ("bleu", "distinct_2", "entropy_2", "top_ten", "commonest", "empty_rate")
 
 
@@ -25,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--second", nargs="*", default=[], help="runs that rerank its answers")
     parser.add_argument("--beam", type=int, default=5, help="of the beam search alone")
     parser.add_argument("--candidates", type=int, default=20, help="to rerank")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of candidates")
+    parser.add_argument("--temperature", type=float, default=0.7, help="of samples")
     parser.add_argument("--questions", type=int, default=1000, help="to ask at most")
     parser.add_argument("--transcript", type=Path, help="a Markdown file to write")
     given = parser.parse_args(arguments)
@@ -57,12 +60,12 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     searches = {f"beam {given.beam}": DecodingOptions(beam=given.beam)}
     for second in given.second:
         kinds = {
-            "beam": DecodingOptions(beam=given.candidates),
-            "samples": DecodingOptions(temperature=1.0, candidates=given.candidates),
+            "beams": DecodingOptions(beam=given.candidates),
+            "samples": DecodingOptions(temperature=given.temperature, candidates=given.candidates),
         }
-        for kind, wide in kinds.items():
+        for kind in given.kinds:
             name = f"MMI of {given.candidates} {kind}, {Path(second).name}"
-            searches[name] = dataclasses.replace(wide, mmi=second)
+            searches[name] = dataclasses.replace(kinds[kind], mmi=second)
     own = evaluator.answerer
     for name, options in searches.items():
         evaluator.answer_by(own, 0)
