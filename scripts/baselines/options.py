@@ -12,6 +12,8 @@ class BenchmarkOptions:
     Attributes:
         towers: numbers of towers to compare.
         against: names of the rivals.
+        exchange: how towers with a copy of the variables each sum gradients, packs or nccl; each
+            is timed beside towers as they are by default.
         slow: factor by which the last tower is slower, for a comparison of synchronous and
             asynchronous towers; None for a comparison with rivals.
         input: to measure the input instead of steps: nothing for a report about it, or numbers of
@@ -25,6 +27,7 @@ class BenchmarkOptions:
 
     towers: tuple[int, ...] = (1, 2)
     against: tuple[str, ...] = ()
+    exchange: tuple[str, ...] = ()
     slow: float | None = None
     input: tuple[int, ...] | None = None
     repetitions: int = 10

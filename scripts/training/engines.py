@@ -54,12 +54,21 @@ def open_towers(session: Session, options: TrainOptions) -> Engine:
         updates = towers.AsynchronousUpdates(build_async_step(session, options), train)
         return Engine(updates, evaluate, parameters)
     step = build_step(session, options)
-    return Engine(towers.SynchronousUpdates(step, train), evaluate, parameters, step=step)
+    description = describe_exchange(session.placement)
+    return Engine(towers.SynchronousUpdates(step, train), evaluate, parameters, description, step)
 
 
 def describe_devices(devices: Sequence[str]) -> str:
     """Returns where the copies of the variables are, in a few words."""
     return towers.short_device(devices[0]) if len(devices) == 1 else "each of them"
+
+
+def describe_exchange(placement: towers.Placement) -> str:
+    """Returns a clause about sums between copies of the variables, if packs do not make them."""
+    if placement.exchange != "nccl":
+        return ""
+    on_gpus = all("GPU" in device for device in placement.devices)
+    return f", summed by {'NCCL' if on_gpus else 'a ring'}"
 
 
 def open_mirrored(session: Session, options: TrainOptions) -> Engine:
@@ -109,6 +118,8 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
     engine = options.engine
     if engine.updates == "async":
         check_asynchronous(options)
+    if engine.exchange == "nccl":
+        check_collective(options)
     if engine.xla and recipe.unit == "tokens":
         raise ValueError(
             f"--xla cannot compile {recipe.name}: its loss leaves padding out, and XLA needs to "
@@ -122,6 +133,7 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
         "--xla": engine.xla,
         "--precision float16": engine.precision == "float16",
         f"--parameters {parameters}": parameters != "auto",
+        f"--exchange {engine.exchange}": engine.exchange != "auto",
         "several processes": is_one_of_several(),
     }
     if engine.engine == "keras":
@@ -144,10 +156,25 @@ def check_asynchronous(options: TrainOptions) -> None:
         "--deterministic": engine.deterministic,
         f"--engine {engine.engine}": engine.engine != "towers",
         "--parameters replicated": options.devices.parameters == "replicated",
+        "--exchange nccl": engine.exchange == "nccl",
         "--batch-norm first": engine.batch_norm == "first",
         "several processes": is_one_of_several(),
     }
     refuse_all("--updates async", refused, "use --updates sync")
+
+
+def check_collective(options: TrainOptions) -> None:
+    """Raises ValueError for an option with which collective ops cannot sum.
+
+    They sum between copies of the variables, in an order that depends on the number of towers.
+    """
+    parameters = options.devices.parameters
+    refused = {
+        "--deterministic": options.engine.deterministic,
+        f"--parameters {parameters}": parameters not in ("auto", "replicated"),
+        "--virtual": options.devices.virtual,
+    }
+    refuse_all("--exchange nccl", refused, "use --exchange packs")
 
 
 def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
@@ -162,7 +189,7 @@ def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
 def is_one_of_several() -> bool:
     """Returns whether TF_CONFIG makes this process one of several that train together."""
     config = os.environ.get("TF_CONFIG", "")
-    return bool(config) and towers.read_cluster(config)[0] > 1
+    return bool(config) and len(towers.read_cluster(config)[0]) > 1
 
 
 def check_stateless(session: Session, options: TrainOptions) -> None:

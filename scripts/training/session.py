@@ -78,6 +78,7 @@ def open_session(
         placement = towers.Placement(chosen.towers, devices.parameters)
     else:
         placement = choose_placement(chosen, batches)
+    towers.check_settings(processes, {"exchange": placement.exchange})
     with placement.scope():
         model = recipe.make_model(recipe.fields, batches)
     evaluate = make_evaluate(recipe, model, batches, placement)

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from towers.step.collectives import are_gpus, fault_of_group
 from towers.step.packs import wrong_sums
 
 CPU = "/CPU:0"
 POLICIES = ("auto", "cpu", "tower0", "replicated")
+EXCHANGES = ("packs", "nccl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +31,15 @@ class Placement:
             `auto`: on the tower's device for one tower, on the CPU for several.
             If devices do not copy values correctly, `replicated` becomes `cpu`, with a
             RuntimeWarning.
+        exchange: how gradients are summed between copies of the variables:
+            `packs`: by copies between the devices, some megabytes at a time, while others are
+            computed; the sums do not depend on the number of towers (`enable_determinism`);
+            `nccl`: by one collective op a tower for each dtype, NCCL's on GPUs and a ring on CPUs,
+            across processes too. `auto` parameters are `replicated` then.
 
     Raises:
-        ValueError: there is no device, or no such policy.
+        ValueError: there is no device, no such policy or exchange, or collective ops cannot sum on
+            these devices.
 
     >>> Placement(["/GPU:0", "/GPU:1"]).device, Placement(["/GPU:0"]).device
     ('/CPU:0', '/GPU:0')
@@ -39,6 +47,7 @@ class Placement:
 
     devices: Sequence[str]
     parameters: str = "auto"
+    exchange: str = "packs"
 
     def __post_init__(self) -> None:
         check_devices(self.devices)
@@ -46,8 +55,15 @@ class Placement:
             raise ValueError(
                 f"parameters must be one of {', '.join(POLICIES)}. Received {self.parameters!r}."
             )
-        object.__setattr__(self, "devices", tuple(self.devices))
-        object.__setattr__(self, "parameters", trusted_policy(self.parameters, tuple(self.devices)))
+        check_exchange(self.exchange, self.parameters)
+        devices, policy = tuple(self.devices), self.parameters
+        policy = trusted_policy("replicated" if self.exchange == "nccl" else policy, devices)
+        object.__setattr__(self, "devices", devices)
+        object.__setattr__(self, "parameters", policy)
+        if policy != "replicated":
+            object.__setattr__(self, "exchange", "packs")
+        if self.exchange == "nccl":
+            check_group(devices)
 
     @property
     def device(self) -> str:
@@ -82,6 +98,30 @@ def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:
         stacklevel=4,
     )
     return "cpu"
+
+
+def check_exchange(exchange: str, policy: str) -> None:
+    """Raises ValueError unless there is such an exchange, and copies that it can sum between."""
+    if exchange not in EXCHANGES:
+        raise ValueError(f"exchange must be one of {', '.join(EXCHANGES)}. Received {exchange!r}.")
+    if exchange == "nccl" and policy not in ("auto", "replicated"):
+        raise ValueError(
+            "exchange='nccl' sums between copies of the variables on the towers, so parameters "
+            f"must be 'auto' or 'replicated'. Received parameters={policy!r}; leave one of them "
+            "out."
+        )
+
+
+def check_group(devices: tuple[str, ...]) -> None:
+    """Raises ValueError unless collective ops sum on these devices, and says what to do."""
+    fault = fault_of_group(devices)
+    if fault is not None:
+        install = "Install NCCL (`pip install tensorflow[and-cuda]` brings it), or use"
+        raise ValueError(
+            f"exchange='nccl' needs collective ops between all towers. Received "
+            f"{', '.join(devices)}: {fault}. {install if are_gpus(devices) else 'Use'} "
+            "exchange='packs' (--exchange packs), which needs nothing."
+        )
 
 
 def check_devices(devices: object) -> None:

@@ -48,6 +48,9 @@ def test_what_was_measured_is_said_and_recorded(recipe_and_data, capsys):
     assert "ms a step; " in capsys.readouterr().out
     assert placement.parameters == measured.record["parameters"]
     assert set(measured.record["milliseconds"]) == {"cpu", "replicated"}
+    nccl = {**measured.record, "parameters": "replicated", "exchange": "nccl"}
+    anew = OnAnyDevices(recipe, options(exchange="packs"), nccl)
+    assert anew(TWO, data).exchange == anew.record["exchange"] == "packs"
 
 
 @pytest.mark.parametrize("policy", ["cpu", "replicated"])
@@ -56,6 +59,10 @@ def test_what_is_recorded_with_the_run_is_not_measured_again(policy, recipe_and_
     kept = {"parameters": policy, "towers": 2, "milliseconds": {"cpu": 3.0, "replicated": 4.0}}
     again = OnAnyDevices(recipe, options(), kept)
     assert again(TWO, data).parameters == policy and again.record == kept
+    nccl = {**kept, "parameters": "replicated", "exchange": "nccl"}
+    assert OnAnyDevices(recipe, options(), nccl)(TWO, data).exchange == "nccl"
+    before = {name: value for name, value in nccl.items() if name != "exchange"}
+    assert OnAnyDevices(recipe, options(), before)(TWO, data).exchange == "packs"
     assert capsys.readouterr().out == ""
 
 
@@ -68,6 +75,8 @@ def test_what_is_recorded_with_the_run_is_not_measured_again(policy, recipe_and_
         (options(DeviceOptions(parameters="cpu")), GPUS, False),
         (options(deterministic=True), GPUS, False),
         (options(updates="async"), GPUS, False),
+        (options(exchange="packs"), GPUS, True),
+        (options(exchange="nccl"), GPUS, False),
         (options(engine="mirrored"), GPUS, False),
     ],
 )
