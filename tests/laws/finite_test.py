@@ -75,6 +75,7 @@ def test_the_error_names_step_and_tower(at, num_batches):
         trainer.train(epochs=1)
 
 
+@pytest.mark.slow
 def test_several_processes_name_the_tower_by_its_number_among_all():
     batches = batches_with(np.nan, 3)
     step, _ = build(batches, processes=helpers.OneOfTwo(index=1))

@@ -48,6 +48,9 @@ def test_what_was_measured_is_said_and_recorded(recipe_and_data, capsys):
     assert "ms a step; " in capsys.readouterr().out
     assert placement.parameters == measured.record["parameters"]
     assert set(measured.record["milliseconds"]) == {"cpu", "replicated"}
+    nccl = {**measured.record, "parameters": "replicated", "exchange": "nccl"}
+    anew = OnAnyDevices(recipe, options(exchange="packs"), nccl)
+    assert anew(TWO, data).exchange == anew.record["exchange"] == "packs"
 
 
 @pytest.mark.parametrize("policy", ["cpu", "replicated"])

@@ -280,6 +280,7 @@ def test_a_signal_ends_a_training_whose_data_set_blocks():
     assert last == f"stopped by SIGINT at Position(step={done}, epoch=0, epoch_step={done})"
 
 
+@pytest.mark.slow
 def test_the_second_signal_ends_the_process_at_once():
     with training(pause=PATIENCE) as process:
         process.send_signal(signal.SIGINT)
