@@ -6,10 +6,13 @@ import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from towers.step.packs import wrong_sums
+from towers.step.stages import StageOf, Stages
 
 CPU = "/CPU:0"
 POLICIES = ("auto", "cpu", "tower0", "replicated")
@@ -20,7 +23,9 @@ class Placement:
     """The devices of the towers, and where the shared variables live.
 
     Args:
-        devices: a TensorFlow device name for each tower, in tower order.
+        devices: a TensorFlow device name for each tower, in tower order. A tower that is too large
+            for one device has a sequence of them, all towers equally many: each runs one stage, a
+            part of the layers.
         parameters: where the shared variables live:
             `cpu`: on the CPU;
             `tower0`: on the first tower's device;
@@ -29,6 +34,16 @@ class Placement:
             `auto`: on the tower's device for one tower, on the CPU for several.
             If devices do not copy values correctly, `replicated` becomes `cpu`, with a
             RuntimeWarning.
+        stage_of: for towers of several devices, the function that returns a layer's stage, from 0,
+            or None for a layer that runs where the layer around it does. It is asked about every
+            layer of the model; what is computed between layers stays with the layer before. See
+            `stages_by_size`. Make such a model under `scope()`, which is the CPU's then, and call
+            `place(model)`.
+
+    Attributes:
+        devices: each tower's device, the first of several.
+        groups: each tower's devices.
+        parameters, stage_of: as given.
 
     Raises:
         ValueError: there is no device, or no such policy.
@@ -37,35 +52,111 @@ class Placement:
     ('/CPU:0', '/GPU:0')
     """
 
-    devices: Sequence[str]
+    devices: Sequence[Any]
     parameters: str = "auto"
+    stage_of: StageOf | None = None
+    groups: tuple[tuple[str, ...], ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        check_devices(self.devices)
+        groups = groups_of(self.devices)
         if self.parameters not in POLICIES:
             raise ValueError(
                 f"parameters must be one of {', '.join(POLICIES)}. Received {self.parameters!r}."
             )
-        object.__setattr__(self, "devices", tuple(self.devices))
-        object.__setattr__(self, "parameters", trusted_policy(self.parameters, tuple(self.devices)))
+        object.__setattr__(self, "groups", groups)
+        object.__setattr__(self, "devices", tuple(group[0] for group in groups))
+        for devices in zip(*groups, strict=True):  # Copies travel between the same stages.
+            object.__setattr__(self, "parameters", trusted_policy(self.parameters, devices))
 
     @property
     def device(self) -> str:
         """The parameter device: the device of the variables, or of their first copy."""
-        on_tower = self.parameters in ("tower0", "replicated")
+        return self.devices[0] if self.on_tower else CPU
+
+    @property
+    def on_tower(self) -> bool:
+        """Whether the variables live on the first tower, or on each."""
         alone = self.parameters == "auto" and len(self.devices) == 1
-        return self.devices[0] if on_tower or alone else CPU
+        return alone or self.parameters in ("tower0", "replicated")
+
+    @property
+    def num_stages(self) -> int:
+        """How many devices each tower has."""
+        return len(self.groups[0])
 
     @property
     def copy_devices(self) -> tuple[str, ...]:
         """The device of each copy of the variables: the parameter device, or every tower's."""
         return tuple(self.devices) if self.parameters == "replicated" else (self.device,)
 
+    @property
+    def copy_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The devices of each copy of the variables, one for each stage."""
+        if not self.on_tower:
+            return ((CPU,) * self.num_stages,)
+        return self.groups if self.parameters == "replicated" else self.groups[:1]
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """The scope in which to make the model and the optimizer, on the parameter device."""
-        with tf.device(self.device):
+        """The scope in which to make the model and the optimizer, on the parameter device.
+
+        For towers of several devices it is the CPU, from which `place` moves the variables.
+        """
+        with tf.device(self.device if self.num_stages == 1 else CPU):
             yield
+
+    def with_stages(self, stage_of: StageOf) -> Placement:
+        """Returns the placement with another function from layers to stages."""
+        return Placement(self.groups, self.parameters, stage_of)
+
+    def first(self, num_towers: int | None) -> Placement:
+        """Returns the placement of its first towers; None for all."""
+        return Placement(self.groups[:num_towers], self.parameters, self.stage_of)
+
+    def stages(self, model: object) -> Stages | None:
+        """Returns the stages of a built model; None for towers of one device each.
+
+        Raises:
+            ValueError: there is no function to ask, no model, or a stage has no variables.
+        """
+        if self.num_stages == 1:
+            return None
+        if self.stage_of is None:
+            raise ValueError(
+                f"Each tower has {self.num_stages} devices, and nothing says which layers run on "
+                "which. Received no stage_of; pass Placement(devices, stage_of=...), such as "
+                "towers.stages_by_size(blocks, num_devices)."
+            )
+        if not isinstance(model, keras.layers.Layer):
+            raise ValueError(
+                "Towers of several devices need the model itself as `variables`, whose layers "
+                f"are asked for their stages. Received {type(model).__name__}."
+            )
+        return Stages(model, self.stage_of, self.num_stages)
+
+    def place(self, model: keras.Model) -> None:
+        """Moves a built model's variables to the devices of their stages, if they live on towers.
+
+        Call it before anything else uses the model, such as a `tf.function` or a step: it makes
+        new variables. With one device a tower, or parameters on the CPU, nothing moves.
+        """
+        stages = self.stages(model) if self.on_tower else None
+        if stages is not None:
+            for variable in model.variables:
+                move(variable, self.groups[0][stages.of_variable(variable)])
+
+
+def move(variable: keras.Variable, device: str) -> None:
+    """Moves a Keras variable to a device, as a new `tf.Variable` of the same name and value."""
+    source = variable.value
+    with tf.device(device):
+        moved = tf.Variable(
+            source,
+            trainable=source.trainable,
+            name=source.name.partition(":")[0],
+            dtype=source.dtype,
+        )
+    variable._value = moved
 
 
 def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:
@@ -82,6 +173,24 @@ def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:
         stacklevel=4,
     )
     return "cpu"
+
+
+def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:
+    """Returns each tower's devices; raises ValueError unless all towers have equally many."""
+    is_nested = isinstance(devices, (list, tuple)) and any(
+        isinstance(one, (list, tuple)) for one in devices
+    )
+    if not is_nested:
+        check_devices(devices)
+    groups = [tuple(one) if is_nested else (one,) for one in devices]  # type: ignore[attr-defined]
+    for group in groups:
+        check_devices(group)
+    if len(set(map(len, groups))) > 1 or any(len(set(group)) < len(group) for group in groups):
+        raise ValueError(
+            "Towers of several devices have equally many different ones. Received "
+            f"{[list(group) for group in groups]}."
+        )
+    return tuple(groups)
 
 
 def check_devices(devices: object) -> None:
