@@ -35,13 +35,13 @@ class MeasuredPlacement:
             if not before or before["towers"] != len(devices.towers):
                 before = self._measure(devices, data)
             self.record, policy = before, before["parameters"]
-        return towers.Placement(devices.towers, policy)
+        return towers.Placement(devices.groups, policy)
 
     def applies_to(self, devices: towers.Devices) -> bool:
         """Returns whether there is something to measure.
 
         The sums of `--deterministic` runs depend on no machine's speed, and only synchronous towers
-        can have copies.
+        can have copies. Where one GPU is too small for the model, a trial would be as well.
         """
         engine = self._options.engine
         return (
@@ -49,6 +49,7 @@ class MeasuredPlacement:
             and (engine.engine, engine.updates) == ("towers", "sync")
             and not engine.deterministic
             and len(devices.towers) > 1
+            and len(devices.groups[0]) == 1
             and all("GPU" in device for device in devices.towers)
         )
 

@@ -88,8 +88,8 @@ def staged(placement, name, model):
 
 
 def train(name, groups, parameters, **options):
-    """Returns the values of all variables and of the optimizer, and the results of the last step."""
-    model, step, shards = build(name, groups, parameters, **options)
+    """Returns the values of all variables, of the optimizer and of the last step."""
+    _, step, shards = build(name, groups, parameters, **options)
     for number, shard in enumerate(shards, 1):
         results = step(shard, number)
     step.check_copies()
