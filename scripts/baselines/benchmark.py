@@ -18,6 +18,7 @@ from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state, data_paths, make_optimizer
+from towers.scripts.training.stages import share_layers
 
 WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
 NUM_BATCHES = 8  # So many batches of the recipe's data are kept in memory and repeated.
@@ -40,13 +41,18 @@ class Benchmark(NamedTuple):
 
     Attributes:
         task: the model, the data and the optimizer.
-        devices: for the towers, and for the replicas of rivals.
+        groups: the devices of each tower; rivals have one each.
         rows: examples of a batch, on average.
     """
 
     task: rivals.Task
-    devices: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
     rows: float
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The first device of each tower."""
+        return tuple(group[0] for group in self.groups)
 
 
 def open_benchmark(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
@@ -57,7 +63,9 @@ def open_benchmark(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
         OSError: a file cannot be read.
     """
     check_options(options)
-    devices = towers.select_devices(max([*options.towers, needed_replicas(options)]))
+    devices = towers.select_devices(
+        max([*options.towers, needed_replicas(options)]), gpus_per_tower=options.gpus_per_tower
+    )
     data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
     batches = first_batches(data.train(0, 0))
     rows = statistics.fmean(len(tf.nest.flatten(batch)[0]) for batch in batches)
@@ -66,7 +74,7 @@ def open_benchmark(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
         return make_optimizer(recipe.fields, data, recipe.fields.epochs)
 
     task = rivals.Task(recipe, data, endless(batches), optimizer)
-    return Benchmark(task, tuple(devices.towers), rows)
+    return Benchmark(task, devices.groups, rows)
 
 
 def check_options(options: BenchmarkOptions) -> None:
@@ -88,6 +96,11 @@ def check_options(options: BenchmarkOptions) -> None:
             "--slow compares synchronous with asynchronous towers only. Received also --against "
             f"{','.join(options.against)}."
         )
+    if options.slow and options.gpus_per_tower > 1:
+        raise ValueError(
+            "--slow compares with asynchronous towers, which have one device each. Received also "
+            f"--gpus-per-tower {options.gpus_per_tower}; leave one of them out."
+        )
     if options.slow and (max(options.towers) < 2 or options.slow <= 1):
         raise ValueError(
             "--slow takes a factor above 1, and --towers a number of at least 2. Received "
@@ -106,8 +119,10 @@ def make_contenders(opened: Benchmark, options: BenchmarkOptions) -> Iterator[Co
     """Yields every way to train, each with its own model."""
     task, devices = opened.task, opened.devices
     for number in options.towers:
-        chosen = ("/CPU:0",) if number == 1 and "CPU" in devices[0] else devices[:number]
-        yield Contender(f"towers {number}", towers_run(task, chosen))
+        alone = number == options.gpus_per_tower == 1 and "CPU" in devices[0]
+        groups = (("/CPU:0",),) if alone else opened.groups[:number]
+        label = f" of {options.gpus_per_tower}" if options.gpus_per_tower > 1 else ""
+        yield Contender(f"towers {number}{label}", towers_run(task, groups))
     for name in options.against:
         replicas = devices[: needed_replicas(options)]
         label = f"{name} {len(replicas)}" if name.startswith("mirrored") else name
@@ -132,9 +147,9 @@ def endless(batches: Sequence[Any]) -> tf.data.Dataset:
     return functools.reduce(tf.data.Dataset.concatenate, parts).cache().repeat()
 
 
-def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
+def towers_run(task: rivals.Task, groups: Sequence[Sequence[str]]) -> rivals.TimedRun:
     """Returns training on towers by the `Trainer`, its input feed included."""
-    step = build_step(task, devices)
+    step = build_step(task, groups)
 
     def timed(num_steps: int) -> float:
         ends: list[float] = []
@@ -153,12 +168,18 @@ def towers_run(task: rivals.Task, devices: Sequence[str]) -> rivals.TimedRun:
     return timed
 
 
-def build_step(task: rivals.Task, devices: Sequence[str]) -> towers.TrainStep:
-    """Returns the step of a task on towers, with a model of its own."""
-    placement = towers.Placement(devices)
+def build_step(task: rivals.Task, groups: Sequence[Sequence[str]]) -> towers.TrainStep:
+    """Returns the step of a task on towers, with a model of its own.
+
+    Args:
+        task: the task.
+        groups: the devices of each tower.
+    """
+    placement = towers.Placement(groups)
     with placement.scope():
         model = task.make_model()
         optimizer = task.make_optimizer()
+    placement = share_layers(task.recipe, model, placement)
     return towers.build_train_step(
         task.make_tower_fn(model),
         model,

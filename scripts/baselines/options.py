@@ -11,6 +11,7 @@ class BenchmarkOptions:
 
     Attributes:
         towers: numbers of towers to compare.
+        gpus_per_tower: devices that share the layers of each tower.
         against: names of the rivals.
         slow: factor by which the last tower is slower, for a comparison of synchronous and
             asynchronous towers; None for a comparison with rivals.
@@ -24,6 +25,7 @@ class BenchmarkOptions:
     """
 
     towers: tuple[int, ...] = (1, 2)
+    gpus_per_tower: int = 1
     against: tuple[str, ...] = ()
     slow: float | None = None
     input: tuple[int, ...] | None = None

@@ -13,6 +13,7 @@ from towers.scripts.commands.options import (
     add_model_options,
     add_reranking_options,
     add_set_option,
+    add_sharing_option,
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
@@ -35,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_decoding_options(parser)
     add_reranking_options(parser)
     add_device_options(parser)
+    add_sharing_option(parser)
 
 
 def run(given: argparse.Namespace) -> int:

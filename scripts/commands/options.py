@@ -169,10 +169,6 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpus", type=int_list, metavar="LIST", help="only these, such as 0,2 (default: all)"
     )
-    group.add_argument("--gpus-per-tower", type=number_of_parts, metavar="N",
-                       help="share each tower's layers between N GPUs, for models that one is too "
-                            "small for; without a GPU between virtual CPUs (default: "
-                            "1)")  # fmt: skip
     group.add_argument("--virtual", action=Switch, help="split one GPU into the towers")
     group.add_argument("--gpu-memory", type=positive_float, metavar="GB|FRACTION",
                        help="limit (default: grows with need)")  # fmt: skip
@@ -183,6 +179,14 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tf32", action=argparse.BooleanOptionalAction,
                        help="whether GPUs may round the factors of float32 products to 10 bits "
                             "of mantissa (default: where they can, they do)")  # fmt: skip
+
+
+def add_sharing_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the number of devices that share the layers of a tower."""
+    parser.add_argument("--gpus-per-tower", type=number_of_parts, metavar="N",
+                        help="share each tower's layers between N GPUs, for models that one is "
+                             "too small for; without a GPU between virtual CPUs (default: "
+                             "1)")  # fmt: skip
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:

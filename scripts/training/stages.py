@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import keras
 
@@ -34,6 +35,19 @@ def share_layers(
     staged = placement.with_stages(stage_of)
     staged.place(model)
     return staged
+
+
+def stage_of_variables(
+    recipe: Recipe, model: keras.Model, num_stages: int
+) -> Callable[[keras.Variable], int]:
+    """Returns the function from the model's variables to their stages; nothing moves.
+
+    Raises:
+        ValueError: the model has fewer parts than there are to be stages.
+    """
+    tower = [f"/CPU:{number}" for number in range(num_stages)]
+    stages = share_layers(recipe, model, towers.Placement([tower], "cpu")).stages(model)
+    return (lambda _: 0) if stages is None else stages.of_variable
 
 
 def blocks_of(model: keras.Model) -> Blocks:
