@@ -80,3 +80,14 @@ def test_the_budgets_hold_in_every_way_to_train(options, count):
     """A loss scale adds three reads: it is a state that follows from the gradient."""
     facts = count("chatbot", "replicated", **options)
     assert [device["to_host"] for device in facts["devices"][1:]] == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["ptb_small", "chatbot", "chatbot_transformer"])
+def test_each_stage_of_each_tower_runs_on_its_gpu_and_copies_travel_between_equal_stages(
+    recipe, count
+):
+    facts = count(recipe, "replicated", 4, gpus_per_tower=2)
+    expected = {"0 0": ["GPU:0"], "0 1": ["GPU:1"], "1 0": ["GPU:2"], "1 1": ["GPU:3"]}
+    assert facts["stages"] == expected
+    assert [device["to_host"] for device in facts["devices"][2:]] == [0, 0]

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
@@ -19,9 +20,9 @@ from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer
 from towers.run.op_devices import placed_nodes, short_device
 
+pytestmark = pytest.mark.usefixtures("sums_as_written")
 SLOW = pytest.mark.slow
 PAIRS = (("/CPU:1", "/CPU:2"), ("/CPU:3", "/CPU:4"))
-POLICIES = ("cpu", "tower0", "replicated")
 LANGUAGE = {
     "lstm": lambda: rnn_lm.rnn_language_model(VOCABULARY, hidden_size=8, dropout_rate=0.2),
     "awd_lstm": lambda: awd_lstm.awd_lstm(VOCABULARY, embedding_size=6, hidden_size=8),
@@ -61,17 +62,20 @@ def task_of(name):
     return model, answering(model, training=True), pair_batches()
 
 
-def build(name, groups, parameters, *, optimizer="adam", processes=None, **options):
+def build(name, groups, parameters, *, optimizer="adam", precision="float32", **options):
     """Returns (model, step, the shards of each batch)."""
     keras.utils.set_random_seed(3)
+    towers.set_precision(precision)
     placement = towers.Placement(groups, parameters)
     with placement.scope():
         model, tower_fn, batches = task_of(name)
         own = towers.build_optimizer(optimizer, 0.01)
+        if precision == "float16":
+            options["loss_scale"] = towers.LossScale()
     placement = staged(placement, name, model)
     dataset = helpers.dataset_of(batches)
     options = towers.StepOptions(**{"probe": False, **options})
-    step = towers.build_train_step(tower_fn, model, own, placement, dataset, options, processes)
+    step = towers.build_train_step(tower_fn, model, own, placement, dataset, options)
     return model, step, list(towers.split(dataset, len(groups)))
 
 
@@ -109,7 +113,7 @@ def assert_same_bits(actual, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("parameters", POLICIES)
+@pytest.mark.parametrize("parameters", ["cpu", pytest.param("tower0", marks=SLOW), "replicated"])
 def test_two_devices_a_tower_give_the_bits_of_one(parameters):
     assert_same_bits(train("dense", PAIRS, parameters), one_device_each("dense"))
 
@@ -126,10 +130,79 @@ def test_split_text_models_give_the_bits_of_one_device(name, parameters):
     assert_same_bits(train(name, PAIRS, parameters), one_device_each(name))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"accumulate": 4}, id="accumulate"),
+        pytest.param({"clip_norm": 0.1, "optimizer": "lazy_adam"}, id="clipped", marks=SLOW),
+        pytest.param({"precision": "float16"}, id="float16", marks=SLOW),
+        pytest.param({"precision": "bfloat16"}, id="bfloat16", marks=SLOW),
+        pytest.param({"batch_norm": "first"}, id="first", marks=SLOW),
+    ],
+)
+def test_the_bits_agree_in_every_way_to_train(options):
+    assert_same_bits(
+        train("dense", PAIRS, "replicated", **options), one_device_each("dense", **options)
+    )
+
+
+@pytest.mark.parametrize("seen", ["one", pytest.param("several", marks=SLOW)])
+def test_a_checkpoint_of_the_one_is_continued_by_the_other(seen, tmp_path):
+    singles = [group[0] for group in PAIRS]
+    groups = [singles, PAIRS] if seen == "one" else [PAIRS, singles]
+    folder = towers.CheckpointFolder(tmp_path)
+    _, first, shards = build("dense", groups[0], "replicated")
+    first(shards[0], 1)
+    folder.save(1, first.groups(), {})
+    _, second, _ = build("dense", groups[1], "replicated")
+    towers.restore(folder.latest(), second.groups())
+    for number, shard in enumerate(shards[1:], 2):
+        second(shard, number)
+    values = [
+        tf.convert_to_tensor(one).numpy() for group in second.groups().values() for one in group
+    ]
+    assert_same_bits(values, one_device_each("dense")[: len(values)])
+
+
+@SLOW
+@pytest.mark.parametrize("parameters", ["cpu", "replicated"])
+def test_a_carried_state_goes_on_in_split_layers(parameters):
+    def last_state(groups):
+        keras.utils.set_random_seed(3)
+        placement = towers.Placement(groups, parameters)
+        with placement.scope():
+            model, own = LANGUAGE["lstm"](), towers.build_optimizer("adam", 0.01)
+        placement = staged(placement, "lstm", model)
+        tokens = np.random.default_rng(0).integers(1, VOCABULARY, (3, 2, 6, 5)).astype("int32")
+        batches = [(one, other, np.zeros(6, bool)) for one, other in tokens]
+        carried = towers.Carried(model.state_specs(), 6)
+        tower_fn = language_losses.streams(model, training=True)
+        options = towers.StepOptions(carried=carried, probe=False)
+        dataset = helpers.dataset_of(batches)
+        step = towers.build_train_step(tower_fn, model, own, placement, dataset, options)
+        for number, shards in enumerate(towers.split(dataset, 2), 1):
+            step(shards, number)
+        return [one.numpy() for one in step.groups()["carried"]] + helpers.weights_of(model)
+
+    assert_same_bits(last_state(PAIRS), last_state([group[0] for group in PAIRS]))
+
+
+def test_towers_of_several_devices_evaluate_as_one():
+    results = []
+    for groups in (PAIRS, [group[0] for group in PAIRS]):
+        keras.utils.set_random_seed(3)
+        placement = towers.Placement(groups, "tower0" if groups is PAIRS else "cpu")
+        with placement.scope():
+            model, _, batches = task_of("dense")
+        placement = staged(placement, "dense", model)
+        dataset = helpers.dataset_of(batches)
+        step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
+        results.append(towers.evaluate(step, dataset))
+    assert results[0] == results[1]
+
+
 def placed(step, shards):
     """Returns the ops of a step that ran, each with its device."""
-    from tensorflow.python.eager import context
-
     context.enable_run_metadata()
     context.export_run_metadata()  # Discards earlier functions.
     try:
@@ -164,8 +237,8 @@ COMPUTES = re.compile("MatMul|Tanh|BiasAdd|Rsqrt|Softmax")  # With those that on
 @pytest.mark.parametrize(
     ("parameters", "homes"),
     [
-        ("cpu", {False: {"CPU:0"}, True: {"CPU:0"}}),
-        ("tower0", {False: {"CPU:1"}, True: {"CPU:2"}}),
+        pytest.param("cpu", {False: {"CPU:0"}, True: {"CPU:0"}}, marks=SLOW),
+        pytest.param("tower0", {False: {"CPU:1"}, True: {"CPU:2"}}, marks=SLOW),
         ("replicated", {False: {"CPU:1", "CPU:3"}, True: {"CPU:2", "CPU:4"}}),
     ],
 )

@@ -174,15 +174,17 @@ def cut_evenly(sizes: Sequence[int], count: int) -> list[range]:
             "tower cannot share. Give each tower fewer devices, or the model more layers."
         )
 
+    before = [0, *itertools.accumulate(sizes)]  # The sum of the sizes before each place.
+
     @functools.cache
     def best(first: int, parts: int) -> tuple[int, tuple[int, ...]]:
         """Returns the largest sum of the best cut from a present block on, and its last cuts."""
         if parts == 1:
-            return sum(sizes[present[first] :]), ()
+            return before[-1] - before[present[first]], ()
         choices = []
         for cut in range(len(present) - parts + 1, first, -1):  # The longest first.
             rest, cuts = best(cut, parts - 1)
-            own = sum(sizes[present[first] : present[cut]])
+            own = before[present[cut]] - before[present[first]]
             choices.append((max(own, rest), (present[cut], *cuts)))
         return min(choices, key=lambda choice: choice[0])
 
