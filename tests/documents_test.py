@@ -23,7 +23,7 @@ PAGES = {
 }
 # A comment `<!-- not run: the reason -->` above a fence keeps its block from being run.
 BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<reason>.+) -->\n\n?)?```(?P<language>\w+)\n(?P<code>.*?)^```$",
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n\n?)?```(?P<language>\w+)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 INLINE_COMMAND = re.compile(r"`(?:time )?(towers [a-z]+(?: [^`]*)?)`")

@@ -7,9 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 import towers
+from towers.step import collectives
 
 NUM_CLASSES = 3
 VOCABULARY_SIZE = 11
+COLLECTIVE_SECONDS = 240.0  # After which a sum by collective ops that hangs is an error.
 
 
 class LookupTable(keras.layers.Layer):
@@ -148,7 +150,10 @@ def build_step_for(
 
 
 def tower_placement(num_towers: int, parameters: str = "auto") -> towers.Placement:
-    """Towers on virtual CPUs."""
+    """Towers on virtual CPUs; `nccl` stands for copies that are summed by collective ops."""
+    if parameters == "nccl":
+        collectives.LIMIT = COLLECTIVE_SECONDS
+        return towers.Placement(tower_devices(num_towers), exchange="nccl")
     return towers.Placement(tower_devices(num_towers), parameters)
 
 

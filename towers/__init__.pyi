@@ -44,6 +44,7 @@ from .run.checkpoint_folder import CheckpointFolder as CheckpointFolder
 from .run.checkpoints import PartialRestore as PartialRestore
 from .run.checkpoints import restore as restore
 from .run.checkpoints import restore_matching as restore_matching
+from .run.cluster import read_cluster as read_cluster
 from .run.determinism import enable_determinism as enable_determinism
 from .run.devices import Devices as Devices
 from .run.devices import select_devices as select_devices
@@ -55,7 +56,6 @@ from .run.op_devices import record_op_devices as record_op_devices
 from .run.op_devices import short_device as short_device
 from .run.processes import Processes as Processes
 from .run.processes import join_processes as join_processes
-from .run.processes import read_cluster as read_cluster
 from .run.summaries import SummaryWriters as SummaryWriters
 from .run.summaries import remove_events_after as remove_events_after
 from .step.asynchronous import AsyncStep as AsyncStep

@@ -19,8 +19,10 @@ from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state, data_paths, make_optimizer
 from towers.scripts.training.stages import share_layers
+from towers.scripts.wrong_input import nearest
 
 WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
+EXCHANGES = ("packs", "nccl")
 NUM_BATCHES = 8  # So many batches of the recipe's data are kept in memory and repeated.
 
 
@@ -87,6 +89,7 @@ def check_options(options: BenchmarkOptions) -> None:
         raise ValueError(
             f"--steps must be at least 2, since the first is not timed. Received {options.steps}."
         )
+    check_exchange(options)
     for name in () if options.input is not None else options.against:
         rivals.check_rival(name)
     if options.input is not None and options.slow:
@@ -108,6 +111,22 @@ def check_options(options: BenchmarkOptions) -> None:
         )
 
 
+def check_exchange(options: BenchmarkOptions) -> None:
+    """Raises ValueError for an exchange that is not there, or without several towers to time."""
+    given = ",".join(options.exchange)
+    for name in options.exchange:
+        if name not in EXCHANGES:
+            raise ValueError(f"There is no exchange {name!r}.{nearest(name, EXCHANGES)}")
+    if len(set(options.exchange)) != len(options.exchange):
+        raise ValueError(f"--exchange takes each name once. Received {given}.")
+    if options.exchange and (options.slow or options.input is not None or max(options.towers) < 2):
+        raise ValueError(
+            "--exchange times sums between copies of the parameters on several towers. Received "
+            f"{given} with --towers {','.join(map(str, options.towers))}; "
+            "give at least 2 towers, and leave out --slow and --input."
+        )
+
+
 def needed_replicas(options: BenchmarkOptions) -> int:
     """Returns the number of replicas of the mirrored rivals: the most towers, at least 2."""
     rivals_of_steps = options.against if options.input is None else ()
@@ -120,9 +139,12 @@ def make_contenders(opened: Benchmark, options: BenchmarkOptions) -> Iterator[Co
     task, devices = opened.task, opened.devices
     for number in options.towers:
         alone = number == options.gpus_per_tower == 1 and "CPU" in devices[0]
-        groups = (("/CPU:0",),) if alone else opened.groups[:number]
+        chosen = (("/CPU:0",),) if alone else opened.groups[:number]
         label = f" of {options.gpus_per_tower}" if options.gpus_per_tower > 1 else ""
-        yield Contender(f"towers {number}{label}", towers_run(task, groups))
+        yield Contender(f"towers {number}{label}", towers_run(task, towers.Placement(chosen)))
+        for exchange in options.exchange if number > 1 else ():
+            placement = towers.Placement(chosen, "replicated", exchange)
+            yield Contender(f"{exchange} {number}{label}", towers_run(task, placement))
     for name in options.against:
         replicas = devices[: needed_replicas(options)]
         label = f"{name} {len(replicas)}" if name.startswith("mirrored") else name
@@ -147,9 +169,9 @@ def endless(batches: Sequence[Any]) -> tf.data.Dataset:
     return functools.reduce(tf.data.Dataset.concatenate, parts).cache().repeat()
 
 
-def towers_run(task: rivals.Task, groups: Sequence[Sequence[str]]) -> rivals.TimedRun:
+def towers_run(task: rivals.Task, placement: towers.Placement) -> rivals.TimedRun:
     """Returns training on towers by the `Trainer`, its input feed included."""
-    step = build_step(task, groups)
+    step = build_step(task, placement)
 
     def timed(num_steps: int) -> float:
         ends: list[float] = []
@@ -168,14 +190,8 @@ def towers_run(task: rivals.Task, groups: Sequence[Sequence[str]]) -> rivals.Tim
     return timed
 
 
-def build_step(task: rivals.Task, groups: Sequence[Sequence[str]]) -> towers.TrainStep:
-    """Returns the step of a task on towers, with a model of its own.
-
-    Args:
-        task: the task.
-        groups: the devices of each tower.
-    """
-    placement = towers.Placement(groups)
+def build_step(task: rivals.Task, placement: towers.Placement) -> towers.TrainStep:
+    """Returns the step of a task on towers, with a model of its own."""
     with placement.scope():
         model = task.make_model()
         optimizer = task.make_optimizer()

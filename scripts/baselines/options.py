@@ -13,6 +13,8 @@ class BenchmarkOptions:
         towers: numbers of towers to compare.
         gpus_per_tower: devices that share the layers of each tower.
         against: names of the rivals.
+        exchange: how towers with a copy of the variables each sum gradients, packs or nccl; each
+            is timed beside towers as they are by default.
         slow: factor by which the last tower is slower, for a comparison of synchronous and
             asynchronous towers; None for a comparison with rivals.
         input: to measure the input instead of steps: nothing for a report about it, or numbers of
@@ -27,6 +29,7 @@ class BenchmarkOptions:
     towers: tuple[int, ...] = (1, 2)
     gpus_per_tower: int = 1
     against: tuple[str, ...] = ()
+    exchange: tuple[str, ...] = ()
     slow: float | None = None
     input: tuple[int, ...] | None = None
     repetitions: int = 10

@@ -38,6 +38,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", type=name_list, metavar="NAME,NAME",
                         help="plain, fit, mirrored, mirrored_fit; with --input, of recipe images: "
                              "tf_data, keras_directory (default: none)")  # fmt: skip
+    parser.add_argument("--exchange", type=name_list, metavar="NAME,NAME",
+                        help="packs, nccl: also time several towers with a copy of the parameters "
+                             "each that sum gradients in this way (default: none)")  # fmt: skip
     parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
                         help="instead, compare synchronous with asynchronous towers while the "
                              "last one takes FACTOR times as long (default: none)")  # fmt: skip

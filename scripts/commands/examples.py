@@ -18,7 +18,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     ),
     "launch": (
         "towers launch --processes 2 -- train shapes",
-        "towers launch --cluster 10.0.0.1:7000,10.0.0.2:7000 --index 0 -- train shapes",
+        "towers launch --nnodes 2 --node-rank 0 --coordinator 10.0.0.1:6000 -- train shapes",
     ),
     "runs": ("towers runs", "towers runs compare runs/shapes runs/again"),
     "evaluate": (

@@ -6,9 +6,15 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 
-from towers.scripts.commands.option_types import int_list, name_list, number_of_parts, path_name
+from towers.scripts.commands.option_types import (
+    int_list,
+    name_list,
+    number_of_parts,
+    path_name,
+    positive_int,
+)
 from towers.scripts.commands.options import read_options
-from towers.scripts.launching.addresses import LaunchOptions, choose_addresses, gpu_shares
+from towers.scripts.launching.addresses import LaunchOptions, choose_cluster, gpu_shares
 from towers.scripts.launching.exposure import closed_network, warn_of_open_ports
 from towers.scripts.launching.processes import (
     WorkerProcess,
@@ -26,7 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "towers launch [options] -- train RECIPE ..."
     parser.description = (
         "Starts one process per GPU, or per share of the cores. Each process has its own towers "
-        "and its part of every batch; together they train one model."
+        "and its part of every batch; together they train one model. Under Slurm's srun, and "
+        "where TF_CONFIG names a cluster (Kubernetes), it starts the process of its place."
     )
     parser.add_argument("--processes", type=number_of_parts, metavar="N",
                         help="how many here (default: one per GPU of --gpus, or 2)")  # fmt: skip
@@ -39,6 +46,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", type=int, metavar="I",
                         help="the number of this machine's address in --cluster, "
                              "from 0 (default: none)")  # fmt: skip
+    parser.add_argument("--port", type=positive_int, metavar="P",
+                        help="first port of a Slurm job's processes (default: by the job's "
+                             "number)")  # fmt: skip
+    group = parser.add_argument_group("machines that find each other")
+    group.add_argument("--nnodes", type=number_of_parts, metavar="N",
+                       help="how many machines, each with its processes (default: this "
+                            "one)")  # fmt: skip
+    group.add_argument("--node-rank", type=int, metavar="I",
+                       help="the number of this machine, from 0 (default: none)")  # fmt: skip
+    group.add_argument("--coordinator", metavar="HOST:PORT",
+                       help="an address of machine 0, the same on all (default: "
+                            "none)")  # fmt: skip
     parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="-- train ...",
                         help="the same on every machine")  # fmt: skip
 
@@ -48,12 +67,13 @@ def run(given: argparse.Namespace) -> int:
     options = read_options(LaunchOptions, given)
     with wrong_input():
         worker_command(options.command_line)
-        addresses, indices = choose_addresses(options)
+        cluster = choose_cluster(options)
+        addresses, indices = cluster.addresses, cluster.here
         log_dir = make_log_dir(options.log_dir)
         shares = gpu_shares(options.gpus, len(indices))
     with contextlib.ExitStack() as stack:
         network: Sequence[int] = ()
-        if options.cluster is None:
+        if cluster.are_all_here:
             network = stack.enter_context(closed_network(addresses))
         else:
             warn_of_open_ports([addresses[index] for index in indices])

@@ -197,6 +197,10 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--updates", choices=("sync", "async"),
                        help="async: each tower takes batches and updates by itself "
                             "(default: sync)")  # fmt: skip
+    group.add_argument("--exchange", choices=("auto", "packs", "nccl"),
+                       help="how copies of the variables sum their gradients: by packs between "
+                            "the towers, or by NCCL (on CPUs, a ring); auto: nccl if it was the "
+                            "fastest on four or more GPUs (default: auto)")  # fmt: skip
     group.add_argument("--accumulate", type=number_of_parts, metavar="K",
                        help="cut each shard into K micro-batches (default: 1)")  # fmt: skip
     group.add_argument("--precision", choices=("float32", "float64", "bfloat16", "float16"),

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from towers.scripts.launching.rendezvous import Node, meet
+from towers.scripts.launching.schedulers import Place, check_is_task, scheduled_place
 
 DEFAULT_PROCESSES = 2
 
@@ -22,6 +26,10 @@ class LaunchOptions:
         log_dir: the folder of the logs.
         cluster: host:port of each process, of several machines.
         index: the number of this machine's address in the cluster.
+        nnodes: the number of machines that meet at the coordinator.
+        node_rank: the number of this machine among them.
+        coordinator: host:port where the machine of number 0 tells all addresses.
+        port: the first port of a Slurm job's processes, None for one by the job's number.
     """
 
     command_line: tuple[str, ...] = ()
@@ -30,20 +38,110 @@ class LaunchOptions:
     log_dir: str = "logs"
     cluster: tuple[str, ...] | None = None
     index: int | None = None
+    nnodes: int | None = None
+    node_rank: int | None = None
+    coordinator: str | None = None
+    port: int | None = None
 
 
-def choose_addresses(options: LaunchOptions) -> tuple[list[str], list[int]]:
-    """Returns the addresses of all processes, and the numbers of those to start here.
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The processes of one training.
+
+    Attributes:
+        addresses: host:port of each.
+        here: the numbers of those to start here.
+        are_all_here: whether no other command starts some.
+    """
+
+    addresses: list[str]
+    here: list[int]
+    are_all_here: bool = False
+
+
+def choose_cluster(options: LaunchOptions, environment: Mapping[str, str] = os.environ) -> Cluster:
+    """Returns the processes that the options ask for, or the place that a scheduler gave.
+
+    Machines that meet at a coordinator are waited for.
+
+    Args:
+        options: of the command.
+        environment: where schedulers tell a process its place.
 
     Raises:
-        ValueError: the options do not say which processes, or a port cannot be used.
+        ValueError: the options do not say which processes, contradict each other or the
+            environment, or a port cannot be used.
+        TimeoutError: not all machines came to the coordinator.
     """
-    if options.cluster is None:
-        if options.index is not None:
-            raise ValueError("--index says which process of --cluster this is; give both.")
-        count = options.processes or len(options.gpus or ()) or DEFAULT_PROCESSES
-        return [f"127.0.0.1:{port}" for port in free_ports(count)], list(range(count))
-    addresses = list(options.cluster)
+    check_sources(options)
+    count = options.processes or len(options.gpus or ()) or DEFAULT_PROCESSES
+    place = scheduled_place(environment, options.port)
+    if place is not None:
+        return scheduled_processes(options, place)
+    if options.port is not None:
+        raise ValueError(
+            "--port is the first port of a Slurm job's processes, and no such job runs here. "
+            f"Leave it out. Received {options.port}."
+        )
+    if options.cluster is not None:
+        return listed_processes(options, options.cluster)
+    if options.coordinator is not None:
+        node = Node(options.coordinator, options.nnodes or 0, options.node_rank or 0)
+        return Cluster(*meet(node, free_ports(count)))
+    if options.processes is None:
+        check_is_task(environment)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+    return Cluster(addresses, list(range(count)), are_all_here=True)
+
+
+def check_sources(options: LaunchOptions) -> None:
+    """Raises ValueError if options that belong together are not given together."""
+    if options.cluster is None and options.index is not None:
+        raise ValueError("--index says which process of --cluster this is; give both.")
+    meeting = (options.nnodes, options.node_rank, options.coordinator)
+    if meeting == (None, None, None):
+        return
+    if None in meeting:
+        raise ValueError(
+            "--nnodes, --node-rank and --coordinator belong together: give all three. Received "
+            f"--nnodes {options.nnodes}, --node-rank {options.node_rank}, --coordinator "
+            f"{options.coordinator}."
+        )
+    if options.cluster is not None:
+        raise ValueError(
+            "--cluster lists all addresses, which --coordinator would collect: give one of them."
+        )
+    nodes, rank = options.nnodes or 0, options.node_rank or 0
+    if not 0 <= rank < nodes:
+        raise ValueError(
+            f"--node-rank must be from 0 to {nodes - 1}, as --nnodes says. Received {rank}."
+        )
+    port_of(options.coordinator or "", "--coordinator takes host:port")
+
+
+def scheduled_processes(options: LaunchOptions, place: Place) -> Cluster:
+    """Returns the place that a scheduler gave; raises ValueError if options give another."""
+    given = {
+        "--cluster": options.cluster,
+        "--coordinator": options.coordinator,
+        "--processes": options.processes,
+    }
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise ValueError(
+            f"{place.source} says which processes there are ({len(place.addresses)}, of which this "
+            f"is {place.index}): leave out {', '.join(names)}, or remove {place.variables} from "
+            "the environment."
+        )
+    for address in place.addresses:
+        port_of(address, f"{place.source} must give host:port")
+    check_free(place.addresses[place.index], place.source, place.remedy)
+    return Cluster(list(place.addresses), [place.index])
+
+
+def listed_processes(options: LaunchOptions, cluster: Sequence[str]) -> Cluster:
+    """Returns the processes that --cluster lists."""
+    addresses = list(cluster)
     if options.processes is not None:
         raise ValueError(
             "--cluster has one process for each address, and this command starts the one of "
@@ -64,23 +162,35 @@ def choose_addresses(options: LaunchOptions) -> tuple[list[str], list[int]]:
     for address in addresses:
         port_of(address)
     check_free(addresses[options.index])
-    return addresses, [options.index]
+    return Cluster(addresses, [options.index])
 
 
-def port_of(address: str) -> int:
-    """Returns the port of host:port."""
+def port_of(address: str, expected: str = "--cluster takes host:port,host:port") -> int:
+    """Returns the port of host:port.
+
+    Args:
+        address: the text.
+        expected: the beginning of the message, if it is something else.
+    """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
-        raise ValueError(
-            f"--cluster takes host:port,host:port with ports from 1 to 65535. Received {address!r}."
-        )
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) < 2**16:
+        raise ValueError(f"{expected} with ports from 1 to 65535. Received {address!r}.")
     return int(port)
 
 
-def check_free(address: str) -> None:
+def check_free(
+    address: str,
+    source: str = "--cluster",
+    remedy: str = "choose another in --cluster, the same on every machine",
+) -> None:
     """Raises ValueError if the port of an address is in use; two processes would share it.
 
     An address that is not one of this machine's own, as behind a translation of addresses, passes.
+
+    Args:
+        address: host:port.
+        source: what gave the address.
+        remedy: what to do about a port in use.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -91,17 +201,17 @@ def check_free(address: str) -> None:
             # The port of an ended run may linger.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(place)
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ValueError(
-            f"--cluster names {host}, which this machine cannot find ({error.strerror}): write its "
+            f"{source} names {host}, which this machine cannot find ({reason}): write its "
             "address, or a name that every machine knows."
         ) from error
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             return
         raise ValueError(
-            f"Port {port} of this machine cannot be used ({error.strerror}): choose another "
-            "in --cluster, the same on every machine."
+            f"Port {port} of this machine cannot be used ({error.strerror}): {remedy}."
         ) from error
 
 

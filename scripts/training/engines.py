@@ -54,7 +54,8 @@ def open_towers(session: Session, options: TrainOptions) -> Engine:
         updates = towers.AsynchronousUpdates(build_async_step(session, options), train)
         return Engine(updates, evaluate, parameters)
     step = build_step(session, options)
-    return Engine(towers.SynchronousUpdates(step, train), evaluate, parameters, step=step)
+    description = describe_exchange(session.placement)
+    return Engine(towers.SynchronousUpdates(step, train), evaluate, parameters, description, step)
 
 
 def describe_copies(groups: Sequence[Sequence[str]]) -> str:
@@ -62,6 +63,14 @@ def describe_copies(groups: Sequence[Sequence[str]]) -> str:
     if len(groups) > 1:
         return "each of them"
     return ", ".join(dict.fromkeys(map(towers.short_device, groups[0])))
+
+
+def describe_exchange(placement: towers.Placement) -> str:
+    """Returns a clause about sums between copies of the variables, if packs do not make them."""
+    if placement.exchange != "nccl":
+        return ""
+    on_gpus = all("GPU" in device for device in placement.devices)
+    return f", summed by {'NCCL' if on_gpus else 'a ring'}"
 
 
 def open_mirrored(session: Session, options: TrainOptions) -> Engine:
@@ -118,8 +127,9 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
     if engine.updates == "async":
         check_asynchronous(options)
     if per_tower > 1:
-        refused = {"--xla": engine.xla, "several processes": is_one_of_several()}
-        refuse_all(f"--gpus-per-tower {per_tower}", refused, "give each tower one GPU")
+        check_sharing(options)
+    if engine.exchange == "nccl":
+        check_collective(options)
     if engine.xla and recipe.unit == "tokens":
         raise ValueError(
             f"--xla cannot compile {recipe.name}: its loss leaves padding out, and XLA needs to "
@@ -134,6 +144,7 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
         "--precision float16": engine.precision == "float16",
         f"--parameters {parameters}": parameters != "auto",
         f"--gpus-per-tower {per_tower}": per_tower > 1,
+        f"--exchange {engine.exchange}": engine.exchange != "auto",
         "several processes": is_one_of_several(),
     }
     if engine.engine == "keras":
@@ -143,6 +154,17 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
         for name in ("mixup", "multi_label"):
             refused[name] = bool(getattr(recipe.fields, name, False))
     refuse_all(f"--engine {engine.engine}", refused, "train on towers")
+
+
+def check_sharing(options: TrainOptions) -> None:
+    """Raises ValueError for an option with which towers of several devices cannot train."""
+    refused = {
+        "--xla": options.engine.xla,
+        "--exchange nccl": options.engine.exchange == "nccl",
+        "several processes": is_one_of_several(),
+    }
+    option = f"--gpus-per-tower {options.devices.gpus_per_tower}"
+    refuse_all(option, refused, "give each tower one GPU")
 
 
 def check_asynchronous(options: TrainOptions) -> None:
@@ -157,10 +179,25 @@ def check_asynchronous(options: TrainOptions) -> None:
         f"--engine {engine.engine}": engine.engine != "towers",
         "--parameters replicated": options.devices.parameters == "replicated",
         f"--gpus-per-tower {options.devices.gpus_per_tower}": options.devices.gpus_per_tower > 1,
+        "--exchange nccl": engine.exchange == "nccl",
         "--batch-norm first": engine.batch_norm == "first",
         "several processes": is_one_of_several(),
     }
     refuse_all("--updates async", refused, "use --updates sync")
+
+
+def check_collective(options: TrainOptions) -> None:
+    """Raises ValueError for an option with which collective ops cannot sum.
+
+    They sum between copies of the variables, in an order that depends on the number of towers.
+    """
+    parameters = options.devices.parameters
+    refused = {
+        "--deterministic": options.engine.deterministic,
+        f"--parameters {parameters}": parameters not in ("auto", "replicated"),
+        "--virtual": options.devices.virtual,
+    }
+    refuse_all("--exchange nccl", refused, "use --exchange packs")
 
 
 def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
@@ -175,7 +212,7 @@ def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
 def is_one_of_several() -> bool:
     """Returns whether TF_CONFIG makes this process one of several that train together."""
     config = os.environ.get("TF_CONFIG", "")
-    return bool(config) and towers.read_cluster(config)[0] > 1
+    return bool(config) and len(towers.read_cluster(config)[0]) > 1
 
 
 def check_stateless(session: Session, options: TrainOptions) -> None:

@@ -42,6 +42,7 @@ class EngineOptions:
         xla: whether XLA compiles each tower.
         batch_norm: how the towers' moving averages become one: mean, or the first tower's.
         deterministic: whether every run on the same machine gives the same numbers.
+        exchange: how copies of the variables sum their gradients: packs, nccl or auto.
     """
 
     engine: str = "towers"
@@ -51,6 +52,7 @@ class EngineOptions:
     xla: bool = False
     batch_norm: str = "mean"
     deterministic: bool = False
+    exchange: str = "auto"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,6 +79,7 @@ def open_session(
         placement = towers.Placement(chosen.groups, devices.parameters)
     else:
         placement = choose_placement(chosen, batches)
+    towers.check_settings(processes, {"exchange": placement.exchange})
     with placement.scope():
         model = recipe.make_model(recipe.fields, batches)
     placement = share_layers(recipe, model, placement)

@@ -8,6 +8,7 @@ import keras
 
 import towers
 from towers.scripts.shown import show
+from towers.scripts.training.engines import is_one_of_several
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import Session, build_step
@@ -30,12 +31,19 @@ class MeasuredPlacement:
 
     def __call__(self, devices: towers.Devices, data: Data) -> towers.Placement:
         """Returns the placement; a line says what was measured."""
-        policy, before = self._options.devices.parameters, self.record
+        policy, exchange = self._options.devices.parameters, self._options.engine.exchange
         if self.applies_to(devices):
-            if not before or before["towers"] != len(devices.towers):
+            before = self.record
+            if not before or before["towers"] != len(devices.towers) or self._refuses(before):
                 before = self._measure(devices, data)
-            self.record, policy = before, before["parameters"]
-        return towers.Placement(devices.groups, policy)
+            self.record = before
+            policy, exchange = before["parameters"], before.get("exchange", "packs")
+        return towers.Placement(devices.groups, policy, "nccl" if exchange == "nccl" else "packs")
+
+    def _refuses(self, before: dict[str, Any]) -> bool:
+        """Returns whether the run was given another exchange than the one that was measured."""
+        exchange = before.get("exchange", "packs")
+        return self._options.engine.exchange not in ("auto", exchange)
 
     def applies_to(self, devices: towers.Devices) -> bool:
         """Returns whether there is something to measure.
@@ -46,6 +54,7 @@ class MeasuredPlacement:
         engine = self._options.engine
         return (
             self._options.devices.parameters == "auto"
+            and engine.exchange != "nccl"  # It needs copies.
             and (engine.engine, engine.updates) == ("towers", "sync")
             and not engine.deterministic
             and len(devices.towers) > 1
@@ -55,7 +64,10 @@ class MeasuredPlacement:
 
     def _measure(self, devices: towers.Devices, data: Data) -> dict[str, Any]:
         trial = towers.try_parameters(
-            lambda placement: self._build(devices, data, placement), devices.towers, data.train
+            lambda placement: self._build(devices, data, placement),
+            devices.towers,
+            data.train,
+            self._policies(),
         )
         keras.utils.set_random_seed(self._options.seed)
         if not self._options.output.quiet:
@@ -63,8 +75,15 @@ class MeasuredPlacement:
         return {
             "towers": len(devices.towers),
             "parameters": trial.parameters,
+            "exchange": trial.exchange,
             "milliseconds": {policy: round(ms, 3) for policy, ms in trial.milliseconds.items()},
         }
+
+    def _policies(self) -> tuple[str, ...] | None:
+        """Returns what to try; None for all. Several processes must sum in the same way."""
+        if self._options.engine.exchange == "packs" or is_one_of_several():
+            return ("cpu", "replicated")
+        return None
 
     def _build(
         self, devices: towers.Devices, data: Data, placement: towers.Placement

@@ -1,6 +1,7 @@
 """Ends a command before and within every operation on files, and starts it again."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -21,21 +23,31 @@ class Injector:
     """A server of commands that die.
 
     Args:
-        folder: for the shim and the logs.
+        folder: for the shim, the logs and the trials.
     """
 
     def __init__(self, folder, process):
-        self._folder = folder
+        self.folder = folder
         self._process = process
 
-    def run(self, arguments, folder, *, at=0, within=False, watched=True, setup="", cwd=None):
-        """Runs a command; returns its exit code, its operations and its output."""
-        log, output = self._folder / "operations", self._folder / "output"
+    def run(self, arguments, folder, *, at=0, within=False, watched=True, setup="", seconds=None):
+        """Runs a command; returns its exit code, its operations and its output.
+
+        Args:
+            arguments: of `towers`.
+            folder: where it runs, and where operations count.
+            at: the number of the operation at which it is killed, 0 for none.
+            within: whether half of that operation is done.
+            watched: whether to hear of its operations.
+            setup: Python that the process runs before.
+            seconds: after which it is killed, None for never.
+        """
+        log, output = self.folder / "operations", self.folder / "output"
         log.unlink(missing_ok=True)
         job = {
             "arguments": [str(one) for one in arguments], "folder": str(folder), "at": at,
             "within": within, "log": str(log) if watched else "", "output": str(output),
-            "setup": setup, "cwd": str(cwd or folder),
+            "setup": setup, "seconds": seconds,
         }  # fmt: skip
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
@@ -128,67 +140,101 @@ def sizes_in(folder):
 WAYS = ("killed", "killed within", "power cut")
 
 
-def try_all(server, command, make, check, *, points=None, setup="", ways=WAYS, finish=None):
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """A command, what is there before it, and what must be there in the end.
+
+    Attributes:
+        command: `command(folder)` returns the arguments.
+        check: `check(folder, output)` raises AssertionError if something is wrong at the end.
+        make: `make(folder)` makes the folder as it is before the command.
+        setup: Python that the process runs before.
+        finish: the exit codes of the second start.
+    """
+
+    command: Callable[[pathlib.Path], list[str]]
+    check: Callable[[pathlib.Path, str], None]
+    make: Callable[[pathlib.Path], object] = lambda folder: None
+    setup: str = ""
+    finish: tuple[int, ...] = (0,)
+
+
+def try_all(server, scenario, *, points=None, ways=WAYS):
     """Ends a command at its operations, starts it again, and checks what is there then.
 
     Args:
         server: an `Injector`.
-        command: `command(folder)` returns the arguments.
-        make: `make(folder)` makes the folder as it is before the command.
-        check: `check(folder, output)` raises AssertionError if something is wrong at the end.
-        points: the numbers of the operations, None for all, or a function of their number.
-        setup: Python that the process runs before.
+        scenario: what to try.
+        points: a function that chooses some of the numbers of so many operations, None for all.
         ways: of `WAYS`.
-        finish: the exit codes of the second start; 0 alone by default.
 
     Returns:
         The number of operations, and how often each way was tried.
     """
-    base = server._folder / "trials"
-    _, operations, _ = fresh(server, base, command, make, setup, at=0, within=False)
-    check(base / "watched" / "it", "")
+    operations = operations_of(server, scenario)
     numbers = range(1, len(operations) + 1) if points is None else points(len(operations))
     counts = dict.fromkeys(ways, 0)
-    for number in numbers:
-        for way in ways:
-            if way == "killed within" and operations[number - 1][0] != "write":
-                continue
-            within = way == "killed within"
-            code, done, existing = fresh(
-                server, base, command, make, setup, at=number, within=within
-            )
-            if code == 0:  # This time there were fewer operations, such as flushes by a clock.
-                continue
-            place = f"{way} at operation {number}: {operations[number - 1]}"
-            assert code == -signal.SIGKILL, f"{place}: {code}"
-            if way == "power cut":
-                cut_power(done, existing)
-            folder = base / "watched" / "it"
-            again, _, output = server.run(
-                command(folder), base / "watched", watched=False, setup=setup
-            )
-            assert again in (finish or (0,)), f"{place}: then {again}: {output}"
-            assert "Traceback" not in output, f"{place}: {output}"
-            try:
-                check(folder, output)
-            except AssertionError as error:
-                raise AssertionError(f"{place}: {error}") from error
-            counts[way] += 1
+    for number, way in ends_of(operations, numbers, ways):
+        counts[way] += try_end(server, scenario, operations, number, way)
     return len(operations), counts
 
 
-def fresh(server, base, command, make, setup, *, at, within):
+def operations_of(server, scenario):
+    """Runs the command undisturbed, checks what is there, and returns its operations."""
+    folder, _, operations, _ = fresh(server, scenario, at=0, within=False)
+    scenario.check(folder, "")
+    return operations
+
+
+def ends_of(operations, numbers, ways=WAYS):
+    """Returns the pairs (number, way) that can be tried; a write alone can be half done."""
+    return [
+        (number, way)
+        for number in numbers
+        for way in ways
+        if way != "killed within" or operations[number - 1][0] == "write"
+    ]
+
+
+def try_end(server, scenario, operations, number, way):
+    """Ends the command once, starts it again, and checks what is there then.
+
+    Returns whether it was ended: this time there may have been fewer operations, such as flushes
+    by a clock.
+    """
+    within = way == "killed within"
+    folder, code, done, existing = fresh(server, scenario, at=number, within=within)
+    if code == 0:
+        return False
+    place = f"{way} at operation {number}: {operations[number - 1]}"
+    assert code == -signal.SIGKILL, f"{place}: {code}"
+    if way == "power cut":
+        cut_power(done, existing)
+    again, _, output = server.run(
+        scenario.command(folder), folder.parent, watched=False, setup=scenario.setup
+    )
+    assert again in scenario.finish, f"{place}: then {again}: {output}"
+    assert "Traceback" not in output, f"{place}: {output}"
+    try:
+        scenario.check(folder, output)
+    except AssertionError as error:
+        raise AssertionError(f"{place}: {error}") from error
+    return True
+
+
+def fresh(server, scenario, *, at, within):
     """Runs the command once in a new folder.
 
-    Returns its exit code, its operations, and the sizes of the files before.
+    Returns the folder, the exit code, the operations, and the sizes of the files before.
     """
+    base = server.folder / "trials"
     shutil.rmtree(base, ignore_errors=True)
     (base / "watched").mkdir(parents=True)
     folder = base / "watched" / "it"
-    make(folder)
+    scenario.make(folder)
     existing = sizes_in(base)
     code, operations, output = server.run(
-        command(folder), base / "watched", at=at, within=within, setup=setup
+        scenario.command(folder), base / "watched", at=at, within=within, setup=scenario.setup
     )
     assert at or code == 0, output
-    return code, operations, existing
+    return folder, code, operations, existing

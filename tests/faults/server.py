@@ -2,13 +2,17 @@
 
 It reads one JSON object a line: `arguments` of `towers`, the `folder` that is watched, the number
 `at` of the operation (0 for none), whether to die `within` it, a `log` of the operations, a file
-for the `output`, and `setup`, Python to run before. It answers with the exit code.
+for the `output`, `setup`, Python to run before, and the `seconds` after which it is killed, or
+null. It answers with the exit code.
 """
 
 import ctypes
 import json
+import math
 import os
+import signal
 import sys
+import time
 import warnings
 
 
@@ -28,14 +32,26 @@ def main():
         child = os.fork()
         if child == 0:
             os._exit(run(job))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        print(wait_for(child, job["seconds"]), flush=True)
+
+
+def wait_for(child, seconds):
+    """Returns the exit code of a child, which is killed after so many seconds."""
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, 0 if seconds is None else os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def run(job):
     output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
-    os.chdir(job["cwd"])
+    os.chdir(job["folder"])
     try:
         from towers.scripts.main import main
 

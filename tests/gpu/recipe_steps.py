@@ -131,7 +131,7 @@ def build_step(task, devices, parameters, *, precision="float32", **options):
         optimizer = task.make_optimizer()
         loss_scale = towers.LossScale() if precision == "float16" else None
     if placement.num_stages > 1:
-        placement = towers.Placement(placement.groups, "cpu", stage_of(model, placement))
+        placement = towers.Placement(placement.groups, "cpu", stage_of=stage_of(model, placement))
         placement = trusted(placement, parameters)
         placement.place(model)
     tower_fn = task.recipe.make_tower_fn(task.recipe.fields, model, True)

@@ -1,5 +1,7 @@
 """Law 18: what is written outside of the step reaches every copy, or the training says so."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ BATCHES = helpers.dense_batches([4, 4, 3])
 class Training:
     """A model with a momentum optimizer on two towers, and the data to train it."""
 
-    def __init__(self, parameters):
+    def __init__(self, parameters, *, with_step=True):
         self.placement = helpers.tower_placement(2, parameters)
         keras.utils.set_random_seed(4)
         with self.placement.scope():
@@ -25,23 +27,48 @@ class Training:
             self.model = keras.Model(inputs, keras.layers.Dense(3, name="logits")(hidden))
             self.optimizer = keras.optimizers.SGD(0.2, momentum=0.9)
         self.dataset = helpers.dataset_of(BATCHES)
-        self.step = self.build(self.model, self.optimizer)
+        self.step = self.build(self.model, self.optimizer) if with_step else None
 
     def build(self, variables, optimizer):
         tower_fn = helpers.classify(self.model, training=True)
-        return towers.build_train_step(tower_fn, variables, optimizer, self.placement, self.dataset)
+        options = towers.StepOptions(probe=False)
+        return towers.build_train_step(
+            tower_fn, variables, optimizer, self.placement, self.dataset, options
+        )
 
     def train(self, *actions, epochs=2):
         updates = towers.SynchronousUpdates(self.step, towers.batches_from(self.dataset))
         towers.Trainer(updates, actions).train(epochs=epochs)
 
+    def variables(self):
+        return [variable for group in self.step.groups().values() for variable in group]
+
     def values(self):
-        return [variable.numpy() for group in self.step.groups().values() for variable in group]
+        return [variable.numpy() for variable in self.variables()]
+
+    def assign(self, values):
+        for variable, value in zip(self.variables(), values, strict=True):
+            variable.assign(value)
 
 
-def assert_reaches_every_copy(run):
+@functools.cache
+def built_once():
+    """A training with one copy and one with a copy on each tower, and their first values."""
+    trainings = Training("cpu"), Training("replicated")
+    return trainings, [training.values() for training in trainings]
+
+
+def begun_again():
+    """The trainings of all tests at their beginning: what is written here is the first write."""
+    trainings, first_values = built_once()
+    for training, values in zip(trainings, first_values, strict=True):
+        training.assign(values)
+    return trainings
+
+
+def assert_reaches_every_copy(run, trainings=None):
     """Asserts that `run(training)` gives the same with a copy on each tower as with one."""
-    shared, replicated = Training("cpu"), Training("replicated")
+    shared, replicated = trainings or begun_again()
     for training in (shared, replicated):
         run(training)
         training.step.check_copies()
@@ -116,7 +143,7 @@ def test_steps_that_take_turns_on_one_model(other_parameters):
             other(shards, number)
         training.step(shards, 4)
 
-    assert_reaches_every_copy(run)
+    assert_reaches_every_copy(run, (Training("cpu"), Training("replicated")))
 
 
 def test_the_parts_of_a_joint_step():
@@ -139,7 +166,8 @@ def test_the_parts_of_a_joint_step():
         is_replicated = training.placement.parameters == "replicated"
         assert len(pending) == (len(chosen[1]) if is_replicated else 0)
 
-    assert_reaches_every_copy(run)
+    without = [Training(parameters, with_step=False) for parameters in ("cpu", "replicated")]
+    assert_reaches_every_copy(run, without)
 
 
 def test_what_a_graph_of_someone_else_writes():
@@ -154,7 +182,7 @@ def test_what_a_graph_of_someone_else_writes():
                 shrink.get_concrete_function()
         training.train(lambda report: shrink())
 
-    assert_reaches_every_copy(run)
+    assert_reaches_every_copy(run, (Training("cpu"), Training("replicated")))
 
 
 @pytest.mark.parametrize("parameters", ["cpu", "replicated"])
@@ -178,8 +206,7 @@ def test_what_no_step_can_see_ends_the_training_with_the_variables_name():
 
     with pytest.raises(RuntimeError, match=r"'logits/bias' on /CPU:2 .*copy_parameters\(\)"):
         training.train(hide, epochs=1)
-    training = Training("replicated")
-    bias = training.model.get_layer("logits").bias.value.handle
+    training.assign(training.values())
 
     def hide_and_stop(report):
         hide(report)
@@ -191,13 +218,13 @@ def test_what_no_step_can_see_ends_the_training_with_the_variables_name():
 
 
 def test_a_step_with_one_copy_leaves_the_variables_as_they_are():
-    training = Training("cpu")
+    training, _ = begun_again()
     training.train(epochs=1)
     assert not any("assign" in vars(variable.value) for variable in training.model.variables)
 
 
 def test_nothing_is_copied_when_nothing_was_written():
-    training = Training("replicated")
+    _, training = begun_again()
     training.train(epochs=1)
     assert not training.step.update.copies._writes.pending
     training.optimizer.learning_rate = 0.1

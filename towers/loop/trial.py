@@ -16,12 +16,19 @@ from keras.src.backend.common import global_state
 
 from towers.loop.sources import as_batches
 from towers.step.builder import TrainStep
+from towers.step.collectives import are_gpus, fault_of_group
 from towers.step.placement import Placement
 from towers.step.shards import Batches, Shard, split
 
 NUM_BATCHES = 4  # Batches may differ in shape.
 ROUNDS = 4  # The first one warms up.
-PLACES = {"cpu": "on the CPU", "replicated": "with a copy on every tower"}
+PLACES = {
+    "cpu": "on the CPU",
+    "replicated": "with a copy on every tower",
+    "nccl": "with a copy on every tower, summed by collective ops",
+}
+# Two GPUs swap halves of each pack, as NCCL does; n of them need n (n - 1) copies, twice a pack.
+MANY_TOWERS = 4
 
 
 class Trial(NamedTuple):
@@ -29,20 +36,31 @@ class Trial(NamedTuple):
 
     Attributes:
         milliseconds: by policy, the time of a step; infinite if the devices' memory is too small.
+            `nccl` stands for `replicated` with that exchange.
     """
 
     milliseconds: dict[str, float]
 
     @property
-    def parameters(self) -> str:
+    def fastest(self) -> str:
         """The policy with the fastest step; of equal ones, the first."""
         return min(self.milliseconds, key=lambda policy: self.milliseconds[policy])
 
     @property
+    def parameters(self) -> str:
+        """Where the parameters live in the fastest step, as in `Placement`."""
+        return "replicated" if self.fastest == "nccl" else self.fastest
+
+    @property
+    def exchange(self) -> str:
+        """How the fastest step sums gradients, as in `Placement`."""
+        return "nccl" if self.fastest == "nccl" else "packs"
+
+    @property
     def description(self) -> str:
         """One line with the choice and every time."""
-        others = [policy for policy in self.milliseconds if policy != self.parameters]
-        parts = [self._describe(policy) for policy in (self.parameters, *others)]
+        others = [policy for policy in self.milliseconds if policy != self.fastest]
+        parts = [self._describe(policy) for policy in (self.fastest, *others)]
         return f"parameters {'; '.join(parts)}"
 
     def _describe(self, policy: str) -> str:
@@ -55,7 +73,7 @@ def try_parameters(
     build: Callable[[Placement], TrainStep],
     devices: Sequence[str],
     batches: Batches | tf.data.Dataset,
-    policies: Sequence[str] = ("cpu", "replicated"),
+    policies: Sequence[str] | None = None,
 ) -> Trial:
     """Returns how long a step takes, by where the parameters live.
 
@@ -66,8 +84,9 @@ def try_parameters(
         build: makes a model, its optimizer and its step for a placement.
         devices: the towers' devices.
         batches: as in `build_train_step`.
-        policies: those of `Placement` to try. One that the devices cannot be trusted with is left
-            out, with the placement's warning.
+        policies: those of `Placement` to try, and `nccl` for copies with that exchange. By default
+            `cpu` and `replicated`, and `nccl` on four or more GPUs that can. One that the devices
+            cannot be trusted with is left out, with the placement's warning.
 
     Raises:
         tf.errors.ResourceExhaustedError: the devices' memory is too small for every policy.
@@ -76,9 +95,9 @@ def try_parameters(
     placed = [place(shards, devices) for shards in first]
     seconds: dict[str, float] = {}
     with unnoticed():
-        for policy in policies:
-            placement = Placement(devices, policy)
-            if placement.parameters == policy:
+        for policy in policies_for(devices) if policies is None else policies:
+            placement = placement_of(devices, policy)
+            if policy in (placement.parameters, placement.exchange):
                 seconds[policy] = time_step(build, placement, placed)
             gc.collect()  # The next model needs the memory of this one.
     if not any(map(math.isfinite, seconds.values())):
@@ -86,6 +105,19 @@ def try_parameters(
             None, None, "A step needs more memory than the devices have. Give a smaller batch."
         )
     return Trial({policy: 1000 * time_of for policy, time_of in seconds.items()})
+
+
+def policies_for(devices: Sequence[str]) -> list[str]:
+    """Returns what to try on these devices."""
+    policies = ["cpu", "replicated"]
+    many = len(devices) >= MANY_TOWERS and are_gpus(devices)
+    return [*policies, "nccl"] if many and fault_of_group(tuple(devices)) is None else policies
+
+
+def placement_of(devices: Sequence[str], policy: str) -> Placement:
+    """Returns the placement for a policy of the trial."""
+    exchange = "nccl" if policy == "nccl" else "packs"
+    return Placement(devices, "replicated" if policy == "nccl" else policy, exchange)
 
 
 def place(shards: tuple[Shard, ...], devices: Sequence[str]) -> tuple[Shard, ...]:

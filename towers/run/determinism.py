@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+# The public API enables determinism, but does not tell of it.
+from tensorflow.python.framework.config import is_op_determinism_enabled
+
 
 def enable_determinism() -> None:
     """Makes this process compute bit-identical results from the same values on the same machine.
@@ -22,6 +25,11 @@ def enable_determinism() -> None:
     """
     tf.config.experimental.enable_op_determinism()
     tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+
+
+def is_deterministic() -> bool:
+    """Returns whether `enable_determinism` was called in this process."""
+    return bool(is_op_determinism_enabled())
 
 
 def sums_stay_nested() -> bool:

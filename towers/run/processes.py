@@ -8,7 +8,6 @@ which gets no GPU: it reduces tensors in host memory, and the towers keep the GP
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
 from tensorflow.python.eager import context
 
+from towers.run.cluster import read_cluster
 from towers.run.peers import WAIT_SECONDS, wait_for_peers
 from towers.step.gradients import sum_repeated_rows
 from towers.step.own_rows import OwnRows, RowBatches
@@ -205,10 +205,10 @@ def join_processes(*, wait_seconds: float = WAIT_SECONDS) -> Processes:
     """
     if not os.environ.get("TF_CONFIG"):
         return Processes()
-    count, index = read_cluster(os.environ["TF_CONFIG"])
+    addresses, index = read_cluster(os.environ["TF_CONFIG"])
+    count = len(addresses)
     if count == 1:
         return Processes()
-    addresses = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]
     wait_for_peers(addresses, index, seconds=wait_seconds)
     watch_processes(count)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only())
@@ -226,25 +226,6 @@ def watch_processes(count: int) -> None:
         heartbeat_timeout_in_ms=HEARTBEAT_SECONDS * 1000,
         coordinated_jobs=[CoordinatedJob(name="worker", num_tasks=count)],
     )
-
-
-def read_cluster(text: str) -> tuple[int, int]:
-    """Returns the number of workers and the index of this one."""
-    try:
-        config = json.loads(text)
-        workers, task = config["cluster"]["worker"], config["task"]
-        index = int(task["index"])
-        if set(config["cluster"]) != {"worker"} or task["type"] != "worker":
-            raise ValueError("there are other jobs than worker")
-        if not 0 <= index < len(workers):
-            raise ValueError(f"there is no worker {index} among {len(workers)}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
-            f'"worker", "index": 0}}}}, with another index in each process. Received {text!r}: '
-            f"{error!r}."
-        ) from error
-    return len(workers), index
 
 
 def hosts_only() -> tf.distribute.cluster_resolver.ClusterResolver:

@@ -80,7 +80,7 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
     if placement.parameters == "replicated":
         raise ValueError(
             "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "
-            "Received 'replicated'."
+            f"Received 'replicated', exchange={placement.exchange!r}."
         )
     if placement.num_stages > 1:
         raise ValueError(

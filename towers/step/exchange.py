@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.run.determinism import is_deterministic
 from towers.run.processes import Processes
+from towers.step.collectives import Group
 from towers.step.gradients import Gradient, add_in_pairs, identity, sum_gradients
 from towers.step.packs import sum_in_packs
 from towers.step.parameters import SharedVariables
@@ -71,6 +73,7 @@ class Exchange:
         self.processes = processes
         self.device = placement.device
         self._copy_devices = placement.copy_devices
+        self._group = group_of(placement, processes)
         self._batch_norm = batch_norm
         self._shared = shared
         self._stages = stages
@@ -103,7 +106,8 @@ class Exchange:
     def sum(self, sums: Sequence[TowerSums]) -> Total:
         """Returns the sums over the towers of all processes; call it once in a step's graph."""
         with tf.device(self.device), tf.name_scope("exchange"):
-            gradients = self._sum_gradients([tower.gradients for tower in sums])
+            totals, left = self._sum_in_group([tower.gradients for tower in sums])
+            gradients = self._sum_gradients(left)
             states, state_weight = sum_states(
                 [tower.states for tower in sums],
                 [tower.weight for tower in sums],
@@ -113,6 +117,7 @@ class Exchange:
             local = (*sum_results(sums), gradients[0], states, state_weight)
             loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
             gradients = gradients if self.processes.count == 1 else [first] * len(gradients)
+            gradients = list(map(merge, totals, gradients))
             carried = [tower.carried for tower in sums]
             assigned = sums[0].assigned
             return Total(loss, weight, metrics, gradients, states, state_weight, carried, assigned)
@@ -121,6 +126,14 @@ class Exchange:
         """Returns what several losses are divided by, over the towers of all processes."""
         with tf.device(self.device), tf.name_scope("denominators"):
             return self.processes.sum(add_in_pairs(add_nests, parts))
+
+    def _sum_in_group(
+        self, tower_gradients: list[list[Gradient]]
+    ) -> tuple[list[list[Gradient]], list[list[Gradient]]]:
+        """Returns what a group sums over all processes, for each copy; and what is left to sum."""
+        if self._group is None:
+            return [[None] * len(tower_gradients[0]) for _ in self._copy_devices], tower_gradients
+        return self._group.sum(tower_gradients)
 
     def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
         """Returns, for each copy of the variables, the gradients summed over the towers.
@@ -150,6 +163,29 @@ def sum_between(
     if len(copy_devices) == 1:
         return [sum_gradients(tower_gradients)]
     return sum_in_packs(tower_gradients, copy_devices)
+
+
+def group_of(placement: Placement, processes: Processes) -> Group | None:
+    """Returns the group that sums dense gradients by collective ops, or None for packs.
+
+    Raises:
+        ValueError: this process is deterministic.
+    """
+    if placement.exchange != "nccl" or len(placement.devices) * processes.count == 1:
+        return None
+    if is_deterministic():
+        raise ValueError(
+            "A deterministic step gets the same bits on any number of towers, and collective ops "
+            "add in an order that depends on it. Received exchange='nccl' after "
+            "enable_determinism(); use exchange='packs' (--exchange packs)."
+        )
+    return Group(placement.devices, processes.count)
+
+
+def merge(totals: list[Gradient], others: list[Gradient]) -> list[Gradient]:
+    """Returns the gradients of both lists; of each variable, at least one has None."""
+    pairs = zip(totals, others, strict=True)
+    return [other if total is None else total for total, other in pairs]
 
 
 def set_shapes(sums: TowerSums, shared: SharedVariables) -> None:

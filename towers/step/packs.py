@@ -179,6 +179,20 @@ def wrong_sums(devices: tuple[str, ...], send: Send = send) -> list[str]:
     It sums one pack per device, so that each device adds one (or a slice of each) and every link
     between two devices is used.
     """
+    return wrong_devices(
+        devices, lambda gradients: sum_in_packs(gradients, devices, pack_bytes=1, send=send)
+    )
+
+
+def wrong_devices(
+    devices: Sequence[str], add: Callable[[list[list[Gradient]]], list[list[Gradient]]]
+) -> list[str]:
+    """Returns the devices on which `add` gives wrong sums of known values over all devices.
+
+    Args:
+        devices: one per tower.
+        add: from a list of gradients on each device to their sums on each device.
+    """
     ramp = np.arange(CHECK_ROWS) % CHECK_RANGE
     gradients: list[list[Gradient]] = []
     for tower, device in enumerate(devices):
@@ -186,9 +200,8 @@ def wrong_sums(devices: tuple[str, ...], send: Send = send) -> list[str]:
             gradients.append([tf.constant((tower + 1) * ramp, tf.float32) for _ in devices])
     count = len(devices)
     expected = (count * (count + 1) // 2 * ramp).astype(np.float32)
-    sums = sum_in_packs(gradients, devices, pack_bytes=1, send=send)
     return [
         device
-        for device, parts in zip(devices, sums, strict=True)
+        for device, parts in zip(devices, add(gradients), strict=True)
         if not all(np.array_equal(np.asarray(part), expected) for part in parts)
     ]

@@ -11,11 +11,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.step.collectives import are_gpus, fault_of_group
 from towers.step.packs import wrong_sums
 from towers.step.stages import StageOf, Stages
 
 CPU = "/CPU:0"
 POLICIES = ("auto", "cpu", "tower0", "replicated")
+EXCHANGES = ("packs", "nccl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,19 +36,24 @@ class Placement:
             `auto`: on the tower's device for one tower, on the CPU for several.
             If devices do not copy values correctly, `replicated` becomes `cpu`, with a
             RuntimeWarning.
+        exchange: how gradients are summed between copies of the variables:
+            `packs`: by copies between the devices, some megabytes at a time, while others are
+            computed; the sums do not depend on the number of towers (`enable_determinism`);
+            `nccl`: by one collective op a tower for each dtype, NCCL's on GPUs and a ring on CPUs,
+            across processes too. `auto` parameters are `replicated` then.
         stage_of: for towers of several devices, the function that returns a layer's stage, from 0,
-            or None for a layer that runs where the layer around it does. It is asked about every
-            layer of the model; what is computed between layers stays with the layer before. See
-            `stages_by_size`. Make such a model under `scope()`, which is the CPU's then, and call
+            or None; see `Stages` and `stages_by_size`. What is computed between layers stays with
+            the layer before. Make such a model under `scope()`, which is the CPU's then, and call
             `place(model)`.
 
     Attributes:
         devices: each tower's device, the first of several.
         groups: each tower's devices.
-        parameters, stage_of: as given.
+        parameters, exchange, stage_of: as given.
 
     Raises:
-        ValueError: there is no device, or no such policy.
+        ValueError: there is no device, no such policy or exchange, or collective ops cannot sum on
+            these devices.
 
     >>> Placement(["/GPU:0", "/GPU:1"]).device, Placement(["/GPU:0"]).device
     ('/CPU:0', '/GPU:0')
@@ -54,19 +61,27 @@ class Placement:
 
     devices: Sequence[Any]
     parameters: str = "auto"
+    exchange: str = "packs"
     stage_of: StageOf | None = None
     groups: tuple[tuple[str, ...], ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        groups = groups_of(self.devices)
         if self.parameters not in POLICIES:
             raise ValueError(
                 f"parameters must be one of {', '.join(POLICIES)}. Received {self.parameters!r}."
             )
+        groups, policy = groups_of(self.devices), self.parameters
+        check_exchange(self.exchange, self.parameters, len(groups[0]))
+        policy = "replicated" if self.exchange == "nccl" else policy
+        for stage in zip(*groups, strict=True):  # Copies travel between equal stages.
+            policy = trusted_policy(policy, stage)
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "devices", tuple(group[0] for group in groups))
-        for devices in zip(*groups, strict=True):  # Copies travel between the same stages.
-            object.__setattr__(self, "parameters", trusted_policy(self.parameters, devices))
+        object.__setattr__(self, "parameters", policy)
+        if policy != "replicated":
+            object.__setattr__(self, "exchange", "packs")
+        if self.exchange == "nccl":
+            check_group(tuple(self.devices))
 
     @property
     def device(self) -> str:
@@ -107,11 +122,12 @@ class Placement:
 
     def with_stages(self, stage_of: StageOf) -> Placement:
         """Returns the placement with another function from layers to stages."""
-        return Placement(self.groups, self.parameters, stage_of)
+        return Placement(self.groups, self.parameters, self.exchange, stage_of)
 
     def first(self, num_towers: int | None) -> Placement:
         """Returns the placement of its first towers; None for all."""
-        return Placement(self.groups[:num_towers], self.parameters, self.stage_of)
+        groups = self.groups[:num_towers]
+        return Placement(groups, self.parameters, self.exchange, self.stage_of)
 
     def stages(self, model: object) -> Stages | None:
         """Returns the stages of a built model; None for towers of one device each.
@@ -191,6 +207,35 @@ def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:
             f"{[list(group) for group in groups]}."
         )
     return tuple(groups)
+
+
+def check_exchange(exchange: str, policy: str, num_stages: int) -> None:
+    """Raises ValueError unless there is such an exchange, and copies that it can sum between."""
+    if exchange not in EXCHANGES:
+        raise ValueError(f"exchange must be one of {', '.join(EXCHANGES)}. Received {exchange!r}.")
+    if exchange == "nccl" and num_stages > 1:
+        raise ValueError(
+            "exchange='nccl' sums between towers of one device each. Received "
+            f"{num_stages} devices a tower; use exchange='packs' (--exchange packs)."
+        )
+    if exchange == "nccl" and policy not in ("auto", "replicated"):
+        raise ValueError(
+            "exchange='nccl' sums between copies of the variables on the towers, so parameters "
+            f"must be 'auto' or 'replicated'. Received parameters={policy!r}; leave one of them "
+            "out."
+        )
+
+
+def check_group(devices: tuple[str, ...]) -> None:
+    """Raises ValueError unless collective ops sum on these devices, and says what to do."""
+    fault = fault_of_group(devices)
+    if fault is not None:
+        install = "Install NCCL (`pip install tensorflow[and-cuda]` brings it), or use"
+        raise ValueError(
+            f"exchange='nccl' needs collective ops between all towers. Received "
+            f"{', '.join(devices)}: {fault}. {install if are_gpus(devices) else 'Use'} "
+            "exchange='packs' (--exchange packs), which needs nothing."
+        )
 
 
 def check_devices(devices: object) -> None:

@@ -362,6 +362,8 @@ EXPORT int ncclGetUniqueId(Unique* id) {
   return 0;
 }
 static int join(Comm** out, int ranks, int rank, int device) {
+  const char* there = getenv("PRETENDED_NCCL");
+  if (there && !strcmp(there, "0")) return 2;  // ncclSystemError
   *out = calloc(1, sizeof **out);
   **out = (Comm){ranks, rank, device};
   return 0;

@@ -1,6 +1,7 @@
 """`towers launch`: several processes train one model, end together and go on together."""
 
 import contextlib
+import functools
 import gzip
 import json
 import os
@@ -32,10 +33,11 @@ OPTIONS = ["--steps", NUM_STEPS, "--precision", "float64", "--deterministic"]
 OPTIONS += ["--report-every", 1, "--checkpoint-every", 10]
 
 
-def launch(folder, *options, towers=1):
+def launch(folder, *options, towers=1, environment=()):
     """Starts the command, for a scope; its logs and its run go into a folder."""
     command = [*TOWERS, "launch", "--log-dir", folder, *options, "--"]
-    return started([*command, *train_shapes(folder / "run", "--towers", towers, *OPTIONS)])
+    command += train_shapes(folder / "run", "--towers", towers, *OPTIONS)
+    return started(command, env={**os.environ, **dict(environment)})
 
 
 def train(folder, *options, **more):
@@ -411,6 +413,55 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path)
         assert not (folder / "run" / "summaries" / f"tower_{1 - index}").exists()
 
 
+def slurm_task(index):
+    """The environment of a task that srun started on this machine, of two."""
+    environment = {
+        "SLURM_JOB_ID": str(os.getpid() % 1000), "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2",
+        "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_PROCID": str(index), "SLURM_LOCALID": str(index),
+    }  # fmt: skip
+    return [], environment
+
+
+def job_replica(ports, index):
+    """The environment of a worker of Kubeflow's TFJob, of two."""
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+    task = {"type": "worker", "index": index}
+    text = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
+    return [], {"TF_CONFIG": text}
+
+
+def machine(port, rank):
+    """The options of a machine with one process, of two."""
+    options = ["--nnodes", "2", "--node-rank", str(rank), "--processes", "1"]
+    return [*options, "--coordinator", f"localhost:{port}"], {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes", "coordinator"])
+def test_two_processes_that_a_scheduler_started_train_as_one(kind, alone, tmp_path):
+    ports = free_port(), free_port()
+    places = {
+        "slurm": slurm_task,
+        "kubernetes": functools.partial(job_replica, ports),
+        "coordinator": functools.partial(machine, ports[0]),
+    }
+    folders = [tmp_path / "0", tmp_path / "1"]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in (1, 0):
+            options, environment = places[kind](index)
+            one = launch(folders[index], *options, environment=environment)
+            processes.append(stack.enter_context(one))
+        for process in processes:
+            output = finish(process)
+            assert "starting 1 of 2 processes" in output and "will be open" in output
+    helpers.assert_same_weights(weights_of(folders[0] / "run"), weights_of(alone), float64=True)
+    for index, folder in enumerate(folders):
+        assert steps_of(folder / "run", f"tower_{index}") == list(range(1, NUM_STEPS + 1))
+        assert [path.name for path in folder.glob("*.log")] == [f"worker.{index}.log"]
+
+
 # Give worker 1 other arguments than worker 0, as on a machine where another command was typed.
 UNEQUAL = """
 import json, os, sys
@@ -472,6 +523,7 @@ def refuse(capfd, *arguments):
     return error
 
 
+MEETING = ["--nnodes", "2", "--node-rank", "0", "--coordinator", "a:1"]
 TRAIN = ["--", "train", "shapes", "--steps", "1"]
 WRONG = {
     "no process": (["--processes", "0", *TRAIN], "whole number of at least 1"),
@@ -491,6 +543,24 @@ WRONG = {
         ["--cluster", "a:1,b:2", "--index", "0", "--processes", "4", *TRAIN],
         "leave out --processes",
     ),
+    "half a meeting": (["--nnodes", "2", "--node-rank", "1", *TRAIN], "give all three"),
+    "rank past the end": (
+        ["--nnodes", "2", "--node-rank", "2", "--coordinator", "a:1", *TRAIN],
+        "from 0 to 1, as --nnodes says. Received 2",
+    ),
+    "coordinator without port": (
+        ["--nnodes", "2", "--node-rank", "1", "--coordinator", "a", *TRAIN],
+        "--coordinator takes host:port",
+    ),
+    "coordinator elsewhere": (
+        ["--nnodes", "2", "--node-rank", "0", "--coordinator", "192.0.2.1:7000", *TRAIN],
+        "give --node-rank 0 to the machine",
+    ),
+    "cluster and coordinator": (
+        ["--cluster", "a:1,b", *MEETING, *TRAIN],
+        "give one of them",
+    ),
+    "port without Slurm": (["--port", "7000", *TRAIN], "no such job runs here"),
     "GPU twice": (["--gpus", "0,0", *TRAIN], "different numbers", "Received 0,0"),
     "logs in a file": (["--log-dir", os.devnull, *TRAIN], "--log-dir takes a folder", "exists"),
     "GPUs that do not go around": (

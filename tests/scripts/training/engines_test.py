@@ -221,6 +221,19 @@ REFUSED = {
         ["shapes", *ASYNC, "--parameters", "replicated"],
         "--updates async cannot train with --parameters replicated",
     ),
+    "asynchronous collective ops": (
+        ["shapes", *ASYNC, "--exchange", "nccl"],
+        "--updates async cannot train with --exchange nccl",
+    ),
+    "mirrored collective ops": (["shapes", *MIRRORED, "--exchange", "packs"], "--exchange packs"),
+    "collective ops without copies": (
+        ["shapes", "--exchange", "nccl", "--parameters", "tower0"],
+        "--exchange nccl cannot train with --parameters tower0. Leave that out, or use --exch",
+    ),
+    "collective ops that are determined": (
+        ["shapes", "--exchange", "nccl", "--deterministic"],
+        "--exchange nccl cannot train with --deterministic",
+    ),
     "asynchronous statistics": (["shapes", *ASYNC, "--batch-norm", "first"], "--batch-norm first"),
     "asynchronous fit": (["shapes", *KERAS, "--updates", "async"], "--engine keras"),
 }

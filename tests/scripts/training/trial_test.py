@@ -45,6 +45,12 @@ def test_what_was_measured_is_said_and_kept_with_the_run(capsys):
         again = OnAnyDevices(recipe, options(), kept)
         assert again(devices, data).parameters == policy and again.record == kept
     assert capsys.readouterr().out == ""
+    nccl = {**measured.record, "parameters": "replicated", "exchange": "nccl"}
+    assert OnAnyDevices(recipe, options(), nccl)(devices, data).exchange == "nccl"
+    before = {name: value for name, value in nccl.items() if name != "exchange"}
+    assert OnAnyDevices(recipe, options(), before)(devices, data).exchange == "packs"
+    anew = OnAnyDevices(recipe, options(exchange="packs"), nccl)
+    assert anew(devices, data).exchange == anew.record["exchange"] == "packs"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +62,8 @@ def test_what_was_measured_is_said_and_kept_with_the_run(capsys):
         (options(DeviceOptions(parameters="cpu")), GPUS, False),
         (options(deterministic=True), GPUS, False),
         (options(updates="async"), GPUS, False),
+        (options(exchange="packs"), GPUS, True),
+        (options(exchange="nccl"), GPUS, False),
         (options(engine="mirrored"), GPUS, False),
     ],
 )

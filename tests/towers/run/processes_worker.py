@@ -23,6 +23,8 @@ CASES = {
     "norm_mean": {"batch_norm": "mean"},
     "norm_first": {"batch_norm": "first"},
     "dropout": {},
+    "sparse_collective": {"clip_norm": 0.05, "accumulate": 2, "parameters": "nccl"},
+    "norm_collective": {"parameters": "nccl"},
 }
 
 
@@ -97,7 +99,8 @@ def training(processes):
     found = {}
     devices = own_devices(processes)
     for name, options in CASES.items():
-        tower_fn, model, batches = make_case(name)
+        with helpers.tower_placement(len(devices), options.get("parameters", "auto")).scope():
+            tower_fn, model, batches = make_case(name)
         dataset = helpers.dataset_of(batches)
         step = helpers.build_step_for(
             tower_fn,

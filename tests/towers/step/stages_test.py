@@ -114,7 +114,7 @@ def upper(layer):
 
 
 def test_variables_elsewhere_are_refused_with_the_remedy():
-    placement = towers.Placement(PAIRS, "replicated", upper)
+    placement = towers.Placement(PAIRS, "replicated", stage_of=upper)
     with placement.scope():
         model = helpers.dense_model()
     with pytest.raises(ValueError, match=r"'hidden/kernel' belongs on .*CPU:1.*placement\.place"):
@@ -130,13 +130,13 @@ def test_variables_elsewhere_are_refused_with_the_remedy():
 )
 def test_what_towers_of_several_devices_cannot_do_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        build(towers.Placement(PAIRS, "cpu", upper), helpers.dense_model(), **options)
+        build(towers.Placement(PAIRS, "cpu", stage_of=upper), helpers.dense_model(), **options)
 
 
 def test_asynchronous_towers_have_one_device():
     batches = helpers.dataset_of(helpers.dense_batches([4]))
     model = helpers.dense_model()
-    placement = towers.Placement(PAIRS, "cpu", upper)
+    placement = towers.Placement(PAIRS, "cpu", stage_of=upper)
     with pytest.raises(ValueError, match="An asynchronous tower has one device"):
         towers.build_async_step(
             helpers.classify(model), model, keras.optimizers.SGD(), placement, batches
@@ -148,7 +148,7 @@ def test_a_placement_needs_the_stages_and_the_model():
     with pytest.raises(ValueError, match="nothing says which layers run on which"):
         towers.Placement(PAIRS, "cpu").stages(model)
     with pytest.raises(ValueError, match=r"need the model itself as `variables`.*Received list"):
-        towers.Placement(PAIRS, "cpu", upper).stages(model.variables)
+        towers.Placement(PAIRS, "cpu", stage_of=upper).stages(model.variables)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_towers_of_different_sizes_are_refused(devices):
 
 
 def test_the_first_towers_keep_their_devices():
-    placement = towers.Placement(PAIRS, "cpu", upper)
+    placement = towers.Placement(PAIRS, "cpu", stage_of=upper)
     assert placement.devices == ("/CPU:1", "/CPU:3") and placement.num_stages == 2
     assert placement.first(1).groups == (("/CPU:1", "/CPU:2"),)
     assert placement.first(1).stage_of is upper

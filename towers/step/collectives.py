@@ -1,0 +1,164 @@
+"""The sum of gradients across towers by TensorFlow's collective ops: NCCL on GPUs, a ring on CPUs.
+
+Each op names its group of devices and its turn in the group by numbers. They are given when a graph
+is built, are the same on all devices of the group, and are never used twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# TensorFlow 2 does not publish its registry of kernels.
+from tensorflow.python.framework import kernels
+
+from towers.step.gradients import Gradient
+from towers.step.packs import num_bytes, wrong_devices
+from towers.step.vectors import cut_by_dtype, join_by_dtype
+
+FIRST_KEY = 2**20  # Above the numbers that `tf.distribute` gives.
+LOCAL_KEYS = 2**10  # So many groups can each process have of its own devices.
+DTYPES = (tf.float16, tf.float32, tf.float64)  # Those that NCCL and the ring add.
+LIMIT = 0.0  # Seconds until a sum that waits for a device fails; 0: none, XLA may compile first.
+CHECK_LIMIT = 120.0  # The limit while nothing but known values are summed.
+
+
+class Group:
+    """Devices that sum vectors, with one collective op on each of them.
+
+    Args:
+        devices: the devices of this process, distinct and of one type.
+        num_processes: how many processes have as many devices. They build the same sums in the
+            same order.
+        limit: as `LIMIT`.
+
+    Attributes:
+        devices: as given.
+        size: the number of devices of all processes.
+    """
+
+    def __init__(self, devices: Sequence[str], num_processes: int = 1, limit: float | None = None):
+        self.devices = tuple(devices)
+        self.size = len(devices) * num_processes
+        self._limit = LIMIT if limit is None else limit
+        self._key, self._turns = numbers_of(self.devices, num_processes)
+        self._hint = "nccl" if are_gpus(devices) else "ring"
+
+    def sum(
+        self, tower_gradients: Sequence[Sequence[Gradient]]
+    ) -> tuple[list[list[Gradient]], list[list[Gradient]]]:
+        """Returns dense gradients summed over all devices, and the gradients that are left.
+
+        For each dtype there is one op a tower, so that its gradients travel as one vector. What is
+        left: sparse gradients, those that some towers lack, and those of unknown shape.
+
+        Args:
+            tower_gradients: one list per tower of this process, in the order of the variables.
+
+        Returns:
+            Two lists like `tower_gradients`. In the first, a gradient that is left is None; in the
+            second, one that is summed.
+        """
+        columns = list(zip(*tower_gradients, strict=True))
+        taken = [place for place, column in enumerate(columns) if can_be_summed(column)]
+        parts = [[row[place] for place in taken] for row in tower_gradients]
+        totals: list[list[Gradient]] = []
+        for sums in self._sum_tensors(parts):
+            given = dict(zip(taken, sums, strict=True))
+            totals.append([given.get(place) for place in range(len(columns))])
+        left = [
+            [None if place in taken else one for place, one in enumerate(row)]
+            for row in tower_gradients
+        ]
+        return totals, left
+
+    def _sum_tensors(self, parts: Sequence[Sequence[Any]]) -> Iterator[list[tf.Tensor]]:
+        """Yields the sums of tensors on each device; `parts` has a list for each device."""
+        vectors = []
+        for device, tensors in zip(self.devices, parts, strict=True):
+            with tf.device(device):
+                vectors.append(join_by_dtype(tensors))
+        turns = list(itertools.islice(self._turns, len(vectors[0])))
+        for device, tensors, row in zip(self.devices, parts, vectors, strict=True):
+            with tf.device(device):
+                yield cut_by_dtype(self._sum_vectors(row, turns), tensors)
+
+    def _sum_vectors(self, vectors: Iterable[tf.Tensor], turns: Iterable[int]) -> list[tf.Tensor]:
+        """Returns the sums of one device's vectors with those of the other devices."""
+        sums: list[tf.Tensor] = []
+        for vector, turn in zip(vectors, turns, strict=True):
+            with tf.control_dependencies(sums[-1:]):  # In the same order on every device.
+                # Not version 2 of the op: of that one, `tf.function` runs the ops of all devices
+                # one after another, so that the first waits for the others without end.
+                total = tf.raw_ops.CollectiveReduce(
+                    input=vector,
+                    group_size=self.size,
+                    group_key=self._key,
+                    instance_key=turn,
+                    merge_op="Add",
+                    final_op="Id",
+                    subdiv_offsets=[0],
+                    communication_hint=self._hint,
+                    timeout_seconds=self._limit,
+                )
+            sums.append(total)
+        return sums
+
+
+@functools.cache
+def numbers_of(devices: tuple[str, ...], num_processes: int) -> tuple[int, Iterator[int]]:
+    """Returns the number of a group, and the numbers of its turns.
+
+    A group across processes has the same number in each: they make such groups in the same order.
+    The others have numbers that no other process gives.
+    """
+    if num_processes > 1:
+        return next(shared_groups), itertools.count(FIRST_KEY)
+    task = tf.DeviceSpec.from_string(tf.config.list_logical_devices("CPU")[0].name).task or 0
+    return FIRST_KEY + LOCAL_KEYS * (task + 1) + next(local_groups), itertools.count(FIRST_KEY)
+
+
+shared_groups, local_groups = itertools.count(FIRST_KEY), itertools.count()
+
+
+def are_gpus(devices: Sequence[str]) -> bool:
+    """Returns whether all devices are GPUs."""
+    return all(tf.DeviceSpec.from_string(device).device_type == "GPU" for device in devices)
+
+
+def can_be_summed(gradients: Sequence[Gradient]) -> bool:
+    """Returns whether one variable's gradients are tensors that a collective op sums."""
+    first: Any = gradients[0]
+    return num_bytes(gradients) is not None and first.dtype in DTYPES
+
+
+@functools.cache
+def fault_of_group(devices: tuple[str, ...]) -> str | None:
+    """Returns why these devices cannot sum by collective ops, or None; it lets them sum once."""
+    types = {tf.DeviceSpec.from_string(device).device_type for device in devices}
+    if len(set(devices)) < len(devices) or len(types) > 1:
+        return "a group is of distinct devices of one type"
+    if len(devices) == 1:
+        return None
+    if types == {"GPU"} and not has_nccl():
+        return "this TensorFlow is built without NCCL"
+    try:
+        group = Group(devices, limit=CHECK_LIMIT)
+        add = tf.function(lambda gradients: group.sum(gradients)[0], autograph=False)
+        wrong = wrong_devices(devices, add)
+    except tf.errors.OpError as error:
+        return f"they failed to sum known values: {error.message.splitlines()[0]}"
+    return f"sums of known values came out wrong on {', '.join(wrong)}" if wrong else None
+
+
+def has_nccl() -> bool:
+    """Returns whether TensorFlow has NCCL's kernels; its library is loaded when it is first used.
+
+    Without them, TensorFlow would sum through the host.
+    """
+    found = kernels.get_registered_kernels_for_op("NcclAllReduce").kernel
+    return any(kernel.device_type == "GPU" for kernel in found)
