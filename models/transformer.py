@@ -281,11 +281,10 @@ class Transformer(keras.Model):
         encoder, decoder = (
             [list(parts) for parts in side] for side in (self.encoder, self.decoder)
         )
-        encoder[0].append(self.embedding_dropout)
         encoder[-1].append(self.encoder_norm)
         decoder[-1] += [self.decoder_norm, self.projection]
         home = decoder[-1] if self.tied_output else encoder[0]
-        home.append(self.embedding)
+        home += [self.embedding, self.embedding_dropout]
         return [*encoder, *decoder]
 
     def _embed(self, tokens: tf.Tensor, training: bool) -> tf.Tensor:

@@ -194,8 +194,8 @@ class TransformerLanguageModel(LanguageModel):
     def layers_in_order(self) -> list[list[layers.Layer]]:
         """Returns the layers in the order in which they run; those of a block belong together."""
         blocks: list[list[layers.Layer]] = [[block] for block in self.blocks]
-        blocks[0].append(self.embedding_dropout)
-        blocks[-1] += [self.norm, self.projection, self.embedding]  # The last two have one table.
+        table = [self.projection, self.embedding]  # They have one.
+        blocks[-1] += [self.norm, *table, self.embedding_dropout]
         return blocks
 
     def _advance(self, present: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:

@@ -91,3 +91,10 @@ def test_each_stage_of_each_tower_runs_on_its_gpu_and_copies_travel_between_equa
     expected = {"0 0": ["GPU:0"], "0 1": ["GPU:1"], "1 0": ["GPU:2"], "1 1": ["GPU:3"]}
     assert facts["stages"] == expected
     assert [device["to_host"] for device in facts["devices"][2:]] == [0, 0]
+
+
+@pytest.mark.slow
+def test_activations_travel_between_stages_and_no_gradient_of_a_variable(count):
+    facts = count("chatbot", "replicated", 2, gpus_per_tower=2, published=True)
+    for device in facts["devices"]:
+        assert device["bytes_to_peers"] <= 0.2 * facts["gradient_bytes"]

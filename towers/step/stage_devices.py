@@ -73,10 +73,12 @@ def device_beside(op: tf.Operation, names: Sequence[str]) -> str | None:
 def device_of(tensor: tf.Tensor) -> str:
     """Returns the device of a tensor; that of what a function takes from around it."""
     graph = getattr(tensor, "graph", None)
-    if tensor.op.type == "Placeholder" and not tensor.op.device:
+    if tensor.op.type == "Placeholder":  # Its own device means nothing.
         for outer, inner in getattr(graph, "captures", ()):
             if inner is tensor:
                 return device_of(outer) if tf.is_symbolic_tensor(outer) else known(outer.device)
+    if tensor.op.type == "ReadVariableOp":  # TensorFlow leaves its place to the variable.
+        return device_of(tensor.op.inputs[0])
     return known(tensor.op.device)
 
 

@@ -75,17 +75,38 @@ class StageLabels:
         _CURRENT.reset(self._token)
         self._scopes.close()
 
-    def call(self, layer: keras.layers.Layer, call: Callable[[], Any]) -> Any:
-        """Returns what the call of a layer returns; its ops have the label of its stage."""
-        if ops.get_default_graph() is not self._graph:
-            return call()
-        stage = self._stages.of_layer(layer)
-        self._stage = self._stage if stage is None else stage
-        self._label()
+    def call(
+        self, layer: keras.layers.Layer, call: Callable[..., Any], arguments: tuple[Any, Any]
+    ) -> Any:
+        """Returns what the call of a layer returns; its ops have the label of its stage.
+
+        Args:
+            layer: the layer.
+            call: calls it.
+            arguments: its arguments, a pair (args, kwargs).
+        """
+        if ops.get_default_graph() is self._graph:
+            stage = self._stages.of_layer(layer)
+            self._stage = self._stage if stage is None else stage
+            self._label()
+            arguments = keras.tree.map_structure(self._arrive, arguments)
+        args, kwargs = arguments
         try:
-            return call()
+            return call(layer, *args, **kwargs)
         finally:
-            self._label()  # The scope around the layer has the label of an earlier stage.
+            if ops.get_default_graph() is self._graph:
+                self._label()  # The scope around the layer has the label of an earlier stage.
+
+    def _arrive(self, value: Any) -> Any:
+        """Returns an activation of another stage as a tensor of this one.
+
+        A loop keeps its state where the state began: elsewhere, it would travel in every iteration.
+        """
+        is_activation = tf.is_symbolic_tensor(value) and value.dtype.is_floating
+        if not is_activation or getattr(value, "_keras_mask", None) is not None:
+            return value
+        stage = stage_in(value.op.name) or 0
+        return value if stage == (self._stage or 0) else tf.identity(value)
 
     def _label(self) -> None:
         """Enters the scope with the current label; it ends with the scopes around it."""
@@ -130,7 +151,7 @@ def intercept() -> None:
         labels = _CURRENT.get()
         if labels is None:
             return plain(layer, *args, **options)
-        return labels.call(layer, functools.partial(plain, layer, *args, **options))
+        return labels.call(layer, plain, (args, options))
 
     keras.layers.Layer.__call__ = call
 
