@@ -142,14 +142,6 @@ def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> 
     return tf.sqrt(tf.add_n(squares)) if squares else tf.zeros([], dtype)
 
 
-def square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor:
-    """Returns the sum of a gradient's squares, on the gradient's device if that is known."""
-    values = getattr(gradient, "values", gradient)
-    device = "" if tf.executing_eagerly() else values.device
-    with tf.device(device) if device else contextlib.nullcontext():
-        return 2 * tf.nn.l2_loss(tf.cast(values, dtype))
-
-
 def norm_of_sums(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> tf.Tensor:
     """Returns `global_norm` without overflow in its squares: finite gradients have a finite norm.
 
@@ -176,3 +168,11 @@ def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
     if clip_norm is None:
         return tf.ones_like(norm)
     return clip_norm / tf.maximum(norm, tf.cast(clip_norm, norm.dtype))
+
+
+def square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor:
+    """Returns the sum of a gradient's squares, on the gradient's device if that is known."""
+    values = getattr(gradient, "values", gradient)
+    device = "" if tf.executing_eagerly() else values.device
+    with tf.device(device) if device else contextlib.nullcontext():
+        return 2 * tf.nn.l2_loss(tf.cast(values, dtype))

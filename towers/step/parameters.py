@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -47,11 +47,7 @@ class SharedVariables:
         """Returns whether towers use the variable through its handle, without a read at first."""
         return id(variable) in self._by_handle
 
-    def read(
-        self,
-        copies: Sequence[keras.Variable] | None = None,
-        places: Iterable[int] | None = None,
-    ) -> dict[int, Any]:
+    def read(self, copies: Sequence[keras.Variable] | None = None) -> dict[int, Any]:
         """Returns each variable's value on the current device, by the variable's id, read once.
 
         Seeds are left out, since each step computes them. Tables are not read: rows travel, not
@@ -59,11 +55,9 @@ class SharedVariables:
 
         Args:
             copies: the copies to read, in the order of `all`; None for the variables themselves.
-            places: of the variables to read, in `all`; None for all of them.
         """
         values: dict[int, Any] = {}
-        pairs = list(zip(self.all, copies or self.all, strict=True))
-        for variable, copy in pairs if places is None else [pairs[place] for place in places]:
+        for variable, copy in zip(self.all, copies or self.all, strict=True):
             if not self.is_used_by_handle(variable):
                 # TensorFlow places a read on the variable's device, and loop inputs without a
                 # device anywhere. The identity puts the value on this tower's device.

@@ -14,6 +14,7 @@ from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
 from towers.step.shards import Shard
+from towers.step.staged_variables import StagedVariables
 from towers.step.stages import Stages, device_name
 from towers.step.synchronized import Listener
 from towers.step.tower_function import ShardFn, TowerFn
@@ -66,7 +67,7 @@ def make_program(
     if stages is not None:
         check_homes(shared, stages, placement)
         check_stepwise(options)
-        shard_fn = shard_fn.within(stages)
+        shard_fn, shared = shard_fn.within(stages), StagedVariables(shared, stages)
     return TowerProgram(shard_fn, shared, carried, num_parts, listener.has_heard, stages)
 
 

@@ -85,15 +85,8 @@ class Tower:
 
     def read(self) -> dict[int, Any]:
         """Returns the variables' values by the variable's id, each read once."""
-        shared, stages = self._program.shared, self._program.stages
         with tf.name_scope("parameters"):
-            if stages is None:
-                return shared.read(self._variables)
-            values: dict[int, Any] = {}
-            for device, places in zip(self.devices, stages.places(shared.all), strict=True):
-                with tf.device(device):
-                    values |= shared.read(self._variables, places)
-            return values
+            return self._program.shared.read(self._variables)
 
     def run(
         self,
