@@ -35,8 +35,8 @@ def main():
         run = rivals.make_rival(way, rivals.Task(*task), [group[0] for group in devices])
     else:
         step = recipe_steps.build_step(task, devices, way, **options)
-        facts["gradient_bytes"] = recipe_steps.parameter_bytes(step)
         facts["stages"] = stages_of_ops(step, num_towers)
+        facts["gradient_bytes"] = recipe_steps.parameter_bytes(step)
         run = trainer_run(step, task.dataset)
     run(FEW)
     if way == "replicated":
@@ -64,17 +64,6 @@ def trainer_run(step, dataset):
         float(results[-1].loss)
 
     return run
-
-
-def stages_of_ops(step, num_towers):
-    """Returns the GPUs of the ops of each stage of each tower, by the names of the ops."""
-    found = {}
-    for op in step.graph.get_operations():
-        stage = stage_in(op.name)
-        for tower in range(num_towers):
-            if f"tower_{tower}/" in op.name and stage is not None and "GPU" in op.device:
-                found.setdefault(f"{tower} {stage}", set()).add(short_device(op.device))
-    return {key: sorted(devices) for key, devices in found.items()}
 
 
 def counts(few, many, device):
@@ -111,6 +100,17 @@ def counts(few, many, device):
             lambda log: int((log.of("h2d", device=device)["bytes"] <= 64).sum())
         ),
     }
+
+
+def stages_of_ops(step, num_towers):
+    """Returns the GPUs of the ops of each stage of each tower, by the names of the ops."""
+    found = {}
+    for op in step.graph.get_operations():
+        stage = stage_in(op.name)
+        for tower in range(num_towers):
+            if f"tower_{tower}/" in op.name and stage is not None and "GPU" in op.device:
+                found.setdefault(f"{tower} {stage}", set()).add(short_device(op.device))
+    return {key: sorted(devices) for key, devices in found.items()}
 
 
 if __name__ == "__main__":
