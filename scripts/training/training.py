@@ -20,6 +20,7 @@ from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_files import EVALUATION, RunFiles
 from towers.scripts.training.run_output import RunOutput
 from towers.scripts.training.session import Session
+from towers.scripts.training.stages import describe_stages
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
@@ -61,6 +62,8 @@ class Training:
             f"{self._engine.parameters}{self._engine.description}, "
             f"run in {directory.path}{self._processes.description}"
         )
+        for line in describe_stages(session.model, session.placement):
+            self._write(line)
         if options.output.verbose:
             self._write(describe_model(session.model))
         self._files = RunFiles(

@@ -121,3 +121,21 @@ def test_the_budgets_hold_in_every_way_to_train(options, count):
     """A loss scale adds three reads: it is a state that follows from the gradient."""
     facts = count("chatbot", "replicated", **options)
     assert [device["to_host"] for device in facts["devices"][1:]] == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["ptb_small", "chatbot", "chatbot_transformer"])
+def test_each_stage_of_each_tower_runs_on_its_gpu_and_copies_travel_between_equal_stages(
+    recipe, count
+):
+    facts = count(recipe, "replicated", 4, gpus_per_tower=2)
+    expected = {"0 0": ["GPU:0"], "0 1": ["GPU:1"], "1 0": ["GPU:2"], "1 1": ["GPU:3"]}
+    assert facts["stages"] == expected
+    assert [device["to_host"] for device in facts["devices"][2:]] == [0, 0]
+
+
+@pytest.mark.slow
+def test_activations_travel_between_stages_and_no_gradient_of_a_variable(count):
+    facts = count("chatbot", "replicated", 2, gpus_per_tower=2, published=True)
+    for device in facts["devices"]:
+        assert device["bytes_to_peers"] <= 0.2 * facts["gradient_bytes"]

@@ -14,7 +14,9 @@ from tests.gpu import recipe_steps
 from tests.gpu.values import ignore_values
 from tests.pretended_gpu.pretended_gpu import KERNELS, WAITS, record
 from towers.run.determinism import enable_determinism
+from towers.run.op_devices import short_device
 from towers.scripts.baselines import rivals
+from towers.step.stage_labels import stage_in
 
 FEW, MANY = 3, 7  # Steps; what MANY have more than FEW is counted, so no beginning and no end.
 
@@ -26,17 +28,20 @@ def main():
     if options.pop("deterministic", False):
         enable_determinism()
     sizes = recipe_steps.PUBLISHED if options.pop("published", False) else recipe_steps.SMALL
-    devices = towers.select_devices(num_gpus).towers
+    per_tower = options.pop("gpus_per_tower", 1)
+    own_towers = num_gpus // per_tower
+    devices = towers.select_devices(own_towers, gpus_per_tower=per_tower).groups
     processes = towers.join_processes()  # Those that TF_CONFIG names.
-    num_towers = num_gpus * processes.count
+    num_towers = own_towers * processes.count
     task = recipe_steps.make_task(sizes[name], num_towers, static=way in rivals.RIVALS)
     facts = {"recipe": name, "gpus": num_gpus, "way": way}
     if way in rivals.RIVALS:
         # They compute shapes on the GPU, which are not there; so they are given fixed ones.
         towers.any_number_of_rows = lambda spec: spec
-        run = rivals.make_rival(way, rivals.Task(*task), devices)
+        run = rivals.make_rival(way, rivals.Task(*task), [group[0] for group in devices])
     else:
         step = recipe_steps.build_step(task, devices, way, processes=processes, **options)
+        facts["stages"] = stages_of_ops(step, own_towers)
         facts["gradient_bytes"] = recipe_steps.parameter_bytes(step)
         facts["num_variables"] = len(step.update.copies.shared.all)
         facts["pack_bytes"] = upload_bytes(step)
@@ -124,6 +129,17 @@ def counts(few, many, device, packs=()):
             lambda log: int((log.of("h2d", device=device)["bytes"] <= 64).sum())
         ),
     }
+
+
+def stages_of_ops(step, num_towers):
+    """Returns the GPUs of the ops of each stage of each tower, by the names of the ops."""
+    found = {}
+    for op in step.graph.get_operations():
+        stage = stage_in(op.name)
+        for tower in range(num_towers):
+            if f"tower_{tower}/" in op.name and stage is not None and "GPU" in op.device:
+                found.setdefault(f"{tower} {stage}", set()).add(short_device(op.device))
+    return {key: sorted(devices) for key, devices in found.items()}
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def build_async_step(
     if program.shared.captured:
         reason = "another tower may change them before the backward pass"
         raise captured_error(program.shared.captured, reason)
-    copies = Copies(program.shared, optimizer, placement.copy_devices)
+    copies = Copies(program.shared, optimizer, placement.copy_groups)
     towers = [
         Tower(program, program.shared.all, device, index, options)
         for index, device in enumerate(placement.devices)
@@ -83,6 +83,12 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
         raise ValueError(
             "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "
             f"Received 'replicated', exchange={placement.exchange!r}."
+        )
+    if placement.num_stages > 1:
+        raise ValueError(
+            "An asynchronous tower has one device. Received "
+            f"{[list(group) for group in placement.groups]}; use build_train_step, or give each "
+            "tower one device."
         )
     if options.carried is not None:
         raise ValueError(

@@ -56,8 +56,8 @@ def build_evaluation_step(
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)
     towers = [
-        Tower(program, program.shared.all, device, index, options)
-        for index, device in enumerate(placement.devices)
+        Tower(program, program.shared.all, group, index, options)
+        for index, group in enumerate(placement.groups)
     ]
     step = EvaluationStep(towers, program, placement.device, specs)
     check_handles(step.graph, program.shared)
