@@ -195,8 +195,12 @@ def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
 
 
 def square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor:
-    """Returns the sum of a gradient's squares, on the gradient's device if that is known."""
+    """Returns the sum of a gradient's squares, on the tower's device where the gradient is.
+
+    A gradient on the host is on its way to the current device.
+    """
     values = getattr(gradient, "values", gradient)
     device = "" if tf.executing_eagerly() else values.device
-    with tf.device(device) if device else contextlib.nullcontext():
+    on_tower = device and not device.endswith("CPU:0")
+    with tf.device(device) if on_tower else contextlib.nullcontext():
         return 2 * tf.nn.l2_loss(tf.cast(values, dtype))
