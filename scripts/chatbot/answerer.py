@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.data.text import Question, TextCodec
 from towers.models.decoding import Decoded, Decoding, decode, read_once
 from towers.models.decoding.options import DecoderStep
+from towers.scripts.progress import counted
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.recipe import SpecialIds
 
@@ -75,7 +76,7 @@ class Answerer:
         encoded = [self._text.read_question(turns, longest) for turns in questions]
         order = sorted(range(len(encoded)), key=lambda index: len(encoded[index].ids))
         answers: list[list[Answer]] = [[] for _ in encoded]
-        for start in range(0, len(order), BATCH_SIZE):
+        for start in counted(range(0, len(order), BATCH_SIZE), "answering"):
             rows = order[start : start + BATCH_SIZE]
             batch = [encoded[row] for row in rows]
             ids = pad([question.ids for question in batch], self._special_ids.padding)

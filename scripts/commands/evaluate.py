@@ -13,6 +13,7 @@ from towers.scripts.commands.options import (
     add_model_options,
     add_reranking_options,
     add_set_option,
+    add_sharing_option,
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
@@ -38,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="chatbots: first search --mmi-weight and --length-reward on held-out "
                              "questions that are not asked afterwards")  # fmt: skip
     add_device_options(parser)
+    add_sharing_option(parser)
 
 
 def run(given: argparse.Namespace) -> int:

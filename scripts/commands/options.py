@@ -184,6 +184,14 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
                             "of mantissa (default: where they can, they do)")  # fmt: skip
 
 
+def add_sharing_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the number of devices that share the layers of a tower."""
+    parser.add_argument("--gpus-per-tower", type=number_of_parts, metavar="N",
+                        help="share each tower's layers between N GPUs, for models that one is "
+                             "too small for; without a GPU between virtual CPUs (default: "
+                             "1)")  # fmt: skip
+
+
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for how a step runs."""
     group = parser.add_argument_group("engine")

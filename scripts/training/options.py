@@ -13,6 +13,7 @@ class DeviceOptions:
         towers: how many, None for one per GPU.
         cpu_towers: how many where there is no GPU, if `towers` is None.
         gpus: numbers of the GPUs to use, None for the first ones.
+        gpus_per_tower: GPUs (or virtual CPUs) that share the layers of each tower.
         virtual: whether to split one GPU into the towers.
         gpu_memory: limit in GB, or a fraction of a GPU's memory; None to grow with need.
         parameters: where the shared variables live: auto, cpu, tower0 or replicated.
@@ -22,6 +23,7 @@ class DeviceOptions:
     towers: int | None = None
     cpu_towers: int = 1
     gpus: tuple[int, ...] | None = None
+    gpus_per_tower: int = 1
     virtual: bool = False
     gpu_memory: float | None = None
     parameters: str = "auto"
