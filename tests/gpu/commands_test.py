@@ -57,6 +57,7 @@ def train(recipe, run_dir, *options):
     return ["train", recipe, "--run-dir", run_dir, *own[recipe], *options]
 
 
+@pytest.mark.slow
 def test_the_gpus_are_taken_in_the_order_that_was_asked_for_and_half_of_their_memory(run, tmp_path):
     options = ["--gpus", "1,0", "--gpu-memory", "0.5", "--parameters", "replicated"]
     output = run(2, *train("shapes", tmp_path / "run", *options))
@@ -91,6 +92,7 @@ def test_nccl_that_does_not_work_is_an_error_with_a_remedy(
     assert "pip install tensorflow[and-cuda]" in output and "--exchange packs" in output
 
 
+@pytest.mark.slow
 def test_each_gpu_is_listed_with_the_id_by_which_the_driver_knows_it(run):
     output = run(2, "devices")
     first, second = [line for line in output.splitlines() if line.startswith("GPU")]

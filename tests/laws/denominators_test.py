@@ -80,7 +80,7 @@ def trained(train, make_tower_fn=three_losses, sizes=(8, 7, 2)):
 @pytest.mark.parametrize(
     ("num_towers", "options"),
     [
-        (1, {}),
+        pytest.param(1, {}, marks=pytest.mark.slow),
         (3, {}),
         (2, {"accumulate": 2}),
         pytest.param(2, {"accumulate": 2, "compiled": True}, marks=pytest.mark.slow),

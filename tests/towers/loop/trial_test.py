@@ -22,7 +22,8 @@ def build(placement):
         optimizer = keras.optimizers.Adam(0.01)
     tower_fn = helpers.classify(model, training=True)
     dataset = helpers.dataset_of(BATCHES)
-    return towers.build_train_step(tower_fn, model, optimizer, placement, dataset)
+    options = towers.StepOptions(probe=False)
+    return towers.build_train_step(tower_fn, model, optimizer, placement, dataset, options)
 
 
 def train(parameters):
