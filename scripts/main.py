@@ -138,7 +138,7 @@ def fail(error: Exception, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if os.environ.get("TOWERS_TRACEBACK"):
         show_traceback(error)
-    show(f"towers: error: {brief(str(error))}", file=sys.stderr)
+    show(f"towers: error: {brief(str(error))}", file=sys.stderr, colour="red")
     return code
 
 
@@ -151,7 +151,7 @@ def show_warning(
     line: str | None = None,
 ) -> None:
     """Prints a warning in one line, without its place in the code."""
-    show(f"towers: warning: {message}", file=sys.stderr)
+    show(f"towers: warning: {message}", file=sys.stderr, colour="yellow")
 
 
 def show_traceback(error: Exception) -> None:

@@ -6,7 +6,9 @@ Corpora, file names, checkpoints, vocabularies and servers may hold characters t
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from typing import TextIO
 
 # Control characters but line feed and tab, the marks that reorder text (Unicode TR 9), and halves
@@ -18,11 +20,33 @@ OBEYED = re.compile(
 
 LONGEST_MESSAGE = 300  # Characters of an error about which nothing is cut.
 LONGEST_WORD = 80
+COLOURS = {"red": 31, "green": 32, "yellow": 33}  # ECMA-48, SGR.
 
 
-def show(*values: object, file: TextIO | None = None, flush: bool = False) -> None:
-    """Prints values as `print` does, without characters that a terminal obeys."""
-    print(*(printable(str(value)) for value in values), file=file, flush=flush)
+def show(
+    *values: object,
+    file: TextIO | None = None,
+    flush: bool = False,
+    colour: str | None = None,
+) -> None:
+    """Prints values as `print` does, without characters that a terminal obeys.
+
+    Args:
+        values, file, flush: as in `print`.
+        colour: of `COLOURS`, in which a terminal shows them; None for its own.
+    """
+    text = " ".join(printable(str(value)) for value in values)
+    if colour is not None and shows_colours(sys.stdout if file is None else file):
+        text = f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
+    print(text, file=file, flush=flush)
+
+
+def shows_colours(file: TextIO) -> bool:
+    """Returns whether a file is a terminal that shows colours, and none forbids them.
+
+    The variable NO_COLOR forbids them: https://no-color.org.
+    """
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and file.isatty()
 
 
 def brief(message: str) -> str:

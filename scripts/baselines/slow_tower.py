@@ -15,6 +15,7 @@ import tensorflow as tf
 import towers
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.baselines.rivals import Task
+from towers.scripts.progress import counted
 from towers.scripts.shown import show
 from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import WrongInputError
@@ -129,7 +130,7 @@ def repeat(
     rates: dict[str, list[Rates]] = {mode: [] for mode in trainers}
     for make_trainer in trainers.values():
         timed(make_trainer, WARM_UP_STEPS, rows)
-    for repetition in range(options.repetitions):
+    for repetition in counted(range(options.repetitions), "timing", "repetition"):
         for mode in MODES if repetition % 2 == 0 else MODES[::-1]:
             rates[mode].append(timed(trainers[mode], options.steps, rows))
     return rates

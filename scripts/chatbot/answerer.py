@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.data.text import Question, TextCodec
 from towers.models.decoding import Decoded, Decoding, decode, read_once
 from towers.models.decoding.options import DecoderStep
+from towers.scripts.progress import counted
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.recipe import SpecialIds
 
@@ -75,7 +76,7 @@ class Answerer:
         encoded = [self._text.read_question(turns, longest) for turns in questions]
         order = sorted(range(len(encoded)), key=lambda index: len(encoded[index].ids))
         answers: list[list[Answer]] = [[] for _ in encoded]
-        for start in range(0, len(order), BATCH_SIZE):
+        for start in counted(range(0, len(order), BATCH_SIZE), "answering"):
             rows = order[start : start + BATCH_SIZE]
             batch = [encoded[row] for row in rows]
             ids = pad([question.ids for question in batch], self._special_ids.padding)
@@ -192,7 +193,7 @@ def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
     return Decoding(
         beam_size=options.beam,
         length_penalty=options.length_penalty,
-        n_best=options.nbest if options.mmi is None or samples else options.beam,
+        n_best=options.nbest if options.mmi is None else num_candidates(options, bool(samples)),
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
@@ -200,3 +201,8 @@ def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
         repetition_penalty=options.repetition_penalty,
         max_length=options.max_length or max_length,
     )
+
+
+def num_candidates(options: DecodingOptions, samples: bool) -> int:
+    """Returns among how many answers a second model chooses."""
+    return max(options.nbest, options.candidates) if samples else options.beam

@@ -14,6 +14,7 @@ from towers.models.answering import decoder_inputs
 from towers.models.decoding import read_once
 from towers.models.linear_cross_entropy import CHUNK_SIZE
 from towers.scripts.chatbot.answerer import pad
+from towers.scripts.progress import counted
 from towers.scripts.training.recipe import SpecialIds
 
 NUM_CANDIDATES = 10
@@ -93,7 +94,7 @@ class AnswerRanker:
         """
         rows = self._encode(questions, answers)
         sums = np.zeros([2, len(answers)])
-        for places in batches_by_length(rows):
+        for places in counted([*batches_by_length(rows)], "ranking"):
             question, answer = (
                 pad([part[place] for place in places], self._special_ids.padding) for part in rows
             )

@@ -11,6 +11,7 @@ import tensorflow as tf
 from towers.data.image_files.decoding import SUFFIXES
 from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.classifiers import classify_images
+from towers.scripts.progress import counted
 from towers.scripts.training.session import Session
 
 BATCH_SIZE = 64
@@ -64,7 +65,7 @@ def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Pred
     """
     names, spec = class_names(session), session.data.test.input_spec
     classify = classify_images(session)
-    for start in range(0, len(paths), BATCH_SIZE):
+    for start in counted(range(0, len(paths), BATCH_SIZE), "predicting"):
         batch = paths[start : start + BATCH_SIZE]
         images = tf.stack([read_input(path, spec) for path in batch])
         for path, values in zip(batch, classify(images)["probabilities"].numpy(), strict=True):

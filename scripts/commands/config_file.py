@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from towers.scripts.commands.options import FLAGS
+from towers.scripts.commands.options import FLAGS, check_contradictions
 from towers.scripts.training.config import FIELDS_TABLE, SAID_ONCE
 from towers.scripts.wrong_input import nearest
 
@@ -49,7 +49,9 @@ def read_config(
     parser = FileParser(argument_default=argparse.SUPPRESS, allow_abbrev=False)
     add_options(parser)
     try:
-        return parser.parse_args(list(arguments_of(parse(path), parser)))
+        given = parser.parse_args(list(arguments_of(parse(path), parser)))
+        check_contradictions(given)
+        return given
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -88,6 +90,7 @@ def arguments_of(content: Mapping[str, Any], parser: argparse.ArgumentParser) ->
     """Yields a file's content as the arguments of a command line."""
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help",)}
     keys = {long_name(action): action for action in actions.values()}
+    check_spellings(content)
     for key in sorted(content, key=lambda key: key != "recipe"):  # Before lists of any length.
         value = content[key]
         if key == FIELDS_TABLE:
@@ -104,6 +107,15 @@ def arguments_of(content: Mapping[str, Any], parser: argparse.ArgumentParser) ->
         yield from option_arguments(key, value, action)
 
 
+def check_spellings(content: Mapping[str, Any]) -> None:
+    """Raises ValueError if two keys are one, such as run-dir and run_dir."""
+    found: dict[str, str] = {}
+    for key in map(str, content):
+        other = found.setdefault(key.replace("_", "-"), key)
+        if other != key:
+            raise ValueError(f"{other!r} and {key!r} are one option: give it once")
+
+
 def long_name(action: argparse.Action) -> str:
     """Returns the key of an option in a file."""
     names = [name for name in action.option_strings if name.startswith("--")]
@@ -114,6 +126,7 @@ def field_arguments(fields: Any) -> Iterator[str]:
     """Yields the recipe's fields as arguments."""
     if not isinstance(fields, dict):
         raise ValueError(f"[{FIELDS_TABLE}] must hold lines FIELD = VALUE, not {fields!r:.60}")
+    check_spellings(fields)
     for name, value in fields.items():
         values = value if isinstance(value, list) else [value]
         yield f"--set={name}={','.join(text_of(name, one) for one in values)}"

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towers.scripts.commands.options import add_device_options, add_json_option, read_options
+from towers.scripts.commands.options import (
+    add_device_options,
+    add_json_option,
+    add_sharing_option,
+    read_options,
+)
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions
@@ -18,6 +24,7 @@ from towers.scripts.wrong_input import wrong_input
 if TYPE_CHECKING:
     from towers.scripts.diagnosis.findings import Finding
 
+COLOUR_OF = {"ok": "green", "warning": "yellow", "wrong": "red"}
 FEWEST_TOWERS = 2  # On virtual CPUs, where there is no GPU.
 
 
@@ -45,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", metavar="DIR", help="where runs will be (default: runs)")
     add_json_option(parser)
     add_device_options(parser)
+    add_sharing_option(parser)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -58,7 +66,8 @@ def run(given: argparse.Namespace) -> int:
         for finding in examine(options):
             findings.append(finding)
             remedy = f"; {finding.remedy}" if finding.remedy else ""
-            show(f"{finding.state:<7} | {finding.what}: {finding.found}{remedy}", flush=True)
+            line = f"{finding.state:<7} | {finding.what}: {finding.found}{remedy}"
+            show(line, flush=True, colour=COLOUR_OF[finding.state])
     wrong = sum(finding.state == WRONG for finding in findings)
     warnings = sum(finding.state != OK for finding in findings) - wrong
     show(f"{len(findings)} findings: {wrong} wrong, {warnings} warnings")
@@ -78,6 +87,8 @@ def examine(options: DoctorOptions) -> Iterator[Finding]:
     cpu_towers = max(FEWEST_TOWERS, options.devices.cpu_towers)
     chosen = choose_devices(dataclasses.replace(options.devices, cpu_towers=cpu_towers))
     yield findings.Finding(findings.OK, "towers", chosen.description)
+    every = tuple(itertools.chain(*chosen.groups))
+    if len(every) > 1:
+        yield first_law.check_copies(every)
     if len(chosen.towers) > 1:
-        yield first_law.check_copies(chosen.towers)
         yield from first_law.compare_steps(chosen.towers)

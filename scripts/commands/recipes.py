@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
-from towers.scripts.training.catalogue import check_name, describe_recipe, find_recipe, summaries
+from towers.scripts.training.catalogue import summaries
 from towers.scripts.training.fields import describe_fields
+from towers.scripts.training.outline import Outline, read_outline
 from towers.scripts.wrong_input import wrong_input
 
 
@@ -22,9 +22,8 @@ def run(given: argparse.Namespace) -> int:
         print_recipes()
         return 0
     with wrong_input():
-        check_name(given.recipe)
-    import_tensorflow_quietly()
-    print_recipe(given.recipe)
+        outline = read_outline(given.recipe)
+    print_recipe(outline)
     return 0
 
 
@@ -36,8 +35,8 @@ def print_recipes() -> None:
         show(f"{name:<{width}}  {line}")
 
 
-def print_recipe(name: str) -> None:
+def print_recipe(outline: Outline) -> None:
     """Prints a recipe's description, and its fields with their values, meanings and bounds."""
-    show(f"{describe_recipe(name)}\n\nFields (--set FIELD=VALUE):")
-    for line in describe_fields(find_recipe(name).fields):
+    show(f"{outline.description}\n\nFields (--set FIELD=VALUE):")
+    for line in describe_fields(outline.fields):
         show(f"  {line}")

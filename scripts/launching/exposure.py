@@ -34,13 +34,15 @@ def closed_network(addresses: Sequence[str]) -> Iterator[Sequence[int]]:
             show(PRIVATE, flush=True)
         except OSError as error:
             why = f" (this system gives no network of its own: {error})"
-            show(OPEN.format(ports=ports(addresses), why=why, remedy=LOCAL_REMEDY), flush=True)
+            text = OPEN.format(ports=ports(addresses), why=why, remedy=LOCAL_REMEDY)
+            show(text, flush=True, colour="yellow")
         yield network
 
 
 def warn_of_open_ports(addresses: Sequence[str]) -> None:
     """Prints what others reach once the process of these addresses run here."""
-    show(OPEN.format(ports=ports(addresses), why="", remedy=CLUSTER_REMEDY), flush=True)
+    text = OPEN.format(ports=ports(addresses), why="", remedy=CLUSTER_REMEDY)
+    show(text, flush=True, colour="yellow")
 
 
 def ports(addresses: Sequence[str]) -> str:

@@ -69,7 +69,7 @@ def first_to_fail(failed: Sequence[WorkerProcess]) -> WorkerProcess:
 
 def give_up(failed: WorkerProcess, workers: Sequence[WorkerProcess]) -> int:
     """Prints how a worker failed, ends the others, and returns its exit code."""
-    show(f"towers: error: {failed.describe_end()}", file=sys.stderr, flush=True)
+    show(f"towers: error: {failed.describe_end()}", file=sys.stderr, flush=True, colour="red")
     end(workers)
     code = failed.process.returncode
     remedy = "" if code == WRONG_INPUT else "; the same command continues from the last checkpoint"

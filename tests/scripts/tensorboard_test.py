@@ -3,6 +3,7 @@
 With the environment variable TOWERS_SCREENSHOTS=docs the pictures of the documents are made anew.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -39,10 +40,21 @@ def run_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def address(run_dir):
-    """The address of a TensorBoard process that shows the run."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", run_dir / "summaries"]
-    with started([*command, "--host", "127.0.0.1", "--port", "0"]) as process:
+def bot_dir(tmp_path_factory):
+    """A short real training of a chatbot on two towers, whose graph has loops."""
+    path = tmp_path_factory.mktemp("run") / "chatbot"
+    command = ["train", "chatbot", "--towers", "2", "--run-dir", str(path)]
+    if "TOWERS_SCREENSHOTS" not in os.environ:  # Answers for documents need the whole training.
+        command += ["--steps", "1", "--set", "hidden_size=16", "--set", "embedding_size=16"]
+    assert main(command) == 0
+    return path
+
+
+@contextlib.contextmanager
+def tensorboard(run_dir):
+    """The scope of a TensorBoard process that shows a run; yields its address."""
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", "summaries"]
+    with started([*command, "--host", "127.0.0.1", "--port", "0"], cwd=run_dir) as process:
         lines = []
         for line in process.stdout:
             lines.append(line)
@@ -51,6 +63,20 @@ def address(run_dir):
         else:
             pytest.fail(f"TensorBoard did not start: {''.join(lines)}")
         yield found.group(0)
+
+
+@pytest.fixture(scope="module")
+def address(run_dir):
+    """The address of TensorBoard on the run with two towers."""
+    with tensorboard(run_dir) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def bot_address(bot_dir):
+    """The address of TensorBoard on the chatbot's run."""
+    with tensorboard(bot_dir) as address:
+        yield address
 
 
 @pytest.fixture
@@ -82,6 +108,7 @@ def texts(elements):
     return {element.text.strip() for element in elements}
 
 
+@pytest.mark.slow
 def test_one_loss_chart_has_a_curve_for_each_tower_and_the_average(browser, address, tmp_path):
     browser.get(f"{address}?tagFilter=%5Eloss%24&smoothing=0#timeseries")
     (card,) = wait_for(browser, "scalar-card", lambda cards: len(cards) == 1)
@@ -111,11 +138,17 @@ def drawn(paths):
 
 
 @pytest.mark.slow
-def test_graph_page_has_a_box_for_each_tower_with_its_layers_inside(browser, address, tmp_path):
-    browser.get(f"{address}#graphs")
-    boxes = {"tower_0", "tower_1", "average", "update"}
-    wait_for(browser, "g.node text", lambda labels: boxes <= texts(labels))
-    time.sleep(1)  # The graph is zoomed to fit.
+def test_graph_page_has_a_box_for_each_tower_with_its_layers_inside(browser, bot_address, tmp_path):
+    """In the main graph, which TensorBoard's columns of auxiliary nodes and functions are not."""
+    browser.get(f"{bot_address}#graphs")
+    boxes = {"inputs", "tower_0", "tower_1", "exchange", "average", "update", "results"}
+    wait_for(browser, "g.node text", lambda labels: {"tower_0", "functions"} <= texts(labels))
+    main_graph = "g.core g.node"
+    assert boxes == top_names(browser, main_graph)
+    assert "tower_0" not in top_names(browser, "g.inextract g.node")
+    time.sleep(1)  # The graph is zoomed to fit the page, with its lower end below the window.
+    browser.set_window_size(1280, 1060)
+    time.sleep(1)
     save_screenshot(browser, "graph.png", tmp_path)
     (tower,) = browser.execute_script(FIND_DEEP, 'g.node[data-name="tower_1"]')
     browser.execute_script(
@@ -123,4 +156,21 @@ def test_graph_page_has_a_box_for_each_tower_with_its_layers_inside(browser, add
         ".dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))",
         tower,
     )
-    wait_for(browser, "g.node text", lambda labels: {"lenet_1"} <= texts(labels))
+    for name in ("attention", "backward"):
+        wait_for(browser, f'g.node[data-name^="tower_1/{name}"]', bool)
+
+
+def top_names(browser, selector):
+    """The names of the boxes that are in no other box."""
+    names = {
+        element.get_attribute("data-name")
+        for element in browser.execute_script(FIND_DEEP, selector)
+    }
+    return {name for name in names if name and "/" not in name}
+
+
+@pytest.mark.slow
+def test_text_page_has_the_sample_answers(browser, bot_address, tmp_path):
+    browser.get(f"{bot_address}#text")
+    wait_for(browser, "tf-markdown-view", lambda views: any("->" in view.text for view in views))
+    save_screenshot(browser, "text.png", tmp_path)

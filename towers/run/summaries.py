@@ -20,6 +20,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray
 
 from towers.run.durable import durable_file, make_folder, sync_file, sync_folder
+from towers.run.graph_boxes import box_graph
 
 GRAPH_RUN = "average"
 FLUSH_MILLISECONDS = 10_000
@@ -59,12 +60,12 @@ class SummaryWriters:
             values = [scalar_pb(tag, value).value[0] for tag, value in scalars.items()]
         summary = Summary(value=values).SerializeToString()
         with self._default_writer(run):
-            tf.summary.experimental.write_raw_pb(summary, step=step)
+            tf.summary.experimental.write_raw_pb(summary, step=np.int64(step))
 
     def write_text(self, run: str, step: int, tag: str, text: str) -> None:
         """Writes a text; TensorBoard renders it as Markdown."""
         with self._default_writer(run):
-            tf.summary.text(tag, text, step=step)
+            tf.summary.text(tag, text, step=np.int64(step))
 
     def write_hyperparameters(self, run: str, values: Mapping[str, Any]) -> None:
         """Writes the settings of a training, for TensorBoard's page HParams.
@@ -83,9 +84,9 @@ class SummaryWriters:
             hparams(plain)
 
     def write_graph(self, graph: tf.Graph) -> None:
-        """Writes a graph into the run `average`."""
+        """Writes a graph into the run `average`, boxed as `box_graph` does."""
         with self._default_writer(GRAPH_RUN):
-            tf.summary.graph(graph)
+            tf.summary.graph(box_graph(graph))
 
     def flush(self) -> None:
         """Returns once all written events are on the disk."""

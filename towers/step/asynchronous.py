@@ -22,6 +22,7 @@ from towers.step.copies import Copies
 from towers.step.exchange import total_of
 from towers.step.gathering import captured_error
 from towers.step.gradients import scale_gradients
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
@@ -30,7 +31,7 @@ from towers.step.results import mean_results
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import trace
 from towers.step.update import Change, Scales, Update
 from towers.step.upload import upload_for
 
@@ -64,7 +65,7 @@ def build_async_step(
     if program.shared.captured:
         reason = "another tower may change them before the backward pass"
         raise captured_error(program.shared.captured, reason)
-    copies = Copies(program.shared, optimizer, placement.copy_devices)
+    copies = Copies(program.shared, optimizer, placement.copy_groups)
     towers = [
         Tower(program, program.shared.all, device, index, options)
         for index, device in enumerate(placement.devices)
@@ -82,6 +83,12 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
         raise ValueError(
             "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "
             f"Received 'replicated', exchange={placement.exchange!r}."
+        )
+    if placement.num_stages > 1:
+        raise ValueError(
+            "An asynchronous tower has one device. Received "
+            f"{[list(group) for group in placement.groups]}; use build_train_step, or give each "
+            "tower one device."
         )
     if options.carried is not None:
         raise ValueError(

@@ -17,6 +17,7 @@ from towers.step.arguments import check_optimizer, check_trainable
 from towers.step.connections import check_handles
 from towers.step.copies import Copies
 from towers.step.exchange import Exchange
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
@@ -27,7 +28,7 @@ from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous, rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import trace
 from towers.step.update import Update
 from towers.step.upload import upload_for
 
@@ -70,17 +71,28 @@ def build_train_step(
     num_parts = processes.count * len(devices) * options.accumulate
     program = make_program(tower_fn, variables, placement, specs, options, num_parts)
     check_trainable(program.shared)
-    copies = Copies(program.shared, optimizer, placement.copy_devices)
+    if program.stages is not None:
+        check_one_process(processes)
+    copies = Copies(program.shared, optimizer, placement.copy_groups)
     first = processes.first_tower(len(devices))
     towers = [
-        Tower(program, copies.variables_of(index), device, index, options, first)
-        for index, device in enumerate(devices)
+        Tower(program, copies.variables_of(index), group, index, options, first)
+        for index, group in enumerate(placement.groups)
     ]
-    exchange = Exchange(placement, processes, options.batch_norm, program.shared)
+    exchange = Exchange(placement, processes, options.batch_norm, program.shared, program.stages)
     probe = Probe(program, towers[0], enabled=options.probe)
     step = TrainStep(towers, exchange, Update(copies, program.carried, options), specs, probe)
     check_handles(step.graph, program.shared)
     return step
+
+
+def check_one_process(processes: Processes) -> None:
+    """Raises ValueError if several processes share towers of several devices each."""
+    if processes.count > 1:
+        raise ValueError(
+            "Towers of several devices train in one process. Received "
+            f"{processes.count} processes; use one, or give each tower one device."
+        )
 
 
 class TrainStep:

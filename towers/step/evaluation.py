@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.loop.inputs import open_feed
 from towers.step.carried import Carried
 from towers.step.connections import check_handles
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.program import TowerProgram, make_program
@@ -21,7 +22,7 @@ from towers.step.sums import Denominators, sum_results
 from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import trace
 from towers.step.upload import upload_for
 
 Pair = tuple[Any, Any]
@@ -55,8 +56,8 @@ def build_evaluation_step(
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)
     towers = [
-        Tower(program, program.shared.all, device, index, options)
-        for index, device in enumerate(placement.devices)
+        Tower(program, program.shared.all, group, index, options)
+        for index, group in enumerate(placement.groups)
     ]
     step = EvaluationStep(towers, program, placement.device, specs)
     check_handles(step.graph, program.shared)
@@ -75,6 +76,7 @@ class EvaluationStep:
     Attributes:
         carried: the state that they carry from batch to batch.
         devices: the towers' devices.
+        after_batch: called by `evaluate` after each batch, such as to show the progress, or None.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class EvaluationStep:
     ):
         self.carried = program.carried
         self._shared = program.shared
+        self.after_batch: Callable[[], object] | None = None
         self.devices = [tower.device for tower in towers]
         self._towers = list(towers)
         self._device = device
@@ -136,6 +139,8 @@ def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]
     with open_feed(split(dataset, len(step.devices)), step.devices) as feed:
         for number, shards in enumerate(feed, 1):
             add_batch(sums, step(shards, number))
+            if step.after_batch is not None:
+                step.after_batch()
     if not sums or not sums["loss"][1] > 0:
         raise ValueError("There is nothing to evaluate: the data set has no examples.")
     means = {key: mean(*pair) for key, pair in sums.items()}

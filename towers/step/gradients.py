@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -137,11 +138,7 @@ def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> 
 
     It is NaN or infinite if an entry is. Rows of sparse gradients must be unique.
     """
-    squares = [
-        2 * tf.nn.l2_loss(tf.cast(getattr(gradient, "values", gradient), dtype))
-        for gradient in gradients
-        if gradient is not None
-    ]
+    squares = [square_sum(one, dtype) for one in gradients if one is not None]
     return tf.sqrt(tf.add_n(squares)) if squares else tf.zeros([], dtype)
 
 
@@ -195,3 +192,15 @@ def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
     if clip_norm is None:
         return tf.ones_like(norm)
     return clip_norm / tf.maximum(norm, tf.cast(clip_norm, norm.dtype))
+
+
+def square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor:
+    """Returns the sum of a gradient's squares, on the tower's device where the gradient is.
+
+    A gradient on the host is on its way to the current device.
+    """
+    values = getattr(gradient, "values", gradient)
+    device = "" if tf.executing_eagerly() else values.device
+    on_tower = device and not device.endswith("CPU:0")
+    with tf.device(device) if on_tower else contextlib.nullcontext():
+        return 2 * tf.nn.l2_loss(tf.cast(values, dtype))

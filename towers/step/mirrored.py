@@ -18,6 +18,7 @@ from towers.step.averages import Averaged
 from towers.step.carried import CarriedState
 from towers.step.exchange import total_of
 from towers.step.gradients import scale_gradients, sum_repeated_rows
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
 from towers.step.program import TowerProgram
@@ -27,7 +28,6 @@ from towers.step.states import merge_states
 from towers.step.sums import TowerSums, sum_results
 from towers.step.tower import Tower
 from towers.step.tower_function import ShardFn, TowerFn
-from towers.step.tracing import number_on_host
 from towers.step.update import Change, Scales, average
 
 

@@ -30,13 +30,14 @@ class Tower:
         program: the program that every tower runs.
         variables: the copy of the shared variables that this tower reads, in the order of
             `SharedVariables.all`.
-        device: the tower's device.
+        device: the tower's device, or its devices, one for each stage.
         index: the tower's index in this process, from 0.
         options: the step's options.
         first_tower: the number of this process's first tower among the towers of all processes.
 
     Attributes:
-        device: as given.
+        devices: its devices.
+        device: the first of them.
         number: the tower's number among the towers of all processes.
     """
 
@@ -44,12 +45,13 @@ class Tower:
         self,
         program: TowerProgram,
         variables: Sequence[keras.Variable],
-        device: str,
+        device: str | Sequence[str],
         index: int,
         options: StepOptions = StepOptions(),
         first_tower: int = 0,
     ):
-        self.device = device
+        self.devices = (device,) if isinstance(device, str) else tuple(device)
+        self.device = self.devices[0]
         self.number = first_tower + index
         self._program = program
         self._variables = variables
@@ -82,7 +84,7 @@ class Tower:
 
     def _device_scope(self) -> contextlib.AbstractContextManager[None]:
         """Returns the scope of the tower's device, which XLA takes as a whole."""
-        return tf.device(self.device) if self._options.compiled else tower_device(self.device)
+        return tf.device(self.device) if self._options.compiled else tower_device(*self.devices)
 
     def read(self, upload: Upload | None = None) -> dict[int, Any]:
         """Returns the variables' values by the variable's id, each read once.
@@ -206,6 +208,7 @@ class Tower:
             return part._replace(gives_averages=gives_averages)
 
         in_loop = replica is None or not self._program.synchronized
+        in_loop &= len(self.devices) == 1  # A loop would hold all its inputs on one device.
         return Parts(part_at, options.accumulate, in_loop)
 
     def evaluate(

@@ -10,8 +10,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
-from towers.step.placement import CPU
-
 
 def trace(function: Callable[..., Any], device: str, *specs: Any) -> ConcreteFunction:
     """Returns a function, traced.
@@ -33,9 +31,3 @@ def trace(function: Callable[..., Any], device: str, *specs: Any) -> ConcreteFun
             return results
 
         return tf.function(traced, autograph=False).get_concrete_function(*specs)
-
-
-def number_on_host(number: int | tf.Tensor) -> tf.Tensor:
-    """Returns the number of a step or batch, int64, on the host: seeds derive from it there."""
-    with tf.device(CPU):  # Otherwise TensorFlow puts it into the memory of the first GPU.
-        return tf.convert_to_tensor(number, tf.int64)

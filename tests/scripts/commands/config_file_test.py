@@ -110,6 +110,14 @@ WRONG = {
     "empty list": ("data = []", ["data is an empty list"]),
     "fields without a table": ("set = 3", ["[set] must hold lines"]),
     "option of the command line": ('config = "b.toml"', ["belongs on the command line"]),
+    "steps and epochs": ("steps = 3\nepochs = 2", ["--steps 3 and --epochs 2 contradict"]),
+    "steps and epochs as a field": ("steps = 3\n[set]\nepochs = 2", ["contradict each other"]),
+    "an option and its field": (
+        "batch-size = 9\n[set]\nbatch_size = 3",
+        ["--batch-size 9 and --set batch_size=3 contradict each other"],
+    ),
+    "one option twice": ("run-dir = 'a'\nrun_dir = 'b'", ["'run_dir' are one option"]),
+    "one field twice": ("[set]\nhidden-size = 3\nhidden_size = 4", ["are one option: give it"]),
     "no TOML": ("towers = ", ["Invalid value", "line 2"]),
 }
 

@@ -168,7 +168,11 @@ class Recorder(keras.optimizers.SGD):
         super().apply(grads, trainable_variables)
 
 
-@pytest.mark.parametrize("options", [{}, {"accumulate": 3, "clip_norm": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.slow), {"accumulate": 3, "clip_norm": 0.1}],
+    ids=str,
+)
 def test_lookup_gradients_are_sparse_up_to_the_optimizer(options):
     token_ids = keras.Input((None,), dtype="int32")
     logits = keras.layers.Dense(3)(helpers.LookupTable()(token_ids))
@@ -197,7 +201,7 @@ def test_gradient_of_a_tied_embedding_is_dense():
     assert optimizer.rows == []
 
 
-@pytest.mark.parametrize("num_towers", [1, 3])
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_averaged_gradient_is_clipped_and_its_unclipped_norm_reported(num_towers):
     model = helpers.dense_model()
     tower_fn = helpers.classify(model)

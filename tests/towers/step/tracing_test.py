@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import trace
 
 
 def test_results_stay_on_their_device_whatever_the_scopes_within():
@@ -16,8 +16,3 @@ def test_results_stay_on_their_device_whatever_the_scopes_within():
     assert all(op.device.endswith("CPU:2") for op in marks)
     assert float(traced(tf.constant(4.0))["twice"]) == 8.0
     assert tf.ones([]).device.endswith("CPU:0")  # No scope is left open.
-
-
-def test_the_number_of_a_step_is_an_int64_on_the_host():
-    number = number_on_host(7)
-    assert number.dtype == tf.int64 and number.device.endswith("CPU:0") and int(number) == 7
