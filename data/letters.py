@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from towers.data.preparing.chunks import Chunk
 from towers.data.text.normalisation import LANGUAGES
 
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
@@ -20,16 +21,14 @@ class Letters:
     def __init__(self) -> None:
         self._num_texts = self._num_chinese = self._num_latin = self._num_all = 0
 
-    def of(self, texts: Iterable[str]) -> Iterator[str]:
-        """Yields the texts, and counts the letters of the first ones."""
-        for text in texts:
-            self.add(text)
-            yield text
+    def of(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Yields chunks of texts, and counts the letters of the first texts."""
+        for chunk in chunks:
+            for text in chunk.texts[: _MOST_TEXTS - self._num_texts]:
+                self._add(text)
+            yield chunk
 
-    def add(self, text: str) -> None:
-        """Counts the letters of a text, unless enough were counted."""
-        if self._num_texts >= _MOST_TEXTS:
-            return
+    def _add(self, text: str) -> None:
         self._num_texts += 1
         self._num_chinese += len(_CHINESE.findall(text))
         self._num_latin += len(_LATIN.findall(text))

@@ -146,6 +146,13 @@ class AWDLanguageModel(LanguageModel):
             after.append(new)
         return x, tuple(after)
 
+    def layers_in_order(self) -> list[list[layers.Layer]]:
+        """Returns the layers in the order in which they run; those of a block belong together."""
+        blocks = [list(pair) for pair in zip(self.lstm_layers, self.dropouts, strict=True)]
+        blocks[0] += [self.word_dropout, self.input_dropout]
+        blocks[-1] += [self.projection, self.embedding]  # The same table.
+        return blocks
+
     def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
         """Returns the specs of one row of the state."""
         rows = [tf.TensorSpec([layer.units], self.compute_dtype) for layer in self.lstm_layers]

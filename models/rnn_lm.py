@@ -161,6 +161,14 @@ class RNNLanguageModel(LanguageModel):
         dtype = self.compute_dtype
         return tf.cast(self.kernel.value, dtype), tf.cast(self.bias.value, dtype)
 
+    def layers_in_order(self) -> list[list[layers.Layer]]:
+        """Returns the layers in the order in which they run; those of a block belong together."""
+        first, *others = self.dropouts
+        blocks: list[list[layers.Layer]] = [[self.embedding, first]]
+        blocks += [list(pair) for pair in zip(self.lstm_layers, others, strict=True)]
+        blocks[-1].append(self)  # Its own variables are the output projection.
+        return blocks
+
     def state_specs(self) -> tuple[dict[str, tf.TensorSpec], ...]:
         """Returns the specs of one row of the state."""
         row = tf.TensorSpec([self.hidden_size], self.compute_dtype)

@@ -133,6 +133,7 @@ class Seq2Seq(keras.Model):
         self.input_feeding = input_feeding
         self.residual = residual
         self.hidden_size = hidden_size
+        self.tied_output = tied_output
         # A table that is also the output projection must give small logits at first.
         scale = embedding_size**-0.5 if tied_output else 1.0
         self.embedding = Embedding(vocabulary_size, embedding_size, scale=scale, name="embedding")
@@ -256,6 +257,24 @@ class Seq2Seq(keras.Model):
             weights.append(self.attention.weights_of(queries[:, None, :], state.memory)[:, 0])
             _, state = self._advance(inputs, state)
         return tf.stack(weights, 1)
+
+    def layers_in_order(self) -> list[list[layers.Layer]]:
+        """Returns the layers in the order in which they run; those of a block belong together."""
+        count = len(self.forward_layers)
+        encoder = [
+            list(one)
+            for one in zip(self.forward_layers, self.backward_layers, self.dropouts, strict=False)
+        ]
+        decoder = [
+            [*bridges, layer, dropout]
+            for bridges, layer, dropout in zip(
+                self.bridges, self.decoder_layers, self.dropouts[count:], strict=False
+            )
+        ]
+        decoder[-1] += [self.attention, self.combine, self.dropouts[-1], self.projection]
+        home = decoder[-1] if self.tied_output else encoder[0]
+        home.append(self.embedding)
+        return [*encoder, *decoder]
 
     def _encode(
         self, question: tf.Tensor, lengths: tf.Tensor, training: bool

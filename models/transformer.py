@@ -162,6 +162,7 @@ class Transformer(keras.Model):
         super().__init__(**options)
         self.padding_id = padding_id
         self.output_size = size
+        self.tied_output = tied_output
 
         def attention(name: str, *, rotary: bool) -> Sublayer:
             return Sublayer(MultiHeadAttention(size, heads, rotary=rotary), dropout_rate, name=name)
@@ -274,6 +275,17 @@ class Transformer(keras.Model):
             caches.append(cache)
         logits = self.projection(self.decoder_norm(x)[:, 0])
         return logits, state._replace(caches=tuple(caches))
+
+    def layers_in_order(self) -> list[list[layers.Layer]]:
+        """Returns the layers in the order in which they run; those of a block belong together."""
+        encoder, decoder = (
+            [list(parts) for parts in side] for side in (self.encoder, self.decoder)
+        )
+        encoder[-1].append(self.encoder_norm)
+        decoder[-1] += [self.decoder_norm, self.projection]
+        home = decoder[-1] if self.tied_output else encoder[0]
+        home += [self.embedding, self.embedding_dropout]
+        return [*encoder, *decoder]
 
     def _embed(self, tokens: tf.Tensor, training: bool) -> tf.Tensor:
         """Returns vectors of about unit variance, [batch, length, size]."""

@@ -191,6 +191,13 @@ class TransformerLanguageModel(LanguageModel):
             after.append(new)
         return self.norm(x), {"present": self._advance(present, x), "layers": tuple(after)}
 
+    def layers_in_order(self) -> list[list[layers.Layer]]:
+        """Returns the layers in the order in which they run; those of a block belong together."""
+        blocks: list[list[layers.Layer]] = [[block] for block in self.blocks]
+        table = [self.projection, self.embedding]  # They have one.
+        blocks[-1] += [self.norm, *table, self.embedding_dropout]
+        return blocks
+
     def _advance(self, present: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:
         """Returns which places of the memory hold a token after those of x."""
         own = tf.ones(tf.shape(x)[:2], x.dtype)

@@ -11,6 +11,7 @@ It needs nothing but Python and works in the folder `.venv` beside the README.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
@@ -75,10 +76,18 @@ def call(command: Sequence[str]) -> int:
     # A function, unlike SIG_IGN, is not handed on to the command.
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        code = subprocess.Popen(command, cwd=ROOT).wait()
+        code = subprocess.Popen(command, cwd=ROOT, env=job_environment()).wait()
     finally:
         signal.signal(signal.SIGINT, before)
     return code if code >= 0 else 128 - code
+
+
+def job_environment() -> dict[str, str]:
+    """Returns the variables of a job, which keeps what Python compiles.
+
+    Without that each process of the tests compiles all test modules again, for five seconds.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def refuse(message: str) -> int:

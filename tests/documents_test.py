@@ -167,7 +167,17 @@ CHECKS = {
 PAGES_WITH_EXAMPLES = [page for page, text in PAGES.items() if examples_of(text)]
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES)
+# Guides whose examples train several models; the README's are in the default tier.
+LONG_EXAMPLES = ("guides/fit.md", "guides/your-model.md", "guides/several-updates.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] * page.endswith(LONG_EXAMPLES))
+        for page in PAGES_WITH_EXAMPLES
+    ],
+)
 def test_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "example"}

@@ -1,7 +1,7 @@
 """Law 16: killed, or without power, at any operation on files, the same command goes on.
 
-`-m slow` tries every operation; the default tier a sample. `python -m tests.faults --all` tries
-them unattended.
+`-m slow` tries every operation, and a sample of them; `python -m tests.faults --all` tries them
+unattended. The default tier kills single writers: of checkpoints, run directories, vocabularies.
 """
 
 import random

@@ -131,6 +131,7 @@ def test_a_project_keeps_its_own_modules(project, installed, environment):
     assert zoo == str(installed / "towers" / "models" / "cnn.py")
 
 
+@pytest.mark.slow
 def test_the_installed_command_lists_recipes_and_trains(project, installed, environment):
     command = [sys.executable, installed / "bin" / "towers"]
     assert "shapes" in run([*command, "recipes"], cwd=project, env=environment)

@@ -89,4 +89,5 @@ from .step.shards import any_number_of_rows as any_number_of_rows
 from .step.shards import shard_specs as shard_specs
 from .step.shards import split as split
 from .step.shards import split_batch as split_batch
+from .step.stages import stages_by_size as stages_by_size
 from .step.tower_function import TowerFn as TowerFn

@@ -18,7 +18,7 @@ class Layout(NamedTuple):
 
     Attributes:
         examples: int64 [n], each example once, in the order of the batches.
-        groups: int64 [n], ascending: examples (by their place in `examples`) of the same group
+        groups: unsigned [n], ascending: examples (by their place in `examples`) of the same group
             may change places.
         bounds: int64 [num_batches + 1], where each batch begins in `examples`, and the end.
         shapes: int64 [num_batches, 3]: rows, length of questions and length of answers.
@@ -46,15 +46,18 @@ def fitted_layout(
     taken.
 
     Args:
-        questions, answers: int64 [n], their lengths; at least one example.
+        questions, answers: integers [n], their lengths; at least one example.
         batch_tokens: maximum of rows * (length of questions + length of answers); a longer
             example is a batch of its own.
         batch_size: maximum number of rows.
     """
-    layouts = [
-        _snake_layout(questions, answers, width, batch_tokens, batch_size) for width in WIDTHS
-    ]
-    return min(layouts, key=lambda layout: num_tokens(layout.shapes))
+    cells = _cells(questions, answers)
+    layouts = [_snake_layout(cells, width, batch_tokens, batch_size) for width in WIDTHS]
+    best = min(layouts, key=lambda layout: num_tokens(layout.shapes))
+    groups = np.repeat(np.arange(len(best.order)), cells.counts[best.order])
+    parts = np.split(cells.examples, np.cumsum(cells.counts)[:-1])
+    examples = np.concatenate([parts[cell] for cell in best.order])
+    return Layout(examples, groups.astype(_smallest(len(best.order))), best.bounds, best.shapes)
 
 
 def num_tokens(shapes: np.ndarray) -> int:
@@ -63,31 +66,86 @@ def num_tokens(shapes: np.ndarray) -> int:
     return int(np.sum(rows * (questions + answers)))
 
 
-def _snake_layout(
-    questions: np.ndarray, answers: np.ndarray, width: int, batch_tokens: int, batch_size: int
-) -> Layout:
+class _Cells(NamedTuple):
+    """The examples by their two lengths: some thousands of cells, however many examples there are.
+
+    Attributes:
+        examples: [n], cell by cell, within a cell in their order.
+        counts: int64 [cells], the number of examples in each.
+        questions, answers: int64 [cells], the lengths of their examples.
+    """
+
+    examples: np.ndarray
+    counts: np.ndarray
+    questions: np.ndarray
+    answers: np.ndarray
+
+
+def _cells(questions: np.ndarray, answers: np.ndarray) -> _Cells:
+    span = int(questions.max()) + 1
+    keys = answers.astype(np.int64) * span + questions
+    if int(answers.max()) * span < 1 << 24:  # Counted in a table, which is faster than sorting.
+        sizes = np.bincount(keys)
+        found = np.flatnonzero(sizes)
+        counts, place_of = sizes[found], np.zeros(len(sizes), np.int64)
+        place_of[found] = np.arange(len(found))
+        places = place_of.astype(_smallest(len(found)))[keys]
+    else:
+        found, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    # Integers of 16 bits are sorted by their digits, ten times as fast.
+    examples = np.argsort(places.astype(_smallest(len(found))), kind="stable")
+    return _Cells(examples, counts, *np.divmod(found, span)[::-1])
+
+
+def _smallest(num_values: int) -> type[np.unsignedinteger]:
+    return np.uint16 if num_values <= 1 << 16 else np.uint32
+
+
+class _CellLayout(NamedTuple):
+    """The order of the cells, and the batches, as in `Layout`."""
+
+    order: np.ndarray
+    bounds: np.ndarray
+    shapes: np.ndarray
+
+
+def _snake_layout(cells: _Cells, width: int, batch_tokens: int, batch_size: int) -> _CellLayout:
     """Returns the batches if `width` neighbouring answer lengths are one bucket."""
+    questions, answers = cells.questions, cells.answers
     buckets = answers // width
-    examples = np.lexsort([answers, np.where(buckets % 2 == 0, questions, -questions), buckets])
-    questions, answers = questions[examples], answers[examples]
-    changes = (np.diff(questions) != 0) | (np.diff(answers) != 0)
-    bounds = _full_batches(questions, answers, batch_tokens, batch_size)
-    longest = [np.maximum.reduceat(lengths, bounds[:-1]) for lengths in (questions, answers)]
-    shapes = np.stack([np.diff(bounds), *longest], axis=1)
-    return Layout(examples, np.concatenate([[0], np.cumsum(changes)]), bounds, shapes)
+    order = np.lexsort([answers, np.where(buckets % 2 == 0, questions, -questions), buckets])
+    runs = questions[order], answers[order], np.cumsum(cells.counts[order])
+    return _CellLayout(order, *_full_batches(*runs, batch_tokens, batch_size))
 
 
 def _full_batches(
-    questions: np.ndarray, answers: np.ndarray, batch_tokens: int, batch_size: int
-) -> np.ndarray:
-    """Returns the bounds of batches that are as full as the limits allow."""
-    bounds = [0]
-    while (start := bounds[-1]) < len(questions):
-        window = slice(start, start + batch_size)
-        longest = np.maximum.accumulate(questions[window]) + np.maximum.accumulate(answers[window])
-        tokens = longest * np.arange(1, len(longest) + 1)
-        bounds.append(start + max(1, int(np.searchsorted(tokens, batch_tokens, "right"))))
-    return np.array(bounds)
+    questions: np.ndarray,
+    answers: np.ndarray,
+    ends: np.ndarray,
+    batch_tokens: int,
+    batch_size: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns bounds and shapes of batches that are as full as the limits allow.
+
+    Args:
+        questions, answers: int64 [runs], the lengths in each run of equal examples.
+        ends: int64 [runs], where each run ends.
+        batch_tokens, batch_size: as in `fitted_layout`.
+    """
+    bounds, shapes = [np.zeros(1, np.int64)], []
+    start = 0
+    while start < ends[-1]:
+        rows = np.arange(start, min(start + batch_size, ends[-1]))
+        runs = np.searchsorted(ends, rows, "right")
+        longest = [np.maximum.accumulate(lengths[runs]) for lengths in (questions, answers)]
+        tokens = sum(longest) * np.arange(1, len(rows) + 1)
+        size = max(1, int(np.searchsorted(tokens, batch_tokens, "right")))
+        # Of these, as many batches as a run has of equal examples; one where a run ends.
+        number = max(1, (int(ends[runs[0]]) - start - batch_size) // size + 1)
+        bounds.append(start + size * np.arange(1, number + 1))
+        shapes += [(size, *(lengths[size - 1] for lengths in longest))] * number
+        start += number * size
+    return np.concatenate(bounds), np.array(shapes)
 
 
 def fixed_layout(
@@ -109,7 +167,7 @@ def fixed_layout(
         num_batches = -(-size // most_rows)
         bounds.append(start + np.arange(1, num_batches + 1) * size // num_batches)
         shapes += [(-(-size // num_batches), *lengths[start])] * num_batches
-    groups = np.repeat(np.arange(len(sizes)), sizes)
+    groups = np.repeat(np.arange(len(sizes)), sizes).astype(_smallest(len(sizes)))
     return Layout(examples, groups, np.concatenate(bounds), np.array(shapes))
 
 

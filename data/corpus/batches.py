@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from towers.data.batching.epochs import ChooseRows, bucketed_epoch, row_counts
 from towers.data.batching.row_batches import RowBatches
 from towers.data.corpus.cache import Corpus
 from towers.data.corpus.copying import number_unknown
-from towers.data.corpus.directions import slices_of, written_turns
+from towers.data.corpus.directions import lengths_of, slices_of, written_turns
 from towers.data.corpus.repeats import within_repeats
 from towers.data.text import END, PAD, UNKNOWN, Vocabulary
 
@@ -72,24 +73,29 @@ def pair_batches(
         if number < 0:
             raise ValueError(f"{name} must not be negative. Received {number}.")
     pairs = np.asarray(corpus.pairs(part))
-    kept = slices_of(corpus, pairs, direction).written_lengths <= max_answer_length
+    read, written = lengths_of(corpus, pairs, direction)
+    kept = written <= max_answer_length
     if not kept.any():
         raise ValueError(
             f"No pair of the {part} part has an answer of at most {max_answer_length} tokens. "
             "Raise max_answer_length."
         )
-    pairs, left_out = pairs[kept], int(np.sum(~kept))
+    pairs, read, written, left_out = *_chosen(kept, pairs, read, written), int(np.sum(~kept))
     num_repeated = 0
     if part == "train" and max_answer_repeats:
         kept = within_repeats(corpus, written_turns(pairs, direction), max_answer_repeats)
-        pairs, num_repeated = pairs[kept], int(np.sum(~kept))
-    slices = slices_of(corpus, pairs, direction)
-    read, written = np.minimum(slices.read_lengths, max_question_length), slices.written_lengths
+        pairs, read, written = _chosen(kept, pairs, read, written)
+        num_repeated = int(np.sum(~kept))
+    read = np.minimum(read, max_question_length)
     make_layout = fixed_layout if fixed_shapes else fitted_layout
     layout = make_layout(read, written, batch_tokens=batch_tokens, batch_size=batch_size)
     return PairBatches(
         corpus, pairs, direction, read, written, layout, seed, shuffle, left_out, num_repeated
     )
+
+
+def _chosen(kept: np.ndarray, *arrays: np.ndarray) -> Iterator[np.ndarray]:
+    return (array if kept.all() else array[kept] for array in arrays)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,7 +106,7 @@ class PairBatches(RowBatches):
         corpus: the prepared corpus.
         pairs: int32 [n, 2], the pairs in use.
         direction: as given.
-        read, written: int64 [n], the numbers of their ids that are read and written.
+        read, written: int32 [n], the numbers of their ids that are read and written.
         layout: which pairs share a batch.
         seed, shuffle: as given.
         left_out: number of pairs whose answer is too long.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import math
 import os
-import shutil
-import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +16,12 @@ import numpy as np
 from towers.data.arguments import check_choice
 from towers.data.corpus.digests import digest_file
 from towers.data.text import END, UNKNOWN, TextCodec
-from towers.data.text.durable import make_folder, publish
 
 VERSION = 2
 PARTS = ("train", "held_out")
 ARRAYS = ("tokens", "offsets", "characters", "train_pairs", "held_out_pairs", "unigram_counts")
 MANIFEST = "manifest.json"
 UNKNOWN_WORDS = "unknown_words.json"
-_UNFINISHED = ".tmp"
-_ABANDONED_SECONDS = 3600
 
 
 class Corpus:
@@ -175,6 +168,7 @@ def write_cache(
     manifest: dict[str, Any],
 ) -> None:
     """Writes the files of a cache into its folder, which is not finished yet."""
+    (folder / MANIFEST).unlink(missing_ok=True)  # Of a process that was killed after it.
     words = json.dumps(unknown_words, ensure_ascii=False, indent=0)
     (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
     for name, values in arrays.items():
@@ -186,53 +180,3 @@ def write_cache(
     content = {"version": VERSION, **manifest, "sizes": sizes, "digests": digests}
     content["digest"] = digest_manifest(content)
     (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def unfinished_cache(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder that is renamed to the cache at the end, unless there was an error.
-
-    If another process finished first, its cache stays.
-
-    Raises:
-        OSError: something cannot be written; it names the folder of all caches.
-    """
-    _remove_abandoned(folder.parent)
-    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
-    try:
-        make_folder(unfinished)
-        yield unfinished
-        _put_in_place(unfinished, folder)
-    except OSError as error:
-        # NumPy says only how much of an array was written.
-        why = error.strerror or "the disk may be full"
-        raise OSError(
-            f"The corpus cannot be prepared in {folder.parent}: {why}. Make room there, or start "
-            "in another working folder. Nothing unfinished stays."
-        ) from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _remove_abandoned(caches: Path) -> None:
-    """Removes unfinished caches of killed processes: not written to for an hour."""
-    for unfinished in caches.glob(f".*{_UNFINISHED}"):
-        with contextlib.suppress(OSError):
-            times = [path.stat().st_mtime for path in [unfinished, *unfinished.rglob("*")]]
-            if time.time() - max(times) > _ABANDONED_SECONDS:
-                shutil.rmtree(unfinished)
-
-
-def _put_in_place(unfinished: Path, folder: Path) -> None:
-    try:
-        publish(unfinished, folder)
-    except OSError:
-        if not folder.exists():
-            raise
-        try:
-            check_files(folder)
-        except ValueError:  # Damaged: renamed first, so that its readers keep whole files.
-            damaged = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{_UNFINISHED}")
-            folder.rename(damaged)
-            publish(unfinished, folder)
-            shutil.rmtree(damaged, ignore_errors=True)

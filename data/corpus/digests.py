@@ -21,13 +21,13 @@ def digest_files(paths: Sequence[str | os.PathLike[str]], kind: str) -> str:
         ValueError: a file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
-    for path in _all_files(map(Path, paths)):
+    for path in all_files(map(Path, paths)):
         suffixes = "".join(path.suffixes[-2:]).lower() if kind == "auto" else ""
         digest.update(f"{suffixes}|{digest_file(path)}\n".encode())
     return digest.hexdigest()
 
 
-def _all_files(paths: Iterable[Path]) -> Iterator[Path]:
+def all_files(paths: Iterable[Path]) -> Iterator[Path]:
     """Yields the files, the files in the folders, and the second file of a Cornell pair."""
     for path in paths:
         if not path.is_dir():

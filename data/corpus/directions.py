@@ -15,6 +15,7 @@ from towers.data.arguments import check_choice
 from towers.data.corpus.cache import Corpus
 
 DIRECTIONS = ("forward", "backward", "answers")
+_BLOCK_PAIRS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,6 +67,20 @@ def slices_of(corpus: Corpus, pairs: np.ndarray, direction: str) -> Slices:
     }
     turns = written_turns(pairs, direction)
     return Slices(np.stack(bounds[direction], 1), np.stack([offsets[turns], offsets[turns + 1]], 1))
+
+
+def lengths_of(corpus: Corpus, pairs: np.ndarray, direction: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the numbers of ids that are read and written of each pair, int32 [n] each.
+
+    Args:
+        corpus, pairs, direction: as in `slices_of`, of which few are in memory at a time.
+    """
+    lengths = np.empty([2, len(pairs)], np.int32)
+    for start in range(0, len(pairs), _BLOCK_PAIRS):
+        block = slice(start, start + _BLOCK_PAIRS)
+        slices = slices_of(corpus, pairs[block], direction)
+        lengths[:, block] = slices.read_lengths, slices.written_lengths
+    return lengths[0], lengths[1]
 
 
 def written_turns(pairs: np.ndarray, direction: str) -> np.ndarray:

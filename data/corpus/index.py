@@ -1,113 +1,148 @@
-"""The index of a corpus, collected in one pass over its turns: provisional ids, counts, pairs."""
+"""The index of a corpus, collected in one pass: on disk, but for the different words."""
 
 from __future__ import annotations
 
-from array import array
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from towers.data.corpus.tokenising import TokenisedChunk
-from towers.data.dialogues import pair_turns, unpaired_turns
+from towers.data.preparing.chunks import Chunk
+from towers.data.preparing.journal import JournalledFiles
+from towers.data.preparing.tokenising import TokenisedChunk
+
+BEGINS, HELD_OUT = 1, 2  # Bits of the mark of a turn.
+_DTYPES = {"tokens": np.uint32, "lengths": np.uint32, "characters": np.uint32, "marks": np.uint8}
+_WORDS = "words"
+
+
+def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
+    """Yields the turns of each dialogue with their marks.
+
+    Args:
+        dialogues: (whether it is held out, its turns) of each dialogue.
+    """
+    for is_held_out, turns in dialogues:
+        mark = HELD_OUT if is_held_out else 0
+        if turns:
+            yield Chunk(list(turns), [mark | BEGINS, *[mark] * (len(turns) - 1)])
 
 
 class CorpusIndex:
-    """The part of a corpus that stays in memory, some bytes a turn; its tokens go to disk.
+    """The turns of a corpus in files, and the count of each of its words in memory.
 
-    The provisional id of a token is its place in the order of first occurrences.
+    The provisional id of a word is its place in the order of first occurrences.
 
     Args:
-        pairing, context: as in `pair_turns`.
+        folder: of the files; what an earlier process journalled in it is kept.
 
     Attributes:
-        num_dialogues, num_turns: read so far.
-        num_unpaired: number of turns that are in no pair.
+        num_turns: in the files.
+        report: lines about what was read, None until all of it is.
     """
 
-    def __init__(self, *, pairing: str, context: int):
-        self._pairing, self._context = pairing, context
-        self._ids: dict[str, int] = {}
-        self._counts, self._dialogue_counts = np.zeros([2, 1 << 16], np.int64)
-        self._lengths, self._characters = array("I"), array("I")
-        self._held_out = array("B")
-        self._dialogues = array("I")  # The number of each turn's dialogue.
-        self._pairs = array("i")
-        self.num_dialogues = self.num_turns = self.num_unpaired = 0
+    def __init__(self, folder: Path):
+        self._paths = {name: folder / name for name in (*_DTYPES, _WORDS)}
+        self._files = JournalledFiles(folder, self._paths)
+        self._chunks: int = self._files.state.get("chunks", 0)
+        self.num_turns: int = self._files.state.get("turns", 0)
+        self.report: list[str] | None = self._files.state.get("report")
+        with self._paths[_WORDS].open(encoding="utf-8") as lines:
+            self._ids = {json.loads(line): number for number, line in enumerate(lines)}
+        counts = self._files.array()
+        self._counts = np.zeros([2, 1 << 16], np.int64) if counts is None else counts
 
-    def turns_of(self, dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[str]:
-        """Yields every turn, and records its pairs and its part.
+    def __enter__(self) -> CorpusIndex:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    @property
+    def num_chunks(self) -> int:
+        """The number of chunks that are in the files."""
+        return self._chunks
+
+    def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
+        """Writes the provisional ids of the turns of some dialogues, and counts training tokens.
 
         Args:
-            dialogues: (whether it is held out, its turns) of each dialogue.
+            chunk: the tokens of the turns.
+            marks: uint8, of the turns.
         """
-        for is_held_out, turns in dialogues:
-            for pair in pair_turns(len(turns), pairing=self._pairing, context=self._context):
-                self._pairs.extend([self.num_turns + place for place in pair])
-            self.num_unpaired += unpaired_turns(len(turns), pairing=self._pairing)
-            self._held_out.extend([is_held_out] * len(turns))
-            self._dialogues.extend([self.num_dialogues] * len(turns))
-            self.num_turns += len(turns)
-            self.num_dialogues += 1
-            yield from turns
+        numbers = self._numbers(chunk.table)
+        if len(self._ids) > self._counts.shape[1]:
+            self._counts = np.pad(self._counts, [(0, 0), (0, len(self._ids))])
+        self._counts[:, numbers] += _uses(chunk, marks)
+        arrays = {
+            "tokens": numbers[chunk.places],
+            "lengths": chunk.lengths,
+            "characters": chunk.characters,
+            "marks": marks,
+        }
+        for name, values in arrays.items():
+            self._files.append(name, values.data)
+        self._chunks += 1
+        self.num_turns += len(marks)
+        if self._files.is_due:
+            self.save()
 
-    def add(self, chunk: TokenisedChunk) -> np.ndarray:
-        """Returns the next turns' tokens as provisional ids, uint32, and counts training tokens.
+    def _numbers(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the provisional ids of some words; new ones are written."""
+        ids, before = self._ids, len(self._ids)
+        numbers = [ids.setdefault(word, len(ids)) for word in words]
+        new = [json.dumps(word) + "\n" for word in words if ids[word] >= before]
+        self._files.append(_WORDS, "".join(new).encode())
+        return np.array(numbers, np.uint32)
 
-        A dialogue that is in two chunks counts twice.
-        """
-        ids = self._ids
-        chunk_ids = np.array([ids.setdefault(token, len(ids)) for token in chunk.table], np.uint32)
-        places = np.array(chunk.places, np.int64)
-        start = len(self._lengths)
-        turns = slice(start, start + len(chunk.lengths))
-        trained = np.repeat(~np.array(self._held_out[turns], bool), chunk.lengths)
-        training = places[trained]
-        if len(ids) > len(self._counts):
-            self._counts = np.pad(self._counts, (0, len(ids)))
-            self._dialogue_counts = np.pad(self._dialogue_counts, (0, len(ids)))
-        self._counts[chunk_ids] += np.bincount(training, minlength=len(chunk_ids))
-        dialogues = np.repeat(np.array(self._dialogues[turns], np.int64), chunk.lengths)[trained]
-        once = np.unique(dialogues * len(chunk_ids) + training) % max(1, len(chunk_ids))
-        self._dialogue_counts[chunk_ids] += np.bincount(once, minlength=len(chunk_ids))
-        self._lengths.extend(chunk.lengths)
-        self._characters.extend(chunk.characters)
-        return chunk_ids[places]
+    def save(self) -> None:
+        """Makes sure that all is on the disk, then journals it."""
+        state = {"chunks": self._chunks, "turns": self.num_turns, "report": self.report}
+        self._files.save(state, self._counts[:, : len(self._ids)])
 
-    def tokens(self) -> list[str]:
-        """Returns every token, in the order of the provisional ids."""
+    def finish(self, report: list[str]) -> None:
+        """Keeps the report of a corpus that is read to its end."""
+        self.report = report
+        self.save()
+
+    def words(self) -> list[str]:
+        """Returns every word, in the order of the provisional ids."""
         return list(self._ids)
 
     def counts(self, min_dialogues: int = 1) -> dict[str, int]:
-        """Returns the number of occurrences of each token in the training part.
+        """Returns the number of occurrences of each word in the training part.
 
         Args:
-            min_dialogues: tokens that are in fewer dialogues of it are left out.
+            min_dialogues: words that are in fewer dialogues of it are left out.
         """
-        counts, dialogues = (
-            part[: len(self._ids)].tolist() for part in (self._counts, self._dialogue_counts)
-        )
+        counts, dialogues = (part[: len(self._ids)].tolist() for part in self._counts)
         return {
-            token: count
-            for token, count, number in zip(self._ids, counts, dialogues, strict=True)
+            word: count
+            for word, count, number in zip(self._ids, counts, dialogues, strict=True)
             if number >= max(1, min_dialogues)
         }
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """The number of tokens of each turn, int64 [num_turns]."""
-        return np.array(self._lengths, np.int64)
+    def read(self, name: str, start: int, count: int) -> np.ndarray:
+        """Returns a part of a saved file; mapped files would look like used memory.
 
-    @property
-    def characters(self) -> np.ndarray:
-        """The number of characters of each turn, uint32 [num_turns]."""
-        return np.array(self._characters, np.uint32)
+        Args:
+            name: `tokens`, the provisional ids of all turns, uint32; `lengths`, the number of
+                tokens of each turn, uint32; `characters`, that of its characters, uint32; or
+                `marks`, uint8.
+            start, count: the numbers that are read, fewer at the end.
+        """
+        dtype = np.dtype(_DTYPES[name])
+        return np.fromfile(self._paths[name], dtype, count, offset=start * dtype.itemsize)
 
-    @property
-    def held_out(self) -> np.ndarray:
-        """Whether each turn is held out, bool [num_turns]."""
-        return np.array(self._held_out, bool)
 
-    @property
-    def pairs(self) -> np.ndarray:
-        """The first turn of the question and the turn of the answer, int32 [n, 2]."""
-        return np.array(self._pairs, np.int32).reshape(-1, 2)
+def _uses(chunk: TokenisedChunk, marks: np.ndarray) -> np.ndarray:
+    """Returns how often each token occurs in training dialogues, and in how many: int64 [2, n]."""
+    num_tokens = len(chunk.table)
+    is_trained = np.repeat((marks & HELD_OUT) == 0, chunk.lengths)
+    places = chunk.places[is_trained].astype(np.int64)
+    dialogues = np.cumsum(marks & BEGINS, dtype=np.int64)
+    pairs = np.repeat(dialogues, chunk.lengths)[is_trained] * num_tokens + places
+    pairs.sort()  # Faster than np.unique.
+    once = pairs[np.diff(pairs, prepend=-1) > 0] % max(1, num_tokens)
+    return np.stack([np.bincount(one, minlength=num_tokens) for one in (places, once)])

@@ -1,22 +1,23 @@
-"""Preparing a corpus: every turn is tokenised once, in parallel, into a memory-mapped cache."""
+"""Preparing dialogues: every turn is tokenised once; killed, it goes on where it was."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import tqdm
-
-from towers.data.corpus.cache import Corpus, open_corpus, unfinished_cache
-from towers.data.corpus.digests import Dialogues, digest_dialogues, digest_files, is_held_out
-from towers.data.corpus.index import CorpusIndex
-from towers.data.corpus.processes import tokenise
+from towers.data.corpus.cache import Corpus, open_corpus
+from towers.data.corpus.digests import (
+    Dialogues,
+    all_files,
+    digest_dialogues,
+    digest_files,
+    is_held_out,
+)
+from towers.data.corpus.index import CorpusIndex, marked
 from towers.data.corpus.settings import CorpusSettings
-from towers.data.corpus.tokenising import in_chunks
-from towers.data.corpus.writing import PROVISIONAL, write_corpus
+from towers.data.corpus.writing import write_corpus
 from towers.data.dialogues import (
     ReadingReport,
     WeightedPath,
@@ -26,9 +27,15 @@ from towers.data.dialogues import (
     weighted_paths,
 )
 from towers.data.letters import Letters
+from towers.data.preparing.caches import Write, open_or_prepare
+from towers.data.preparing.chunks import add_tokens, in_chunks
+from towers.data.preparing.processes import number_of_processes
+from towers.data.preparing.progress import Progress
 from towers.data.text import SPECIALS, SUBWORD_FILE, train_subwords
+from towers.data.text.durable import make_folder, publish
 
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
+Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]
 _SUBWORD_TURNS = 200_000  # Subwords are learned from at most twice as many turns.
 
 
@@ -38,12 +45,13 @@ def prepare_files(
     folder: str | os.PathLike[str],
     *,
     processes: int | None = None,
-    write: Callable[[str], None] = print,
+    write: Write = print,
 ) -> Corpus:
     """Returns the corpus of some files or folders, from its cache if there is one.
 
-    Memory grows by some 20 bytes a turn, not with the text. A killed process leaves nothing that
-    looks like a cache, and two processes may prepare the same corpus at once.
+    Memory grows with the number of different words only. What a killed process has prepared stays,
+    and the same call goes on from there. Of two processes that prepare the same corpus, one waits
+    for the other.
 
     Args:
         paths: files and folders, as `read_dialogues` takes them. One with a weight (`a.conv:2`)
@@ -51,10 +59,11 @@ def prepare_files(
         settings: how the corpus becomes pairs of ids.
         folder: of all caches; each has a folder of its own in it, named by its key.
         processes: number of processes that tokenise; by default one for each core.
-        write: called with a warning about a damaged cache, and with the summary of a new one.
+        write: receives warnings, lines about the progress, and the summary of a new cache.
 
     Raises:
         ValueError: an argument or a file is wrong, or a part has no pair.
+        OSError: something cannot be written; what was prepared stays.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     weighted = weighted_paths(given)
@@ -63,9 +72,10 @@ def prepare_files(
     if is_weighted:
         own = [(digest_files([one.path], settings.kind), one.weight) for one in weighted]
         content = f"{content} {own}"
+    num_bytes = sum(path.stat().st_size for one in weighted for path in all_files([one.path]))
     mends = mendings(fix_text=settings.fix_text, simplify=settings.simplify)
 
-    def read(report: ReadingReport) -> SplitDialogues:
+    def read(report: ReadingReport, progress: Callable[[int], None]) -> SplitDialogues:
         def dialogues_of(paths: Sequence[Path]) -> Dialogues:
             return read_dialogues(
                 paths,
@@ -74,14 +84,15 @@ def prepare_files(
                 report=report,
                 columns=settings.columns,
                 mendings=mends,
+                progress=progress,
             )
 
         if is_weighted:
             return _split_weighted(weighted, dialogues_of, settings.held_out)
         return _split(dialogues_of([one.path for one in weighted]), settings.held_out)
 
-    key = settings.key(content)
-    return _prepare(read, settings, Path(folder) / key, processes, write)
+    cache = Path(folder) / settings.key(content)
+    return _prepare(read, settings, cache, num_bytes, number_of_processes(processes), write)
 
 
 def prepare_dialogues(
@@ -91,7 +102,7 @@ def prepare_dialogues(
     folder: str | os.PathLike[str],
     *,
     processes: int | None = 1,
-    write: Callable[[str], None] = print,
+    write: Write = print,
 ) -> Corpus:
     """Returns the corpus of dialogues in memory, from its cache if there is one.
 
@@ -103,12 +114,13 @@ def prepare_dialogues(
     parts = [[list(turns) for turns in part] for part in (train, held_out or ())]
     key = settings.key(digest_dialogues(parts if held_out is not None else parts[:1]))
 
-    def read(report: ReadingReport) -> SplitDialogues:
+    def read(report: ReadingReport, progress: Callable[[int], None]) -> SplitDialogues:
         if held_out is None:
             return _split(parts[0], settings.held_out)
         return ((bool(part), turns) for part in (0, 1) for turns in parts[part])
 
-    return _prepare(read, settings, Path(folder) / key, processes, write)
+    cache = Path(folder) / key
+    return _prepare(read, settings, cache, 0, number_of_processes(processes), write)
 
 
 def _split(dialogues: Dialogues, share: float) -> SplitDialogues:
@@ -128,46 +140,58 @@ def _split_weighted(
 
 
 def _prepare(
-    read: Callable[[ReadingReport], SplitDialogues],
+    read: Read,
     settings: CorpusSettings,
     cache: Path,
-    processes: int | None,
-    write: Callable[[str], None],
+    num_bytes: int,
+    processes: int,
+    write: Write,
 ) -> Corpus:
-    processes = (os.cpu_count() or 1) if processes is None else processes
-    if processes < 1:
-        raise ValueError(f"processes must be at least 1. Received {processes}.")
-    if cache.exists():
-        try:
-            return open_corpus(cache)
-        except ValueError as error:
-            write(f"warning: {error} It is prepared again.")
-    with unfinished_cache(cache) as unfinished:
+    def fill(folder: Path, work: Path) -> None:
+        own = settings
         if settings.text.learns_subwords:
-            settings = _with_subwords(settings, read(ReadingReport()), unfinished)
-        report = ReadingReport()
-        letters = Letters()
-        path = unfinished / PROVISIONAL
-        index = _tokenise_all(read(report), settings, path, processes, letters)
-        lines = report.summary_lines() if report.num_files else []
-        misfit = letters.misfit(settings.text.language)
-        lines += [misfit] if misfit else []
-        write_corpus(index, unfinished, settings, cache.name, lines)
-    corpus = open_corpus(cache)
-    for line in corpus.summary:
-        write(line)
-    return corpus
+            own = _with_subwords(settings, read, folder, work, num_bytes, write)
+        with CorpusIndex(work) as index, Progress("tokenising", num_bytes, write) as progress:
+            if index.report is None:
+                _tokenise(read, own, index, processes, progress, write)
+            write_corpus(index, folder, own, cache.name)
+
+    return open_or_prepare(cache, "corpus", open_corpus, fill, write)
+
+
+def _tokenise(
+    read: Read,
+    settings: CorpusSettings,
+    index: CorpusIndex,
+    processes: int,
+    progress: Progress,
+    write: Write,
+) -> None:
+    """Fills the index, from wherever an earlier process left it."""
+    if index.num_chunks:
+        write(f"goes on after {index.num_turns:,} turns that an earlier process prepared")
+    report, letters = ReadingReport(), Letters()
+    chunks = letters.of(in_chunks(marked(read(report, progress.add))))
+    add_tokens(chunks, index, settings.text, processes, progress)
+    misfit = letters.misfit(settings.text.language)
+    lines = report.summary_lines() if report.num_files else []
+    index.finish([*lines, *([misfit] if misfit else [])])
 
 
 def _with_subwords(
-    settings: CorpusSettings, dialogues: SplitDialogues, folder: Path
+    settings: CorpusSettings, read: Read, folder: Path, work: Path, num_bytes: int, write: Write
 ) -> CorpusSettings:
-    """Returns the settings with a subword model, learned from the training dialogues."""
-    turns = (turn for is_held_out, turns in dialogues if not is_held_out for turn in turns)
-    texts = map(settings.text.normalise, _evenly_spaced(turns, _SUBWORD_TURNS))
-    size = settings.vocabulary_size - len(SPECIALS)
+    """Returns the settings with a subword model, learned once from the training dialogues."""
     model = folder / "text" / SUBWORD_FILE  # Where the codec would copy it to.
-    train_subwords(filter(None, texts), size, model)
+    if not model.exists():
+        with Progress("learning the subwords", num_bytes, write) as progress:
+            dialogues = read(ReadingReport(), progress.add)
+            turns = (turn for is_held_out, turns in dialogues if not is_held_out for turn in turns)
+            texts = map(settings.text.normalise, _evenly_spaced(turns, _SUBWORD_TURNS))
+            size = settings.vocabulary_size - len(SPECIALS)
+            train_subwords(filter(None, texts), size, work / SUBWORD_FILE)
+        make_folder(model.parent)
+        publish(work / SUBWORD_FILE, model)
     text = dataclasses.replace(settings.text, subword_model=str(model))
     return dataclasses.replace(settings, text=text)
 
@@ -183,24 +207,3 @@ def _evenly_spaced(texts: Iterable[str], count: int) -> list[str]:
                 kept = kept[::2]
                 stride *= 2
     return kept
-
-
-def _tokenise_all(
-    dialogues: SplitDialogues,
-    settings: CorpusSettings,
-    path: Path,
-    processes: int,
-    letters: Letters,
-) -> CorpusIndex:
-    """Returns the index of a corpus; the provisional ids of its tokens are written to a file.
-
-    The letters of its first turns are counted.
-    """
-    index = CorpusIndex(pairing=settings.pairing, context=settings.context)
-    chunks = in_chunks(letters.of(index.turns_of(dialogues)))
-    bar = tqdm.tqdm(desc="tokenising", unit=" turns", disable=not sys.stderr.isatty())
-    with path.open("wb") as file, bar:
-        for chunk in tokenise(chunks, settings.text, processes):
-            file.write(index.add(chunk).data)  # `tofile` does not say why it fails.
-            bar.update(len(chunk.lengths))
-    return index

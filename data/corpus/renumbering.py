@@ -39,30 +39,23 @@ class Renumbering:
         self.unknown_words.append(token)
         return (len(self.vocabulary) + len(self.unknown_words) - 1,)
 
-    def lengths(self, provisional: np.ndarray, offsets: np.ndarray, block: slice) -> np.ndarray:
-        """Returns the number of ids of each turn in a block, with a separator unless it is empty.
+    def lengths(self, words: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+        """Returns the number of ids of each turn, with a separator unless it is empty.
 
         Args:
-            provisional: uint32, the provisional ids of all turns.
-            offsets: int64 [num_turns + 1], where each turn begins in them.
-            block: the turns.
+            words: uint32, the provisional ids of some turns.
+            bounds: int64 [turns + 1], where each turn begins in them, and the end.
         """
-        bounds = offsets[block.start : block.stop + 1]
-        ends = np.cumsum(self._lengths[provisional[bounds[0] : bounds[-1]]])
-        ends = np.concatenate([[0], ends])[bounds - bounds[0]]
-        lengths = np.diff(ends)
+        ends = np.concatenate([[0], np.cumsum(self._lengths[words])])
+        lengths = np.diff(ends[bounds])
         return lengths + (lengths > 0)
 
-    def ids(
-        self, provisional: np.ndarray, offsets: np.ndarray, block: slice, separator: int
-    ) -> np.ndarray:
-        """Returns the ids of the turns in a block, a separator after each that is not empty."""
-        bounds = offsets[block.start : block.stop + 1]
-        tokens = provisional[bounds[0] : bounds[-1]]
-        lengths = self._lengths[tokens]
+    def ids(self, words: np.ndarray, bounds: np.ndarray, separator: int) -> np.ndarray:
+        """Returns the ids of the turns, a separator after each that is not empty."""
+        lengths = self._lengths[words]
         ends = np.cumsum(lengths)
         within = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
-        ids = self._pieces[np.repeat(self._starts[tokens], lengths) + within]
-        turn_ends = np.concatenate([[0], ends])[bounds - bounds[0]]
+        ids = self._pieces[np.repeat(self._starts[words], lengths) + within]
+        turn_ends = np.concatenate([[0], ends])[bounds]
         places = turn_ends[1:][np.diff(turn_ends) > 0]
         return np.insert(ids, places, separator)

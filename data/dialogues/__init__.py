@@ -1,7 +1,7 @@
 """Files of dialogues in several formats, and the pairs of turns that a model learns from."""
 
 from towers.data.dialogues.mending import mendings
-from towers.data.dialogues.pairing import PAIRINGS, pair_turns, unpaired_turns
+from towers.data.dialogues.pairing import PAIRINGS, pair_turns
 from towers.data.dialogues.reading import KINDS, read_dialogues
 from towers.data.dialogues.report import ReadingReport
 from towers.data.dialogues.weights import WeightedPath, repeated, weighted_paths
@@ -15,6 +15,5 @@ __all__ = [
     "pair_turns",
     "read_dialogues",
     "repeated",
-    "unpaired_turns",
     "weighted_paths",
 ]

@@ -13,6 +13,7 @@ from towers.data.dialogues.dialogue_file import Dialogue, DialogueFile
 SLASH_MIN_LETTERS = 6  # Shorter turns may be a single token.
 SLASH_MIN_TURNS = 5
 SLASH_SHARE = 0.9
+_TURN = re.compile(r"M(?!\S)")
 
 
 def looks(line: str) -> bool:
@@ -35,17 +36,17 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
 
 def _turns(file: DialogueFile, *, has_slashes: bool) -> Iterator[str | None]:
     for line in file.lines():
-        if line.text.strip() == "E":
-            yield None
-        elif _is_turn(line.text):
+        if _is_turn(line.text):
             text = line.text[1:]
             yield file.turn(text.replace("/", " ") if has_slashes else text, line)
+        elif line.text.strip() == "E":
+            yield None
         else:
             file.skip("lines that are neither `E` nor `M text`", line)
 
 
 def _is_turn(line: str) -> bool:
-    return re.match(r"M(?!\S)", line) is not None
+    return _TURN.match(line) is not None
 
 
 def _has_slashes(lines: list[str]) -> bool:

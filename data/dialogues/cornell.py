@@ -56,7 +56,13 @@ def _lines_beside(file: DialogueFile) -> DialogueFile:
             f"{file.path}: expected {CONVERSATIONS} with {LINES} beside it, found no such pair. "
             "Give the folder that has both."
         )
-    return DialogueFile(path, encoding=file.encoding, report=file.report, mendings=file.mendings)
+    return DialogueFile(
+        path,
+        encoding=file.encoding,
+        report=file.report,
+        mendings=file.mendings,
+        progress=file.progress,
+    )
 
 
 def _texts(file: DialogueFile) -> dict[str, str]:

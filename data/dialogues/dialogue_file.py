@@ -6,7 +6,7 @@ import codecs
 import gzip
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from towers.data.dialogues.report import (
 )
 
 Dialogue = list[str]
+Progress = Callable[[int], None]
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_CHARACTERS = 100_000
@@ -52,6 +53,7 @@ class DialogueFile:
         report: counts what is skipped and repaired.
         columns: names of the columns of question and answer; by default those of `COLUMNS`.
         mendings: applied to every turn.
+        progress: called with the number of bytes that were read since the last call.
     """
 
     def __init__(
@@ -62,21 +64,28 @@ class DialogueFile:
         report: ReadingReport,
         columns: Sequence[str] = (),
         mendings: Sequence[Mending] = (),
+        progress: Progress = lambda _: None,
     ):
         self.path = path
         self.encoding = encoding
         self.report = report
         self.columns = tuple(columns)
         self.mendings = tuple(mendings)
+        self.progress = progress
 
     def chunks(self) -> Iterator[str]:
         """Yields the decoded text of the file in pieces."""
-        return decoded_chunks(self.path, self.encoding)
+        return decoded_chunks(self.path, self.encoding, self.progress)
+
+    def beginning(self) -> str:
+        """Returns the first piece of the decoded text."""
+        with closing(decoded_chunks(self.path, self.encoding)) as chunks:
+            return next(chunks, "")
 
     def lines(self) -> Iterator[Line]:
         """Yields every line, also lines that are cut."""
         self.report.num_files += 1
-        for line in read_lines(self.path, self.encoding):
+        for line in read_lines(self.path, self.encoding, self.progress):
             self.report.num_lines += 1
             yield line
 
@@ -99,16 +108,17 @@ class DialogueFile:
 
         A few bytes that did not decode, such as half of a character, are removed.
         """
-        for mending in self.mendings if text.strip() else ():
+        for mending in self.mendings if self.mendings and text.strip() else ():
             mended = mending.mend(text)
             if mended != text:
                 self.report.repair(mending.name, self._place(line))
                 text = mended
-        flaw = TOO_LONG if line.is_cut else _flaw(text)
+        is_damaged = DAMAGED.search(text) is not None
+        flaw = TOO_LONG if line.is_cut else _flaw(text, is_damaged=is_damaged)
         if flaw:
             self.skip(flaw, line)
             return ""
-        if DAMAGED.search(text):
+        if is_damaged:
             self.report.repair(UNDECODED, self._place(line))
             text = DAMAGED.sub("", text)
         return text.strip()
@@ -142,7 +152,9 @@ class DialogueFile:
         return f"{self.path}:{line.number}"
 
 
-def read_lines(path: Path, encoding: str) -> Generator[Line, None, None]:
+def read_lines(
+    path: Path, encoding: str, progress: Progress = lambda _: None
+) -> Generator[Line, None, None]:
     """Yields the decoded lines of a file in bounded memory, however long they are.
 
     A line ends at a line feed and nowhere else. A carriage return before it and byte order marks
@@ -152,7 +164,7 @@ def read_lines(path: Path, encoding: str) -> Generator[Line, None, None]:
         ValueError: the file cannot be read or decoded at all, or its gzip is damaged.
     """
     number, rest, is_cut = 1, "", False
-    for text in decoded_chunks(path, encoding):
+    for text in decoded_chunks(path, encoding, progress):
         *ended, rest = (rest + text).split("\n")
         for line in ended:
             yield _line(number, line, is_cut)
@@ -175,35 +187,41 @@ def check_encoding(encoding: str) -> None:
         ) from error
 
 
-def decoded_chunks(path: Path, encoding: str) -> Iterator[str]:
+def decoded_chunks(
+    path: Path, encoding: str, progress: Progress = lambda _: None
+) -> Generator[str, None, None]:
     """Yields the decoded text of a file, gzipped or not; errors as of `read_lines`."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     try:
         with path.open("rb") as raw:
             is_gzipped = raw.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
             file = gzip.GzipFile(fileobj=raw) if is_gzipped else raw
+            position = 0
             while chunk := file.read(CHUNK_BYTES):
                 yield decoder.decode(chunk)
+                progress(raw.tell() - position)
+                position = raw.tell()
             yield decoder.decode(b"", final=True)
     except (OSError, EOFError, zlib.error, UnicodeError) as error:
         raise ValueError(f"{path} cannot be read to its end: {error}.") from error
 
 
 def _line(number: int, text: str, is_cut: bool) -> Line:
-    is_cut = is_cut or len(text) > MAX_LINE_CHARACTERS
-    return Line(number, text[:MAX_LINE_CHARACTERS].lstrip("\ufeff").removesuffix("\r"), is_cut)
+    if len(text) > MAX_LINE_CHARACTERS:
+        text, is_cut = text[:MAX_LINE_CHARACTERS], True
+    return Line(number, text.lstrip("\ufeff").removesuffix("\r"), is_cut)
 
 
-def _flaw(text: str) -> str | None:
+def _flaw(text: str, *, is_damaged: bool) -> str | None:
     """Returns why a turn is unusable, or None."""
     if len(text) > MAX_LINE_CHARACTERS:
         return TOO_LONG
-    if not text.strip():
+    if not text or text.isspace():
         return BLANK_TURN
     if "\0" in text:
         return NUL
     # One damaged character is accepted in any turn, more only up to one in ten.
-    if len(DAMAGED.findall(text)) > max(1, len(text) // 10):
+    if is_damaged and len(DAMAGED.findall(text)) > max(1, len(text) // 10):
         return UNDECODED
     return None if any(map(str.isalnum, text)) else NO_LETTER
 

@@ -22,7 +22,7 @@ _MAX_RECORD_CHARACTERS = 8 * MAX_DIALOGUE_CHARACTERS
 
 def fits(file: DialogueFile) -> bool:
     """Returns whether the file begins like an array of records, and not like one list of turns."""
-    first = next(file.chunks(), "").lstrip("\ufeff \t\r\n")
+    first = file.beginning().lstrip("\ufeff \t\r\n")
     if not re.match(r"\[\s*[\[{]", first):
         return False
     whole = parsed(first.partition("\n")[0])

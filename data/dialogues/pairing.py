@@ -30,20 +30,12 @@ def pair_turns(
         raise ValueError(f"context must be 0 or more turns. Received {context}.")
     last = num_turns - 1
     return [
-        (max(0, question - context), question + 1) for question in range(0, last, _stride(pairing))
+        (max(0, question - context), question + 1) for question in range(0, last, stride(pairing))
     ]
 
 
-def unpaired_turns(num_turns: int, *, pairing: str = "alternate") -> int:
-    """Returns the number of turns in a dialogue that are in no pair, 0 or 1.
-
-    >>> unpaired_turns(5), unpaired_turns(5, pairing="sliding")
-    (1, 0)
-    """
-    return num_turns % 2 if _stride(pairing) == 2 else int(num_turns == 1)
-
-
-def _stride(pairing: str) -> int:
+def stride(pairing: str) -> int:
+    """Returns the number of turns between a question and the next one."""
     if pairing not in PAIRINGS:
         raise ValueError(f"pairing must be one of {', '.join(PAIRINGS)}. Received {pairing!r}.")
     return 2 if pairing == "alternate" else 1

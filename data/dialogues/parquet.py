@@ -34,7 +34,9 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     try:
         with parquet.ParquetFile(file.path) as opened:
             columns = _columns(file, opened.schema_arrow.names)
+            bytes_of_row = file.path.stat().st_size / max(1, opened.metadata.num_rows)
             for batch in opened.iter_batches(ROWS, columns=columns):
+                file.progress(round(bytes_of_row * batch.num_rows))
                 for record in batch.to_pylist():
                     number += 1
                     file.report.num_lines += 1

@@ -18,7 +18,13 @@ import towers.data.dialogues.parquet as parquet
 import towers.data.dialogues.speakers as speakers
 import towers.data.dialogues.tsv as tsv
 from towers.data.arguments import check_choice
-from towers.data.dialogues.dialogue_file import DAMAGED, Dialogue, DialogueFile, check_encoding
+from towers.data.dialogues.dialogue_file import (
+    DAMAGED,
+    Dialogue,
+    DialogueFile,
+    Progress,
+    check_encoding,
+)
 from towers.data.dialogues.mending import Mending
 from towers.data.dialogues.report import ENCODING_ADVICE, ReadingReport, count
 
@@ -95,6 +101,7 @@ def read_dialogues(
     report: ReadingReport | None = None,
     columns: Sequence[str] = (),
     mendings: Sequence[Mending] = (),
+    progress: Progress = lambda _: None,
 ) -> Iterator[Dialogue]:
     """Returns an iterator over the dialogues of files and folders, each a list of turns.
 
@@ -110,6 +117,7 @@ def read_dialogues(
         report: counts what is kept, skipped and repaired.
         columns: names of the columns of CSV, Parquet and JSON, the last of which is the answer.
         mendings: applied to every turn.
+        progress: called with the number of bytes that were read since the last call.
 
     Raises:
         ValueError: an argument is wrong, or a path does not exist. While reading: a file is of no
@@ -122,7 +130,12 @@ def read_dialogues(
 
     def opened(path: Path) -> DialogueFile:
         return DialogueFile(
-            path, encoding=encoding, report=report, columns=columns, mendings=mendings
+            path,
+            encoding=encoding,
+            report=report,
+            columns=columns,
+            mendings=mendings,
+            progress=progress,
         )
 
     return _read(files, kind, opened, report)

@@ -26,8 +26,8 @@ class Example(NamedTuple):
         path: the file.
         labels: the names of its classes; None if they stand in the record.
         part: train, validation or test; None if a share is held out by name.
-        offset: where its record begins in the file, in bytes.
-        length: bytes of the record; None for the whole file.
+        offset: where its record begins in the file, in bytes; of ArrayRecord the record's number.
+        length: bytes of the record; None for the whole file, 0 of ArrayRecord.
     """
 
     name: str

@@ -25,7 +25,7 @@ class Part:
     Attributes:
         names: as messages show them.
         paths: the files.
-        offsets, lengths: int64, the place of each record in its file; length -1 for a whole file.
+        offsets, lengths: int64, as in `Example`; length -1 for a whole file.
         labels: the numbers of each example's classes.
         is_jpeg: whether all pictures are JPEGs.
     """

@@ -14,7 +14,8 @@ from towers.data.image_files.tables import TABLE_SUFFIXES, list_table
 
 LAYOUT = (
     "Expected class folders (FOLDER/CLASS/PICTURE.jpg), folders train/, val/ or test/ of class "
-    "folders, a CSV or TSV file with the columns path and label, or TFRecord files"
+    "folders, a CSV or TSV file with the columns path and label, or TFRecord or "
+    "ArrayRecord files"
 )
 
 
@@ -25,7 +26,7 @@ def list_examples(
 
     Args:
         path: a folder of class folders, of `train/`, `val/` or `test/` folders of those, of one
-            table or of TFRecord files; or a table or a TFRecord file.
+            table or of record files; or a table or a record file.
         several_labels: whether a table has any number of labels in a row, joined by `|`.
 
     Raises:

@@ -1,7 +1,8 @@
-"""TFRecord files of pictures: where each record is, what it holds, and how to write them.
+"""Record files of pictures: where each record is, what it holds, and how to make one.
 
 A record is a `tf.train.Example` with `image/encoded` and `image/class/label`, as the scripts for
-ImageNet write them. Format of the files: tensorflow.org/tutorials/load_data/tfrecord.
+ImageNet write them, or with `image` and `label`, as TensorFlow Datasets does. The files are
+TFRecord (tensorflow.org/tutorials/load_data/tfrecord) or ArrayRecord.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from towers.data.image_files.array_records import is_array_record, num_records, read_record
 from towers.data.image_files.examples import PART_NAMES, Example
 
 ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
-CLASS_NAMES = "labels.txt"
+OTHER_ENCODED, OTHER_LABEL = "image", "label"
+CLASS_NAMES, OTHER_CLASS_NAMES = "labels.txt", "label.labels.txt"
 SHARDED = re.compile(r".+-\d{5}-of-\d{5}(\.tfrecords?)?$")
 PART = re.compile(rf"(?:^|[-_.])({'|'.join(PART_NAMES)})(?=[-_.])")
 LENGTH, CHECKSUM = struct.Struct("<Q"), 4
@@ -25,18 +28,18 @@ HEADER = LENGTH.size + CHECKSUM
 
 
 def is_record_file(path: Path) -> bool:
-    """Returns whether a file's name is that of TFRecords."""
+    """Returns whether a file's name is that of TFRecord or ArrayRecord."""
     is_named = path.suffix.lower() in (".tfrecord", ".tfrecords") or SHARDED.match(path.name)
-    return bool(is_named) and path.is_file()
+    return bool(is_named or is_array_record(path)) and path.is_file()
 
 
 def list_records(paths: Sequence[Path]) -> Iterator[Example]:
     """Yields the records of files, whose names say to which part they belong.
 
-    Only the length of each record is read. The labels stand in the records.
+    Only the length of each record is read, or how many there are. The labels stand in the records.
 
     Raises:
-        ValueError: a file is cut off.
+        ValueError: a file is cut off, or needs a library that is not installed.
     """
     for path in paths:
         match = PART.search(path.name.lower())
@@ -46,7 +49,13 @@ def list_records(paths: Sequence[Path]) -> Iterator[Example]:
 
 
 def places_of_records(path: Path) -> Iterator[tuple[int, int]]:
-    """Yields where each record's bytes begin, and how many they are."""
+    """Yields where each record's bytes begin, and how many they are.
+
+    Of ArrayRecord, whose records are found by their number, that number and 0.
+    """
+    if is_array_record(path):
+        yield from ((number, 0) for number in range(num_records(path)))
+        return
     size, position = path.stat().st_size, 0
     with path.open("rb", buffering=HEADER) as file:
         while position < size:
@@ -63,7 +72,9 @@ def places_of_records(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_bytes(path: str | os.PathLike[str], offset: int, length: int | None) -> bytes:
-    """Returns the bytes of an example: a part of a file, or the whole of it."""
+    """Returns the bytes of an example: a record of a file, or the whole of it."""
+    if length is not None and is_array_record(path):
+        return read_record(path, offset)
     with open(path, "rb") as file:
         if length is None:
             return file.read()
@@ -76,8 +87,9 @@ def parse_record(record: bytes) -> tuple[bytes, tuple[str, ...]]:
         features = tf.train.Example.FromString(record).features.feature
     except Exception as error:  # Protobuf's own kind differs from version to version.
         raise ValueError("the record is no tf.train.Example") from error
-    pictures = features[ENCODED].bytes_list.value
-    labels = features[LABEL].int64_list.value
+    is_other = ENCODED not in features and OTHER_ENCODED in features
+    pictures = features[OTHER_ENCODED if is_other else ENCODED].bytes_list.value
+    labels = features[OTHER_LABEL if is_other else LABEL].int64_list.value
     if len(pictures) != 1:
         raise ValueError(f"the record has {len(pictures)} values of {ENCODED} instead of one")
     return pictures[0], tuple(map(str, labels))
@@ -85,9 +97,10 @@ def parse_record(record: bytes) -> tuple[bytes, tuple[str, ...]]:
 
 def encoded_of_record(record: tf.Tensor) -> tf.Tensor:
     """Returns the picture of a record, both string scalars."""
-    return tf.io.parse_single_example(record, {ENCODED: tf.io.FixedLenFeature([], tf.string)})[
-        ENCODED
-    ]
+    form = tf.io.FixedLenFeature([], tf.string, default_value="")
+    features = tf.io.parse_single_example(record, {ENCODED: form, OTHER_ENCODED: form})
+    # One of both is empty.
+    return tf.strings.join([features[ENCODED], features[OTHER_ENCODED]])
 
 
 def make_record(encoded: bytes, labels: Sequence[int], name: str) -> bytes:
@@ -105,10 +118,13 @@ def make_record(encoded: bytes, labels: Sequence[int], name: str) -> bytes:
 def class_names_beside(path: Path) -> tuple[str, ...] | None:
     """Returns the lines of `labels.txt` in the folder, by their numbers; None if it is not there.
 
-    A line may be `number:name`, as TF-Slim writes them.
+    A line may be `number:name`, as TF-Slim writes them. TensorFlow Datasets calls the file
+    `label.labels.txt`.
     """
-    file = (path if path.is_dir() else path.parent) / CLASS_NAMES
-    if not file.is_file():
+    folder = path if path.is_dir() else path.parent
+    files = [folder / name for name in (CLASS_NAMES, OTHER_CLASS_NAMES)]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
         return None
     lines = file.read_text(encoding="utf-8").splitlines()
     return tuple(re.sub(r"^\d+:", "", line) for line in lines)

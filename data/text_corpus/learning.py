@@ -8,10 +8,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from towers.data.corpus.processes import tokenise
+import numpy as np
+
+from towers.data.preparing.chunks import Chunk, in_chunks
+from towers.data.preparing.processes import tokenise
 from towers.data.text import SPECIALS, SUBWORD_FILE, TextCodec, build_vocabulary, train_subwords
 from towers.data.text.durable import make_folder
-from towers.data.text_corpus.passages import CHUNK_CHARACTERS, TRAIN, Chunk
+from towers.data.text_corpus.passages import TRAIN
 from towers.data.text_corpus.settings import TextCorpusSettings
 
 SAMPLE_CHARACTERS = 8_000_000  # A shorter text is counted whole; of a longer one at least half.
@@ -44,9 +47,10 @@ def learn_codec(
         train_subwords(filter(None, map(text.normalise, lines)), size, model)
         text = dataclasses.replace(text, subword_model=str(model))
     counts: collections.Counter[str] = collections.Counter()
-    for chunk in tokenise(_in_chunks(sample), text, processes):
-        uses = collections.Counter(chunk.places)
-        counts.update({token: uses[place] for place, token in enumerate(chunk.table)})
+    chunks = in_chunks(Chunk(lines, []) for lines in sample)
+    for chunk in tokenise((chunk.texts for chunk in chunks), text, processes):
+        uses = np.bincount(chunk.places, minlength=len(chunk.table)).tolist()
+        counts.update(dict(zip(chunk.table, uses, strict=True)))
     TextCodec(text, build_vocabulary(counts, settings.vocabulary_size)).save(folder)
 
 
@@ -55,11 +59,11 @@ def _sampled(passages: Iterator[Chunk], most: int) -> list[list[str]]:
     kept: list[list[str]] = []
     stride, number, num_characters = 1, 0, 0
     for passage in passages:
-        if passage.parts[0] != TRAIN:
+        if passage.marks[0] != TRAIN:
             continue
         if number % stride == 0:
-            kept.append(passage.lines)
-            num_characters += sum(map(len, passage.lines))
+            kept.append(passage.texts)
+            num_characters += sum(map(len, passage.texts))
             if num_characters > most:
                 kept, stride = kept[::2], stride * 2
                 num_characters = sum(len(line) for lines in kept for line in lines)
@@ -70,16 +74,3 @@ def _sampled(passages: Iterator[Chunk], most: int) -> list[list[str]]:
 def _thinned(sample: list[list[str]], most: int) -> list[list[str]]:
     num_characters = sum(len(line) for lines in sample for line in lines)
     return sample[:: max(1, -(-num_characters // most))]
-
-
-def _in_chunks(sample: list[list[str]]) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    num_characters = 0
-    for lines in sample:
-        chunk.extend(lines)
-        num_characters += sum(map(len, lines))
-        if num_characters >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, num_characters = [], 0
-    if chunk:
-        yield chunk

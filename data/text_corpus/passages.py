@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from towers.data.preparing.chunks import Chunk
 from towers.data.text_corpus.reading import Reader
 from towers.data.text_corpus.text_files import PARTS, TextFile
 
 PASSAGE_CHARACTERS = 500
-CHUNK_CHARACTERS = 200_000  # As many as `towers.data.corpus` gives a process at a time.
 TRAIN, VALID, TEST = range(len(PARTS))
 
 
-class Chunk(NamedTuple):
-    """Some lines that are tokenised together.
-
-    Attributes:
-        lines: the lines.
-        parts: the number of each line's part in `PARTS`.
-    """
-
-    lines: list[str]
-    parts: list[int]
-
-
 def passages(files: Sequence[TextFile], reader: Reader, share: float) -> Iterator[Chunk]:
-    """Yields the passages of a text in order, each of one part.
+    """Yields the passages of a text in order, each of one part, whose number marks its lines.
 
     Where the names of the files do not tell the parts, every n-th passage is valid and every n-th
     is test, with n = 1 / share: the same ones always, from everywhere in the text.
@@ -56,17 +43,3 @@ def _in_passages(lines: Iterator[str]) -> Iterator[list[str]]:
             passage, num_characters = [], 0
     if passage:
         yield passage
-
-
-def in_chunks(passages: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Yields the lines of passages in larger chunks."""
-    chunk, num_characters = Chunk([], []), 0
-    for passage in passages:
-        chunk.lines.extend(passage.lines)
-        chunk.parts.extend(passage.parts)
-        num_characters += sum(map(len, passage.lines))
-        if num_characters >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, num_characters = Chunk([], []), 0
-    if chunk.lines:
-        yield chunk

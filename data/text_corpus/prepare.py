@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from towers.data.corpus.digests import digest_file
 from towers.data.letters import Letters
+from towers.data.preparing.caches import Write, open_or_prepare
+from towers.data.preparing.chunks import add_tokens, in_chunks
+from towers.data.preparing.processes import number_of_processes
+from towers.data.preparing.progress import Progress
 from towers.data.text import TextCodec
-from towers.data.text.durable import make_folder, publish, write_file
+from towers.data.text.durable import publish, write_file
 from towers.data.text_corpus.encoding import Encoding
 from towers.data.text_corpus.learning import learn_codec
-from towers.data.text_corpus.passages import Chunk, in_chunks, passages
-from towers.data.text_corpus.progress import Progress
+from towers.data.text_corpus.passages import passages
 from towers.data.text_corpus.reading import Reader
 from towers.data.text_corpus.report import TextReport
 from towers.data.text_corpus.settings import VERSION, TextCorpusSettings
 from towers.data.text_corpus.text_corpus import MANIFEST, PARTS, TEXT, TextCorpus, ids_file
 from towers.data.text_corpus.text_files import TextFile, digest_texts, find_texts
-
-Write = Callable[[str], None]
 
 
 def prepare_texts(
@@ -51,83 +50,63 @@ def prepare_texts(
         ValueError: an argument or a file is wrong, or a part has no text.
         OSError: something cannot be written; what was written stays.
     """
-    processes = (os.cpu_count() or 1) if processes is None else processes
-    if processes < 1:
-        raise ValueError(f"processes must be at least 1. Received {processes}.")
+    processes = number_of_processes(processes)
     files = find_texts(paths)
     key = settings.key(digest_texts(files))
-    cache = Path(folder) / key
-    make_folder(cache.parent)
-    with _alone(cache, write):
-        if cache.exists():
-            try:
-                return TextCorpus(cache)
-            except ValueError as error:
-                write(f"warning: {error} It is prepared again.")
-                cache.rename(cache.with_name(f".{key}.damaged.{os.getpid()}"))
-        unfinished = cache.with_name(f".{key}.unfinished")
-        try:
-            make_folder(unfinished)
-            _prepare(files, settings, unfinished, key, processes, write)
-            publish(unfinished, cache)
-        except OSError as error:
-            raise OSError(
-                f"The text cannot be prepared in {cache.parent}: {error.strerror or error}. Make "
-                "room there, or start in another working folder. What is prepared stays, and the "
-                "same command goes on."
-            ) from error
-    corpus = TextCorpus(cache)
-    for line in corpus.summary:
-        write(line)
-    return corpus
+
+    def fill(folder: Path, work: Path) -> None:
+        _learn(files, settings, folder, work, processes, write)
+        _encode(files, settings, key, (folder, work), processes, write)
+
+    return open_or_prepare(Path(folder) / key, "text", TextCorpus, fill, write)
 
 
-@contextlib.contextmanager
-def _alone(cache: Path, write: Write) -> Iterator[None]:
-    """Waits until no other process prepares this cache; a killed one does not count."""
-    with cache.with_name(f".{cache.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            write("waiting for another process that prepares the same text")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _prepare(
+def _learn(
     files: Sequence[TextFile],
     settings: TextCorpusSettings,
     folder: Path,
-    key: str,
+    work: Path,
     processes: int,
     write: Write,
 ) -> None:
-    """Fills the folder of a cache, from wherever an earlier process left it."""
-    num_bytes = sum(file.path.stat().st_size for file in files)
-    if not (folder / TEXT).exists():
-        with Progress("learning the vocabulary", num_bytes, write) as progress:
-            reader = Reader(settings.encoding, settings.field, TextReport(), progress.add)
-            learning = folder / f"{TEXT}.learning"
-            learn_codec(passages(files, reader, settings.held_out), settings, learning, processes)
-        publish(learning, folder / TEXT)
+    """Writes the codec, unless an earlier process did."""
+    if (folder / TEXT).exists():
+        return
+    with Progress("learning the vocabulary", _num_bytes(files), write) as progress:
+        reader = Reader(settings.encoding, settings.field, TextReport(), progress.add)
+        texts = passages(files, reader, settings.held_out)
+        learn_codec(texts, settings, work / TEXT, processes)
+    publish(work / TEXT, folder / TEXT)
+
+
+def _encode(
+    files: Sequence[TextFile],
+    settings: TextCorpusSettings,
+    key: str,
+    folders: tuple[Path, Path],
+    processes: int,
+    write: Write,
+) -> None:
+    """Writes the ids and the manifest, from wherever an earlier process left it."""
+    folder, work = folders
     codec = TextCodec.load(folder / TEXT)
     report, letters = TextReport(), Letters()
-    with Encoding(folder, codec) as encoding, Progress("tokenising", num_bytes, write) as progress:
+    with (
+        Encoding(folder, work, codec) as encoding,
+        Progress("tokenising", _num_bytes(files), write) as progress,
+    ):
         if encoding.num_chunks:
             write(f"goes on after {encoding.num_tokens:,} tokens that an earlier process prepared")
         reader = Reader(settings.encoding, settings.field, report, progress.add)
         chunks = in_chunks(passages(files, reader, settings.held_out))
-        encoding.write((_counted(chunk, letters) for chunk in chunks), processes)
+        add_tokens(letters.of(chunks), encoding, codec.settings, processes, progress)
     misfit = letters.misfit(settings.text.language)
     lines = [*report.lines(), *([misfit] if misfit else [])]
     _finish(encoding, lines, settings, folder, key)
 
 
-def _counted(chunk: Chunk, letters: Letters) -> Chunk:
-    """Returns the chunk after its letters are counted."""
-    for line in chunk.lines:
-        letters.add(line)
-    return chunk
+def _num_bytes(files: Sequence[TextFile]) -> int:
+    return sum(file.path.stat().st_size for file in files)
 
 
 def _finish(
@@ -162,4 +141,3 @@ def _finish(
         "digests": {part: digest_file(ids_file(folder, part)) for part in PARTS},
     }
     write_file(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
-    encoding.remove_journal()

@@ -17,6 +17,7 @@ from towers.scripts.progress import progress
 from towers.scripts.shown import show
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state, data_paths, make_optimizer
+from towers.scripts.training.stages import share_layers
 from towers.scripts.wrong_input import nearest
 
 WARM_UP_STEPS = 10  # More than NUM_BATCHES, for ways that compile for each shape.
@@ -41,13 +42,18 @@ class Benchmark(NamedTuple):
 
     Attributes:
         task: the model, the data and the optimizer.
-        devices: for the towers, and for the replicas of rivals.
+        groups: the devices of each tower; rivals have one each.
         rows: examples of a batch, on average.
     """
 
     task: rivals.Task
-    devices: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
     rows: float
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The first device of each tower."""
+        return tuple(group[0] for group in self.groups)
 
 
 def open_benchmark(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
@@ -58,7 +64,9 @@ def open_benchmark(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
         OSError: a file cannot be read.
     """
     check_options(options)
-    devices = towers.select_devices(max([*options.towers, needed_replicas(options)]))
+    devices = towers.select_devices(
+        max([*options.towers, needed_replicas(options)]), gpus_per_tower=options.gpus_per_tower
+    )
     data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
     batches = first_batches(data.train(0, 0))
     rows = statistics.fmean(len(tf.nest.flatten(batch)[0]) for batch in batches)
@@ -67,7 +75,7 @@ def open_benchmark(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
         return make_optimizer(recipe.fields, data, recipe.fields.epochs)
 
     task = rivals.Task(recipe, data, endless(batches), optimizer)
-    return Benchmark(task, tuple(devices.towers), rows)
+    return Benchmark(task, devices.groups, rows)
 
 
 def check_options(options: BenchmarkOptions) -> None:
@@ -89,6 +97,11 @@ def check_options(options: BenchmarkOptions) -> None:
         raise ValueError(
             "--slow compares synchronous with asynchronous towers only. Received also --against "
             f"{','.join(options.against)}."
+        )
+    if options.slow and options.gpus_per_tower > 1:
+        raise ValueError(
+            "--slow compares with asynchronous towers, which have one device each. Received also "
+            f"--gpus-per-tower {options.gpus_per_tower}; leave one of them out."
         )
     if options.slow and (max(options.towers) < 2 or options.slow <= 1):
         raise ValueError(
@@ -124,11 +137,13 @@ def make_contenders(opened: Benchmark, options: BenchmarkOptions) -> Iterator[Co
     """Yields every way to train, each with its own model."""
     task, devices = opened.task, opened.devices
     for number in options.towers:
-        chosen = ("/CPU:0",) if number == 1 and "CPU" in devices[0] else devices[:number]
-        yield Contender(f"towers {number}", towers_run(task, towers.Placement(chosen)))
+        alone = number == options.gpus_per_tower == 1 and "CPU" in devices[0]
+        chosen = (("/CPU:0",),) if alone else opened.groups[:number]
+        label = f" of {options.gpus_per_tower}" if options.gpus_per_tower > 1 else ""
+        yield Contender(f"towers {number}{label}", towers_run(task, towers.Placement(chosen)))
         for exchange in options.exchange if number > 1 else ():
             placement = towers.Placement(chosen, "replicated", exchange)
-            yield Contender(f"{exchange} {number}", towers_run(task, placement))
+            yield Contender(f"{exchange} {number}{label}", towers_run(task, placement))
     for name in options.against:
         replicas = devices[: needed_replicas(options)]
         label = f"{name} {len(replicas)}" if name.startswith("mirrored") else name
@@ -179,6 +194,7 @@ def build_step(task: rivals.Task, placement: towers.Placement) -> towers.TrainSt
     with placement.scope():
         model = task.make_model()
         optimizer = task.make_optimizer()
+    placement = share_layers(task.recipe, model, placement)
     return towers.build_train_step(
         task.make_tower_fn(model),
         model,

@@ -89,7 +89,7 @@ def resident_bytes() -> int:
 def measure_waits(opened: Benchmark, num_steps: int) -> tuple[float, float]:
     """Returns for how many seconds the steps of a training waited, and how long they took."""
     train = opened.task.data.train
-    step = build_step(opened.task, towers.Placement(opened.devices))
+    step = build_step(opened.task, towers.Placement(opened.groups))
     waits, seconds = [], []
 
     def note(report: towers.StepReport) -> None:

@@ -11,6 +11,7 @@ class BenchmarkOptions:
 
     Attributes:
         towers: numbers of towers to compare.
+        gpus_per_tower: devices that share the layers of each tower.
         against: names of the rivals.
         exchange: how towers with a copy of the variables each sum gradients, packs or nccl; each
             is timed beside towers as they are by default.
@@ -26,6 +27,7 @@ class BenchmarkOptions:
     """
 
     towers: tuple[int, ...] = (1, 2)
+    gpus_per_tower: int = 1
     against: tuple[str, ...] = ()
     exchange: tuple[str, ...] = ()
     slow: float | None = None

@@ -193,7 +193,7 @@ def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
     return Decoding(
         beam_size=options.beam,
         length_penalty=options.length_penalty,
-        n_best=options.nbest if options.mmi is None or samples else options.beam,
+        n_best=options.nbest if options.mmi is None else num_candidates(options, bool(samples)),
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
@@ -201,3 +201,8 @@ def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
         repetition_penalty=options.repetition_penalty,
         max_length=options.max_length or max_length,
     )
+
+
+def num_candidates(options: DecodingOptions, samples: bool) -> int:
+    """Returns among how many answers a second model chooses."""
+    return max(options.nbest, options.candidates) if samples else options.beam

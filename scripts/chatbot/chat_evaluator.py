@@ -31,7 +31,7 @@ class ChatEvaluator:
     """Asks a chatbot the held-out questions.
 
     Args:
-        answerer: the chatbot.
+        answerer: the chatbot; also an attribute.
         ranker: scores given answers by the same model.
         corpus: the prepared pairs.
         language: `zh` or `en`.
@@ -49,7 +49,7 @@ class ChatEvaluator:
         *,
         unknown_id: int,
     ):
-        self._answerer = answerer
+        self.answerer = answerer
         self._seed = 0
         self._ranker = ranker
         self._corpus = corpus
@@ -59,7 +59,7 @@ class ChatEvaluator:
 
     def answer_by(self, chatbot: Chatbot, seed: int) -> None:
         """Makes another chatbot answer from now on, with a seed for its samples."""
-        self._answerer, self._seed = chatbot, seed
+        self.answerer, self._seed = chatbot, seed
 
     def show_samples(self, write: Callable[[str], None]) -> None:
         """Writes a few exchanges; warns if all answers agree, or if many tokens are unknown."""
@@ -83,12 +83,7 @@ class ChatEvaluator:
         """Returns metrics of the answers to the held-out questions, and writes some of them."""
         exchanges = self._exchanges(self._num_questions)
         write_exchanges(exchanges[: 2 * SHOWN], write)
-        metrics = answer_metrics(
-            [answer.text for _, _, answer in exchanges],
-            [reference for _, reference, _ in exchanges],
-            [answer.tokens for _, _, answer in exchanges],
-            self._language,
-        )
+        metrics = judge(exchanges, self._language)
         metrics.update(self._ranking(exchanges, write))
         return {**metrics, "unknown_rate": self._corpus.unknown_rate, "asked": len(exchanges)}
 
@@ -106,12 +101,29 @@ class ChatEvaluator:
             return {}
         return {"hits_1_10": hits}
 
-    def _exchanges(self, limit: int) -> list[Exchange]:
-        """Returns (turns of the question, given answer, answer), evenly chosen from all pairs."""
+    def judge_answers(self) -> dict[str, float]:
+        """Returns the metrics of the answers alone, as `evaluate` does beside others."""
+        return judge(self._exchanges(self._num_questions), self._language)
+
+    def first_exchanges(self, number: int) -> list[Exchange]:
+        """Returns the first exchanges of the held-out part, chosen by nobody."""
+        return self._ask(self._corpus.held_out_pairs[:number])
+
+    def unasked_exchanges(self) -> list[Exchange]:
+        """Returns held-out exchanges that `evaluate` does not ask, evenly chosen, to tune with."""
         pairs = self._corpus.held_out_pairs
-        chosen = pairs[:: max(1, -(-len(pairs) // limit))]
-        texts = [self._corpus.texts(pair) for pair in chosen]
-        answers = self._answerer.answer([turns for turns, _ in texts], seed=self._seed)
+        stride = stride_of(len(pairs), self._num_questions)
+        others = [pair for place, pair in enumerate(pairs) if place % stride]
+        return self._ask(others[:: stride_of(len(others), self._num_questions)])
+
+    def _exchanges(self, limit: int) -> list[Exchange]:
+        """Returns held-out exchanges, evenly chosen from all pairs."""
+        pairs = self._corpus.held_out_pairs
+        return self._ask(pairs[:: stride_of(len(pairs), limit)])
+
+    def _ask(self, pairs: Sequence[Any]) -> list[Exchange]:
+        texts = [self._corpus.texts(pair) for pair in pairs]
+        answers = self.answerer.answer([turns for turns, _ in texts], seed=self._seed)
         return [
             Exchange(turns, reference, best)
             for (turns, reference), (best, *_) in zip(texts, answers, strict=True)
@@ -122,6 +134,21 @@ class ChatEvaluator:
         ids = [one for turns in questions for one in text.encode_question(turns).ids]
         unknown = {self._unknown_id, *text.vocabulary.copies}
         return sum(one in unknown for one in ids) / max(1, len(ids))
+
+
+def judge(exchanges: Sequence[Exchange], language: str) -> dict[str, float]:
+    """Returns the metrics of the answers of exchanges in a language."""
+    return answer_metrics(
+        [answer.text for _, _, answer in exchanges],
+        [reference for _, reference, _ in exchanges],
+        [answer.tokens for _, _, answer in exchanges],
+        language,
+    )
+
+
+def stride_of(number: int, limit: int) -> int:
+    """Returns the k for which every k-th of so many are at most `limit`."""
+    return max(1, -(-number // limit))
 
 
 def write_exchanges(exchanges: Sequence[Exchange], write: Callable[[str], None]) -> None:

@@ -110,7 +110,13 @@ def change_decoding(options: DecodingOptions, command: Command) -> DecodingOptio
 def search_options(options: DecodingOptions, beam: int, nbest: int) -> DecodingOptions:
     """Returns the options with a search in place of any sampling; with one beam it is greedy."""
     return dataclasses.replace(
-        options, beam=beam, nbest=nbest, temperature=None, top_k=None, top_p=None
+        options,
+        beam=beam,
+        nbest=nbest,
+        temperature=None,
+        top_k=None,
+        top_p=None,
+        candidates=DecodingOptions.candidates,
     )
 
 

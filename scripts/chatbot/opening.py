@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,6 +13,8 @@ from towers.scripts.chatbot.answerer import Answerer, Chatbot, make_decoding
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.chatbot.reranking import Reranker, SecondModel
+from towers.scripts.chatbot.tuning import tune_reranking
+from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, ModelOptions
 from towers.scripts.training.recipe import Recipe, SpecialIds
 from towers.scripts.training.session import Session
@@ -64,8 +68,23 @@ def make_answerer(
     )
 
 
-def decode_with(session: Session, options: DecodingOptions) -> None:
+def decode_with(
+    session: Session,
+    options: DecodingOptions,
+    *,
+    tune: bool = False,
+    write: Callable[[str], None] = show,
+) -> dict[str, float]:
     """Makes a session's evaluator decode answers with these options.
+
+    Args:
+        session: of a chatbot.
+        options: how answers are decoded, and which run reranks them.
+        tune: whether the weight and the length reward of reranking are searched.
+        write: receives the lines of the search.
+
+    Returns:
+        What was found by the search, by name.
 
     Raises:
         ValueError: the session's model answers no questions, or the options are impossible.
@@ -75,8 +94,16 @@ def decode_with(session: Session, options: DecodingOptions) -> None:
         raise ValueError(
             f"A run of {recipe.name} has no answers to decode or rerank: leave these options out."
         )
+    if tune:
+        check_tuning(options)
     chatbot = make_answerer(recipe, session.model, session.data.text, options)
+    found = {}
+    if tune and isinstance(chatbot, Reranker):
+        best = tune_reranking(chatbot, evaluator, recipe.fields.language, options.seed, write)
+        chatbot = chatbot.weighted(best.weight, best.length_reward)
+        found = {"mmi_weight": best.weight, "length_reward": best.length_reward}
     evaluator.answer_by(chatbot, options.seed)
+    return found
 
 
 def make_ranker(
@@ -114,17 +141,43 @@ def open_second(run_dir: str, language: str) -> SecondModel:
     return SecondModel(ranker, fields.direction)
 
 
+def without_second(options: DecodingOptions) -> DecodingOptions:
+    """Returns the options without a second run, and without what is said of one."""
+    names = ("mmi", "candidates", "mmi_weight", "length_reward")
+    return dataclasses.replace(options, **{one: getattr(DecodingOptions, one) for one in names})
+
+
 def check_reranking(options: DecodingOptions) -> None:
     """Raises ValueError for options of reranking without a second run, or for a single answer."""
     if options.mmi is None:
-        for name in ("mmi_weight", "length_reward"):
+        for name in ("candidates", "mmi_weight", "length_reward"):
             if getattr(options, name) != getattr(DecodingOptions, name):
                 raise ValueError(
                     f"--{name.replace('_', '-')} is for reranking. Received it without --mmi; give "
                     "the run that reranks, or leave it out."
                 )
-    elif options.beam < 2 and options.nbest < 2:
+    elif options.beam > 1 and options.candidates != DecodingOptions.candidates:
         raise ValueError(
-            "--mmi chooses among several answers. Received neither --beam nor --nbest with "
-            "samples; give --beam 10, or --temperature 1 --nbest 10."
+            f"--candidates {options.candidates} says how many answers are sampled, and --beam "
+            f"{options.beam} searches: give --temperature 0.7 in place of the beam, or a wider one."
         )
+    elif options.beam < 2 and not any((options.temperature, options.top_k, options.top_p)):
+        raise ValueError(
+            "--mmi chooses among several answers. Received neither samples nor a beam; give "
+            "--temperature 0.7, which samples them, or --beam 10."
+        )
+
+
+def check_tuning(options: DecodingOptions) -> None:
+    """Raises ValueError unless there is a second run, and its weight is left to the search."""
+    if options.mmi is None:
+        raise ValueError(
+            "--tune searches how much the run of --mmi counts. Received it without --mmi; give the "
+            "run that reranks, or leave --tune out."
+        )
+    for name in ("mmi_weight", "length_reward"):
+        if getattr(options, name) != getattr(DecodingOptions, name):
+            raise ValueError(
+                f"--tune searches --{name.replace('_', '-')} itself. Received "
+                f"{getattr(options, name)}: leave one of the two out."
+            )

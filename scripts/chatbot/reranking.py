@@ -12,6 +12,7 @@ for a second model that was trained in the direction backward, or answers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -36,7 +37,30 @@ class SecondModel(NamedTuple):
         """Returns log p(S|T) or -log p(T) of each row; S is the last turn of a question."""
         if self.direction == "backward":
             return self.ranker.sums([[text] for text in answers], [one[-1] for one in questions])[0]
-        return -self.ranker.sums([[] for _ in answers], answers)[0]
+        texts = list(dict.fromkeys(answers))  # Many questions share a stock answer.
+        sums = dict(zip(texts, self.ranker.sums([[] for _ in texts], texts)[0], strict=True))
+        return -np.array([sums[text] for text in answers])
+
+
+class Candidate(NamedTuple):
+    """An answer with the parts of its score.
+
+    Attributes:
+        answer: as it was found.
+        own: log p(T|S).
+        second: log p(S|T) or -log p(T).
+        length: its tokens that count, the end included.
+    """
+
+    answer: Answer
+    own: float
+    second: float
+    length: float
+
+    def scored(self, weight: float, length_reward: float) -> Answer:
+        """Returns the answer with its score for a weight and a length reward."""
+        score = self.own + weight * self.second + length_reward * self.length
+        return self.answer._replace(score=score)
 
 
 class Reranker:
@@ -75,18 +99,31 @@ class Reranker:
             questions: for each the turns of a dialogue, of which the last is the question.
             seed: of sampled candidates.
         """
+        return self.choose(self.candidates(questions, seed=seed))
+
+    def candidates(self, questions: Sequence[Turns], *, seed: int = 0) -> list[list[Candidate]]:
+        """Returns what may be answered to each question; arguments as in `answer`."""
         found = self._answerer.answer(questions, seed=seed)
-        candidates = [distinct_texts(answers) for answers in found]
-        repeated = [turns for turns, row in zip(questions, candidates, strict=True) for _ in row]
-        scores = iter(self.scores(repeated, [one.text for row in candidates for one in row]))
-        scored = [[one._replace(score=float(next(scores))) for one in row] for row in candidates]
+        answers = [distinct_texts(row) for row in found]
+        repeated = [turns for turns, row in zip(questions, answers, strict=True) for _ in row]
+        texts = [one.text for row in answers for one in row]
+        own, lengths = self._ranker.sums(repeated, texts)
+        second = self._second.log_probabilities(repeated, texts)
+        parts = iter(zip(own.tolist(), second.tolist(), lengths.tolist(), strict=True))
+        return [[Candidate(one, *next(parts)) for one in row] for row in answers]
+
+    def choose(self, candidates: Sequence[Sequence[Candidate]]) -> list[list[Answer]]:
+        """Returns the best candidates of each question, the best first."""
+        scored = [
+            [one.scored(self._weight, self._length_reward) for one in row] for row in candidates
+        ]
         return [sorted(row, key=lambda answer: -answer.score)[: self._n_best] for row in scored]
 
-    def scores(self, questions: Sequence[Turns], answers: Sequence[str]) -> np.ndarray:
-        """Returns the score of each answer to its question, float64 [rows]."""
-        own, lengths = self._ranker.sums(questions, answers)
-        second = self._second.log_probabilities(questions, answers)
-        return own + self._weight * second + self._length_reward * lengths
+    def weighted(self, weight: float, length_reward: float) -> Reranker:
+        """Returns a reranker of the same models with another weight and length reward."""
+        other = copy.copy(self)
+        other._weight, other._length_reward = weight, length_reward
+        return other
 
 
 def distinct_texts(answers: Sequence[Answer]) -> list[Answer]:

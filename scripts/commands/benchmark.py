@@ -16,6 +16,7 @@ from towers.scripts.commands.option_types import (
 from towers.scripts.commands.options import (
     add_json_option,
     add_recipe_options,
+    add_sharing_option,
     chosen_recipe,
     read_options,
 )
@@ -33,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE")
     parser.add_argument("--towers", type=int_list, metavar="N,N",
                         help="numbers of towers to compare (default: 1,2)")  # fmt: skip
+    add_sharing_option(parser)
     parser.add_argument("--against", type=name_list, metavar="NAME,NAME",
                         help="plain, fit, mirrored, mirrored_fit; with --input, of recipe images: "
                              "tf_data, keras_directory (default: none)")  # fmt: skip

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towers.scripts.commands.options import add_device_options, add_json_option, read_options
+from towers.scripts.commands.options import (
+    add_device_options,
+    add_json_option,
+    add_sharing_option,
+    read_options,
+)
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions
@@ -46,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", metavar="DIR", help="where runs will be (default: runs)")
     add_json_option(parser)
     add_device_options(parser)
+    add_sharing_option(parser)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -80,6 +87,8 @@ def examine(options: DoctorOptions) -> Iterator[Finding]:
     cpu_towers = max(FEWEST_TOWERS, options.devices.cpu_towers)
     chosen = choose_devices(dataclasses.replace(options.devices, cpu_towers=cpu_towers))
     yield findings.Finding(findings.OK, "towers", chosen.description)
+    every = tuple(itertools.chain(*chosen.groups))
+    if len(every) > 1:
+        yield first_law.check_copies(every)
     if len(chosen.towers) > 1:
-        yield first_law.check_copies(chosen.towers)
         yield from first_law.compare_steps(chosen.towers)

@@ -10,6 +10,7 @@ from towers.scripts.commands.option_types import positive_int
 from towers.scripts.commands.options import (
     add_json_option,
     add_recipe_options,
+    add_sharing_option,
     chosen_recipe,
     read_options,
 )
@@ -26,6 +27,7 @@ class EstimateOptions:
 
     Attributes:
         towers: how many.
+        gpus_per_tower: devices that share the layers of each.
         precision: as `towers train` takes it.
         data: the folder or the files, None for the recipe's default.
         seed: of the data's order.
@@ -33,6 +35,7 @@ class EstimateOptions:
     """
 
     towers: int = 2
+    gpus_per_tower: int = 1
     precision: str = "float32"
     data: tuple[str, ...] | None = None
     seed: int = 0
@@ -49,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="see `towers recipes`")
     parser.add_argument("--towers", type=positive_int, metavar="N",
                         help="how many (default: 2)")  # fmt: skip
+    add_sharing_option(parser)
     parser.add_argument("--precision", choices=("float32", "float64", "bfloat16", "float16"),
                         help="default: float32")  # fmt: skip
     add_recipe_options(parser)
@@ -70,15 +74,18 @@ def run(given: argparse.Namespace) -> int:
             seed=options.seed,
             precision=options.precision,
         )
-        found = sizes.measure(session, read_options(TrainOptions, given))
-    needs = list(sizes.needs(found, options.towers))
+        measured = sizes.measure(session, read_options(TrainOptions, given), options.gpus_per_tower)
+    found = sizes.add_sizes(measured)
     show(
         f"{session.recipe.name}: {found.parameters:,} parameters, variables "
         f"{sizes.megabytes(found.variables)}, optimizer {sizes.megabytes(found.slots)}, "
         f"{session.data.train.steps_per_epoch:,} steps in an epoch"
     )
-    show("\n".join(table(sizes.rows(needs))))
+    for number, stage in enumerate(measured):
+        if len(measured) > 1:
+            show(f"device {number} of each tower: {stage.parameters:,} parameters")
+        show("\n".join(table(sizes.rows(list(sizes.needs(stage, options.towers))))))
     show("Activations and the rows of looked-up tables come on top: they grow with the batch.")
     if options.json:
-        show(json.dumps({**found._asdict(), "placements": [need._asdict() for need in needs]}))
+        show(json.dumps(sizes.as_json(measured, options.towers)))
     return 0

@@ -13,6 +13,7 @@ from towers.scripts.commands.options import (
     add_model_options,
     add_reranking_options,
     add_set_option,
+    add_sharing_option,
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
@@ -34,7 +35,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_json_option(parser)
     add_decoding_options(parser)
     add_reranking_options(parser)
+    parser.add_argument("--tune", action="store_true",
+                        help="chatbots: first search --mmi-weight and --length-reward on held-out "
+                             "questions that are not asked afterwards")  # fmt: skip
     add_device_options(parser)
+    add_sharing_option(parser)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -53,10 +58,11 @@ def run(given: argparse.Namespace) -> int:
         if options.classes:
             check_images(evaluation.session, "--classes")
             check_one_label(evaluation.session)
-        if decoding != DecodingOptions():
-            decode_with(evaluation.session, decoding)
+        tuned = {}
+        if options.tune or decoding != DecodingOptions():
+            tuned = decode_with(evaluation.session, decoding, tune=options.tune)
     with wrong_input(OSError):  # Such as a file of the data that is gone.
-        metrics = evaluation.evaluate(show)
+        metrics = {**evaluation.evaluate(show), **tuned}
         confusion = count_confusions(evaluation.session) if options.classes else None
     checkpoint, unit = evaluation.checkpoint, evaluation.unit
     show(describe_evaluation(checkpoint, metrics, unit))

@@ -135,10 +135,13 @@ def add_reranking_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mmi", metavar="RUN_DIR",
                        help="rerank by this run, trained with --set direction=backward or "
                             "answers (default: none)")  # fmt: skip
+    group.add_argument("--candidates", type=number_of_parts, metavar="N",
+                       help="choose among N samples; a beam search gives its beams (default: "
+                            "20)")  # fmt: skip
     group.add_argument("--mmi-weight", type=positive_float, metavar="W",
                        help="weight of its log probabilities (default: 0.5)")  # fmt: skip
     group.add_argument("--length-reward", type=float, metavar="R",
-                       help="added for each token of an answer (default: 0)")  # fmt: skip
+                       help="added for each token of an answer (default: 2)")  # fmt: skip
 
 
 def add_sampling_options(group: argparse._ActionsContainer) -> None:
@@ -179,6 +182,14 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tf32", action=argparse.BooleanOptionalAction,
                        help="whether GPUs may round the factors of float32 products to 10 bits "
                             "of mantissa (default: where they can, they do)")  # fmt: skip
+
+
+def add_sharing_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the number of devices that share the layers of a tower."""
+    parser.add_argument("--gpus-per-tower", type=number_of_parts, metavar="N",
+                        help="share each tower's layers between N GPUs, for models that one is "
+                             "too small for; without a GPU between virtual CPUs (default: "
+                             "1)")  # fmt: skip
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from towers.scripts.commands.options import (
     add_device_options,
     add_engine_options,
     add_recipe_options,
+    add_sharing_option,
     check_contradictions,
     chosen_recipe,
     read_options,
@@ -52,6 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     add_recipe_options(parser)
     add_device_options(parser)
+    add_sharing_option(parser)
     add_engine_options(parser)
     add_period_options(parser)
     add_output_options(parser)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.session import Session, build_step
+from towers.scripts.training.stages import stage_of_variables
 
 PLACES = ("cpu", "tower0", "replicated")
 
@@ -50,18 +51,45 @@ class Need(NamedTuple):
     moved: int
 
 
-def measure(session: Session, options: TrainOptions) -> Sizes:
-    """Returns the sizes of a session's training; its step is built, not run."""
+def measure(session: Session, options: TrainOptions, num_stages: int = 1) -> list[Sizes]:
+    """Returns the sizes of a session's training, for each stage of the towers.
+
+    Its step is built, not run. The optimizer's variables are like those that it trains, so that a
+    stage has as large a share of them.
+
+    Args:
+        session: the session, on towers of one device.
+        options: of the training.
+        num_stages: how many devices each tower is to have.
+
+    Raises:
+        ValueError: they cannot share the model's layers.
+    """
+    stage_of = stage_of_variables(session.recipe, session.model, num_stages)
     step = build_step(session, options)
-    shared = step.update.copies.shared
-    read = [variable for variable in shared.all if not shared.is_used_by_handle(variable)]
-    return Sizes(
-        parameters=sum(math.prod(variable.shape) for variable in shared.trainable),
-        variables=total_bytes(session.model.variables),
-        slots=total_bytes(step.update.copies.optimizer.variables),
-        read=total_bytes(read),
-        gradients=total_bytes(variable for variable in read if variable.trainable),
-    )
+    shared, slots = step.update.copies.shared, step.update.copies.optimizer.variables
+    trained, kept = total_bytes(shared.trainable), total_bytes(slots)
+    sizes = []
+    for stage in range(num_stages):
+        own = [one for one in session.model.variables if stage_of(one) == stage]
+        used = [one for one in shared.all if stage_of(one) == stage]
+        trainable = [one for one in used if one.trainable]
+        read = [one for one in used if not shared.is_used_by_handle(one)]
+        sizes.append(
+            Sizes(
+                parameters=sum(math.prod(one.shape) for one in trainable),
+                variables=total_bytes(own),
+                slots=kept * total_bytes(trainable) // trained,
+                read=total_bytes(read),
+                gradients=total_bytes(one for one in read if one.trainable),
+            )
+        )
+    return sizes
+
+
+def add_sizes(stages: Sequence[Sizes]) -> Sizes:
+    """Returns the sizes of all stages together."""
+    return Sizes(*map(sum, zip(*stages, strict=True)))
 
 
 def total_bytes(variables: Iterable[Any]) -> int:
@@ -82,6 +110,16 @@ def needs(sizes: Sizes, num_towers: int) -> Iterator[Need]:
     yield Need("tower0", 0, kept + tower, tower if others else 0, others * tower)
     own = kept + sizes.gradients
     yield Need("replicated", 0, own, own if others else 0, 2 * others * sizes.gradients)
+
+
+def as_json(stages: Sequence[Sizes], num_towers: int) -> dict[str, Any]:
+    """Returns sizes and needs of all devices together, and of each stage if there are several."""
+    total = add_sizes(stages)
+    found = total._asdict()
+    found["placements"] = [need._asdict() for need in needs(total, num_towers)]
+    if len(stages) > 1:
+        found["stages"] = [as_json([stage], num_towers) for stage in stages]
+    return found
 
 
 def rows(found: Sequence[Need]) -> Iterator[Sequence[str]]:

@@ -1,7 +1,7 @@
 """Your own pictures with a network of your choice, from folders, tables or records.
 
 Data:     a folder of class folders, with train/ and val/ or without; a CSV or TSV file of paths and
-          labels; or TFRecord files
+          labels; or TFRecord or ArrayRecord files
 Command:  towers train images --data my_pictures --towers 2
           towers train images --data my_pictures --set network=ResNet50 --set size=224
 """

@@ -9,7 +9,8 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from towers.scripts.chatbot.answerer import Answer, Chatbot
-from towers.scripts.chatbot.opening import open_answerer
+from towers.scripts.chatbot.commands import search_options
+from towers.scripts.chatbot.opening import open_answerer, without_second
 from towers.scripts.serving.chat_request import ChatRequest
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
@@ -113,12 +114,14 @@ class ServedChatbot:
         """Returns the decoding that a request asks for; several answers are those of a search."""
         decoding = dataclasses.replace(self._options, seed=0, nbest=1)
         if 0 in (request.temperature, request.top_p):  # The likeliest.
-            decoding = dataclasses.replace(decoding, temperature=None, top_k=None, top_p=None)
+            if decoding.beam < 2:  # A second run would have one answer to choose from.
+                decoding = without_second(decoding)
+            decoding = search_options(decoding, decoding.beam, 1)
         elif request.temperature is not None or request.top_p not in (None, 1):
             top_p = None if request.top_p == 1 else request.top_p
             temperature = request.temperature or 1.0
             decoding = dataclasses.replace(
-                decoding, beam=1, mmi=None, temperature=temperature, top_p=top_p
+                without_second(decoding), beam=1, temperature=temperature, top_p=top_p
             )
         if request.choices > 1 and not samples(decoding):
             decoding = dataclasses.replace(decoding, beam=self._beams, nbest=self._beams)

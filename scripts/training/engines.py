@@ -49,25 +49,28 @@ def open_engine(session: Session, options: TrainOptions) -> Engine:
 def open_towers(session: Session, options: TrainOptions) -> Engine:
     """Returns the towers: one update from all or, with `--updates async`, one from each."""
     train, evaluate = session.data.train, session.evaluate
-    parameters = describe_devices(session.placement.copy_devices)
+    parameters = describe_copies(session.placement.copy_groups)
     if options.engine.updates == "async":
         updates = towers.AsynchronousUpdates(build_async_step(session, options), train)
         return Engine(updates, evaluate, parameters)
     step = build_step(session, options)
-    description = describe_exchange(session.placement)
+    description = describe_exchange(session)
     return Engine(towers.SynchronousUpdates(step, train), evaluate, parameters, description, step)
 
 
-def describe_devices(devices: Sequence[str]) -> str:
+def describe_copies(groups: Sequence[Sequence[str]]) -> str:
     """Returns where the copies of the variables are, in a few words."""
-    return towers.short_device(devices[0]) if len(devices) == 1 else "each of them"
+    if len(groups) > 1:
+        return "each of them"
+    return ", ".join(dict.fromkeys(map(towers.short_device, groups[0])))
 
 
-def describe_exchange(placement: towers.Placement) -> str:
+def describe_exchange(session: Session) -> str:
     """Returns a clause about sums between copies of the variables, if packs do not make them."""
-    if placement.exchange != "nccl":
+    devices = session.placement.devices
+    if session.placement.exchange != "nccl" or len(devices) * session.processes.count == 1:
         return ""
-    on_gpus = all("GPU" in device for device in placement.devices)
+    on_gpus = all("GPU" in device for device in devices)
     return f", summed by {'NCCL' if on_gpus else 'a ring'}"
 
 
@@ -89,7 +92,7 @@ def open_mirrored(session: Session, options: TrainOptions) -> Engine:
 
     updates = towers.SynchronousUpdates(step, session.data.train)
     description = ", by tf.distribute.MirroredStrategy"
-    return Engine(updates, evaluate, describe_devices(devices), description)
+    return Engine(updates, evaluate, describe_copies([[device] for device in devices]), description)
 
 
 def open_fit(session: Session, options: TrainOptions) -> Engine:
@@ -103,7 +106,12 @@ def open_fit(session: Session, options: TrainOptions) -> Engine:
         )
     task, train = make_task(session, options), session.data.train
     updates = FitUpdates(session.model, task, train)
-    return Engine(updates, session.evaluate, describe_devices(devices), ", by keras.Model.fit")
+    return Engine(
+        updates,
+        session.evaluate,
+        describe_copies([[device] for device in devices]),
+        ", by keras.Model.fit",
+    )
 
 
 ENGINES: dict[str, Callable[[Session, TrainOptions], Engine]] = {
@@ -116,8 +124,11 @@ ENGINES: dict[str, Callable[[Session, TrainOptions], Engine]] = {
 def check_engine(recipe: Recipe, options: TrainOptions) -> None:
     """Raises ValueError for an option or a field with which the chosen engine cannot train."""
     engine = options.engine
+    per_tower = options.devices.gpus_per_tower
     if engine.updates == "async":
         check_asynchronous(options)
+    if per_tower > 1:
+        check_sharing(options)
     if engine.exchange == "nccl":
         check_collective(options)
     if engine.xla and recipe.unit == "tokens":
@@ -133,6 +144,7 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
         "--xla": engine.xla,
         "--precision float16": engine.precision == "float16",
         f"--parameters {parameters}": parameters != "auto",
+        f"--gpus-per-tower {per_tower}": per_tower > 1,
         f"--exchange {engine.exchange}": engine.exchange != "auto",
         "several processes": is_one_of_several(),
     }
@@ -143,6 +155,17 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
         for name in ("mixup", "multi_label"):
             refused[name] = bool(getattr(recipe.fields, name, False))
     refuse_all(f"--engine {engine.engine}", refused, "train on towers")
+
+
+def check_sharing(options: TrainOptions) -> None:
+    """Raises ValueError for an option with which towers of several devices cannot train."""
+    refused = {
+        "--xla": options.engine.xla,
+        "--exchange nccl": options.engine.exchange == "nccl",
+        "several processes": is_one_of_several(),
+    }
+    option = f"--gpus-per-tower {options.devices.gpus_per_tower}"
+    refuse_all(option, refused, "give each tower one GPU")
 
 
 def check_asynchronous(options: TrainOptions) -> None:
@@ -156,6 +179,7 @@ def check_asynchronous(options: TrainOptions) -> None:
         "--deterministic": engine.deterministic,
         f"--engine {engine.engine}": engine.engine != "towers",
         "--parameters replicated": options.devices.parameters == "replicated",
+        f"--gpus-per-tower {options.devices.gpus_per_tower}": options.devices.gpus_per_tower > 1,
         "--exchange nccl": engine.exchange == "nccl",
         "--batch-norm first": engine.batch_norm == "first",
         "several processes": is_one_of_several(),

@@ -13,6 +13,7 @@ class DeviceOptions:
         towers: how many, None for one per GPU.
         cpu_towers: how many where there is no GPU, if `towers` is None.
         gpus: numbers of the GPUs to use, None for the first ones.
+        gpus_per_tower: GPUs (or virtual CPUs) that share the layers of each tower.
         virtual: whether to split one GPU into the towers.
         gpu_memory: limit in GB, or a fraction of a GPU's memory; None to grow with need.
         parameters: where the shared variables live: auto, cpu, tower0 or replicated.
@@ -22,6 +23,7 @@ class DeviceOptions:
     towers: int | None = None
     cpu_towers: int = 1
     gpus: tuple[int, ...] | None = None
+    gpus_per_tower: int = 1
     virtual: bool = False
     gpu_memory: float | None = None
     parameters: str = "auto"
@@ -133,6 +135,7 @@ class EvaluateOptions:
         batch_size: examples in one batch, None for the run's.
         overrides: texts such as `part=test`.
         classes: whether to tell of each class.
+        tune: whether to search how much a second run counts for the order of answers.
     """
 
     run_dir: str
@@ -142,6 +145,7 @@ class EvaluateOptions:
     batch_size: int | None = None
     overrides: tuple[str, ...] = ()
     classes: bool = False
+    tune: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +175,7 @@ class DecodingOptions:
         max_length: tokens of an answer, None for the recipe's number.
         seed: of samples.
         mmi: the directory of a run whose model reranks the answers, or None.
+        candidates: samples among which it chooses; a beam search gives as many as it has beams.
         mmi_weight: weight of its log probabilities.
         length_reward: added to the score of a reranked answer for each of its tokens.
     """
@@ -186,5 +191,6 @@ class DecodingOptions:
     max_length: int | None = None
     seed: int = 0
     mmi: str | None = None
+    candidates: int = 20
     mmi_weight: float = 0.5
-    length_reward: float = 0.0
+    length_reward: float = 2.0

@@ -15,6 +15,7 @@ from towers.scripts.progress import progress
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
+from towers.scripts.training.stages import share_layers
 
 
 class Session(NamedTuple):
@@ -76,12 +77,13 @@ def open_session(
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
     towers.check_settings(processes, {"the data's content": batches.key})
     if choose_placement is None:
-        placement = towers.Placement(chosen.towers, devices.parameters)
+        placement = towers.Placement(chosen.groups, devices.parameters)
     else:
         placement = choose_placement(chosen, batches)
     towers.check_settings(processes, {"exchange": placement.exchange})
     with placement.scope():
         model = recipe.make_model(recipe.fields, batches)
+    placement = share_layers(recipe, model, placement)
     evaluate = make_evaluate(recipe, model, batches, placement)
     evaluator = None
     if recipe.make_answer_evaluator is not None:
@@ -96,6 +98,7 @@ def choose_devices(options: DeviceOptions) -> towers.Devices:
     return towers.select_devices(
         options.towers,
         gpus=options.gpus,
+        gpus_per_tower=options.gpus_per_tower,
         virtual=options.virtual,
         gpu_memory=options.gpu_memory,
         cpu_towers=options.cpu_towers,
@@ -126,7 +129,7 @@ def make_evaluate(
     """Returns a function that evaluates the model as it is; its graph is built when first used."""
     carried = carried_state(recipe, model, data.test)
     num_rows = None if carried is None else carried.num_rows  # A tower without a row would idle.
-    used = towers.Placement(placement.devices[:num_rows], placement.parameters)
+    used = placement.first(num_rows)
 
     @functools.cache
     def step() -> towers.EvaluationStep:

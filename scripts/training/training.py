@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import itertools
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 import towers
 from towers.scripts.training.engines import open_engine
 from towers.scripts.training.initial_values import fill_from
-from towers.scripts.training.metrics_file import END, TEST, MetricsFile
+from towers.scripts.training.metrics_file import END
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.record import describe_model, hyperparameters
 from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_files import EVALUATION, RunFiles
 from towers.scripts.training.run_output import RunOutput
 from towers.scripts.training.session import Session
+from towers.scripts.training.stages import describe_stages
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
-EVALUATION = "evaluation"  # The curve of evaluations.
 Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -65,24 +62,25 @@ class Training:
             f"{self._engine.parameters}{self._engine.description}, "
             f"run in {directory.path}{self._processes.description}"
         )
+        for line in describe_stages(session.model, session.placement):
+            self._write(line)
         if options.output.verbose:
             self._write(describe_model(session.model))
-        self._checkpoints = towers.CheckpointFolder(
-            directory.checkpoints, keep=options.periods.keep_checkpoints
+        self._files = RunFiles(
+            directory,
+            session,
+            self._updates,
+            record,
+            seed=options.seed,
+            keep=options.periods.keep_checkpoints,
         )
-        self._metrics = MetricsFile(directory.metrics)
-        recipe = session.recipe
-        self._best = towers.Best(recipe.best_metric, recipe.maximize)
-        self._evaluated_step = 0
-        self._updates.position = position = self._restore()
-        self._writers = towers.SummaryWriters(directory.summaries)
+        self._begin()
         self._output.bar = towers.ProgressBar(
             self._total_steps(),
-            position.step,
+            self._updates.position.step,
             steps_per_epoch=session.data.train.steps_per_epoch,
             quiet=options.output.quiet,
         )
-        self._saved_step: int | None = position.step
 
     def __enter__(self) -> Training:
         return self
@@ -93,15 +91,29 @@ class Training:
     def close(self) -> None:
         """Closes the progress bar and the curves."""
         self._output.close()
-        self._writers.close()
+        self._files.curves.close()
+
+    def _begin(self) -> None:
+        """Begins where the newest checkpoint ends, with given weights, or anew.
+
+        Of several processes only the chief needs the files.
+        """
+        is_chief, options = self._processes.is_chief, self._options
+        checkpoint = self._files.restore() if is_chief and not options.overwrite else None
+        if checkpoint is not None:
+            step = self._updates.position.step
+            self._write(f"continues at step {step} from {checkpoint.path}")
+        elif is_chief and options.init_from:
+            self._write(fill_from(options.init_from, self._session, self._updates))
+        self._files.share()
 
     def train(self) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
         is_new = not self._updates.position.step
         if is_new and self._processes.is_chief and self._updates.graph is not None:
-            self._writers.write_graph(self._updates.graph)
+            self._files.curves.write_graph(self._updates.graph)
         if is_new and self._processes.is_chief:
-            self._writers.write_hyperparameters(EVALUATION, hyperparameters(self._record))
+            self._files.curves.write_hyperparameters(EVALUATION, hyperparameters(self._record))
         with towers.stop_on_signals() as signals:
             actions = towers.share_stop_requests(self._processes, [*self._actions(), signals])
             reason = self._run(towers.Trainer(self._updates, actions))
@@ -114,7 +126,7 @@ class Training:
 
     def _end(self, reason: str, signals: towers.StopSignals) -> str:
         """Evaluates and saves what the training reached, and returns why it ended."""
-        if reason not in SIGNAL_CODES and self._evaluated_step != self._updates.position.step:
+        if reason not in SIGNAL_CODES and self._files.evaluated_step != self._updates.position.step:
             self._save()  # Whatever happens to the evaluation.
             try:
                 self._evaluate(signals.at_once)
@@ -147,7 +159,7 @@ class Training:
         if self._output.bar is not None:
             yield self._output.bar
         write_summaries = towers.write_summaries(
-            self._writers, first_tower=self._first_tower, average=is_chief
+            self._files.curves, first_tower=self._first_tower, average=is_chief
         )
         yield towers.with_rates(write_summaries, steps=report)
         print_report = functools.partial(
@@ -166,7 +178,7 @@ class Training:
             yield towers.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
-        yield towers.with_rates(self._metrics.report(), steps=report)
+        yield towers.with_rates(self._files.metrics.report(), steps=report)
         if self._options.output.profile is not None:
             first, last = map(int, self._options.output.profile.split("-"))
             last = max(first, min(last, self._total_steps()))
@@ -178,7 +190,7 @@ class Training:
             lambda report: self._pause_and_evaluate(), steps=every, epochs=every is None
         )
         if periods.early_stopping:
-            yield towers.stop_early(self._best, patience=periods.early_stopping)
+            yield towers.stop_early(self._files.best, patience=periods.early_stopping)
         every = periods.checkpoint_every
         yield towers.every(
             self._save_after,
@@ -196,29 +208,21 @@ class Training:
             self._evaluate()
 
     def _evaluate(self, interruptible: Interruptible = contextlib.nullcontext) -> None:
-        step = self._updates.position.step
         with interruptible():
             metrics = self._engine.evaluate()
         examples = metrics.pop("examples")
-        self._evaluated_step = step
-        self._writers.write(EVALUATION, step, metrics)
-        better = self._best.improves(step, metrics)
+        better = self._files.add_evaluation(metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self._metrics.write(TEST, step, {**metrics, "best": better})
         mark = " | best so far" if better else ""
         count = f"{examples:.0f} {self._session.recipe.unit}"
-        self._write(f"test  | step {step} | {values} | {count}{mark}")
-        if better:
-            self._checkpoints.save_best(step, self._updates.groups(), self._state())
-        self._saved_step = None  # A checkpoint of this step lacks the evaluation.
+        self._write(f"test  | step {self._updates.position.step} | {values} | {count}{mark}")
         if self._session.answer_evaluator is not None:
             samples: list[str] = []
             with interruptible():
                 self._session.answer_evaluator.show_samples(samples.append)
             for line in samples:
                 self._write(line)
-            text = "\n".join(f"    {line}" for line in samples)  # Indented: shown as it is.
-            self._writers.write_text(EVALUATION, step, "samples", text)
+            self._files.add_samples(samples)
 
     def _save_after(self, report: towers.StepReport) -> None:
         if bool(report.results.finite):
@@ -226,77 +230,23 @@ class Training:
                 self._save()
 
     def _save(self) -> None:
-        """Saves the training's state; curves first, so that none is missing after a kill."""
-        step = self._updates.position.step
-        if step == self._saved_step:
-            return
-        self._writers.flush()
-        self._metrics.sync()
-        self._updates.check_copies()
-        path = self._checkpoints.save(step, self._updates.groups(), self._state())
-        self._saved_step = step
-        if self._options.output.verbose:
-            self._write(f"saved | step {step} | {path} | {path.stat().st_size / 1e6:.1f} MB")
-
-    def _restore(self) -> towers.Position:
-        """Restores the newest checkpoint, if there is one, and returns its position.
-
-        Of several processes only the chief needs the files.
-        """
-        is_new = self._options.overwrite or not self._processes.is_chief
-        checkpoint = None if is_new else self._checkpoints.latest()
-        position = towers.Position()
-        if checkpoint is not None:
-            towers.restore(checkpoint, self._updates.groups())
-            position = towers.Position(**checkpoint.state["position"])
-            self._best = towers.Best(**checkpoint.state["best"])
-            # Older checkpoints do not say; they were saved after an evaluation as a rule.
-            self._evaluated_step = checkpoint.state.get("evaluated_step", position.step)
-            self._write(f"continues at step {position.step} from {checkpoint.path}")
-        elif self._options.init_from and self._processes.is_chief:
-            self._write(fill_from(self._options.init_from, self._session, self._updates))
-        if not is_new:
-            self._metrics.cut(position.step, self._evaluated_step)
-            summaries = self._directory.summaries
-            towers.remove_events_after(summaries, position.step)
-            # A killed evaluation may have left a point, which comes again.
-            towers.remove_events_after(summaries / EVALUATION, self._evaluated_step)
-        return self._share(position)
-
-    def _share(self, position: towers.Position) -> towers.Position:
-        """Sends the chief's variables to all processes, and returns its position."""
-        if self._processes.count == 1:
-            return position
-        numbers = tf.Variable(dataclasses.astuple(position), dtype=tf.int64)
-        self._processes.broadcast([*itertools.chain(*self._updates.groups().values()), numbers])
-        position = towers.Position(*numbers.numpy().tolist())
-        if not self._processes.is_chief:
-            for tower in range(len(self._session.devices.towers)):
-                curve = f"tower_{self._first_tower + tower}"
-                towers.remove_events_after(self._directory.summaries / curve, position.step)
-        return position
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            "position": dataclasses.asdict(self._updates.position),
-            "best": dataclasses.asdict(self._best),
-            "evaluated_step": self._evaluated_step,
-            "seed": self._options.seed,
-            "run": self._record,
-        }
+        path = self._files.save()
+        if path is not None and self._options.output.verbose:
+            size = path.stat().st_size / 1e6
+            self._write(f"saved | step {self._updates.position.step} | {path} | {size:.1f} MB")
 
     def _total_steps(self) -> int:
         fields, train = self._session.recipe.fields, self._session.data.train
         return self._options.steps or fields.epochs * train.steps_per_epoch
 
     def _print_end(self, reason: str) -> None:
-        position, best = self._updates.position, self._best
+        position, best = self._updates.position, self._files.best
         is_chief = self._processes.is_chief
         if is_chief:
             early = self._options.periods.early_stopping
             finished = position.step >= self._total_steps()
             finished |= early is not None and best.stale >= early
-            self._metrics.write(END, position.step, {"reason": reason, "finished": finished})
+            self._files.metrics.write(END, position.step, {"reason": reason, "finished": finished})
         saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
         self._write(f"done: {reason}{saved}")
         if is_chief and best.value is not None:

@@ -38,7 +38,7 @@ class MeasuredPlacement:
                 before = self._measure(devices, data)
             self.record = before
             policy, exchange = before["parameters"], before.get("exchange", "packs")
-        return towers.Placement(devices.towers, policy, "nccl" if exchange == "nccl" else "packs")
+        return towers.Placement(devices.groups, policy, "nccl" if exchange == "nccl" else "packs")
 
     def _refuses(self, before: dict[str, Any]) -> bool:
         """Returns whether the run was given another exchange than the one that was measured."""
@@ -49,7 +49,7 @@ class MeasuredPlacement:
         """Returns whether there is something to measure.
 
         The sums of `--deterministic` runs depend on no machine's speed, and only synchronous towers
-        can have copies.
+        can have copies. Where one GPU is too small for the model, a trial would be as well.
         """
         engine = self._options.engine
         return (
@@ -58,6 +58,7 @@ class MeasuredPlacement:
             and (engine.engine, engine.updates) == ("towers", "sync")
             and not engine.deterministic
             and len(devices.towers) > 1
+            and len(devices.groups[0]) == 1
             and all("GPU" in device for device in devices.towers)
         )
 

@@ -3,6 +3,7 @@
 import pytest
 
 from towers.data.letters import Letters
+from towers.data.preparing.chunks import Chunk
 
 CHINESE, ENGLISH, RUSSIAN = (
     "今天天气真不错我们出去走走吧" * 9,
@@ -13,7 +14,8 @@ CHINESE, ENGLISH, RUSSIAN = (
 
 def misfit(text, language):
     letters = Letters()
-    assert list(letters.of([text])) == [text]
+    chunk = Chunk([text], [0])
+    assert list(letters.of([chunk])) == [chunk]
     return letters.misfit(language)
 
 

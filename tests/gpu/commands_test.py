@@ -8,6 +8,9 @@ import pytest
 from tests.scripts.runs import TINY
 
 COMMAND = ["-m", "tests.gpu.trusting"]
+# Copies between the GPUs are taken to be right; what NCCL sums is looked at.
+UNTRUSTED = ["-c", "from towers.step import placement; from towers.scripts.main import main; "
+             "placement.wrong_sums = lambda devices: []; import sys; sys.exit(main())"]  # fmt: skip
 STEPS = ["--steps", "2", "--batch-size", "16"]
 CHATBOT = ["--language", "en", "--batch-size", "16", "--set", "embedding_size=8"]
 # It is not asked anything: where no tower is, decoding computes shapes on the GPU.
@@ -27,6 +30,8 @@ TRAININGS = {
     "one GPU": ("chatbot", 1, []),
     "four GPUs": ("chatbot", 4, []),
     "four copies": ("shapes", 4, REPLICATED),
+    "four copies summed by NCCL": ("shapes", 4, ["--exchange", "nccl"]),
+    "float16 summed by NCCL": ("chatbot", 2, ["--exchange", "nccl", "--precision", "float16"]),
 }
 
 
@@ -52,6 +57,7 @@ def train(recipe, run_dir, *options):
     return ["train", recipe, "--run-dir", run_dir, *own[recipe], *options]
 
 
+@pytest.mark.slow
 def test_the_gpus_are_taken_in_the_order_that_was_asked_for_and_half_of_their_memory(run, tmp_path):
     options = ["--gpus", "1,0", "--gpu-memory", "0.5", "--parameters", "replicated"]
     output = run(2, *train("shapes", tmp_path / "run", *options))
@@ -68,6 +74,25 @@ def test_a_recipe_trains_on_gpus(recipe, num_gpus, options, run, tmp_path):
     assert "done: 2 steps done" in output
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("environment", "fault"),
+    [
+        ({"PRETENDED_NCCL": "0"}, "they failed to sum known values"),
+        ({}, "came out wrong on /GPU:0"),
+    ],
+)
+def test_nccl_that_does_not_work_is_an_error_with_a_remedy(
+    environment, fault, run_on_gpus, tmp_path
+):
+    """Pretended sums are wrong also where they can be made."""
+    command = train("shapes", tmp_path / "run", "--exchange", "nccl", *REPLICATED)
+    code, output = run_on_gpus(2, *UNTRUSTED, *command, **environment)
+    assert code == 2 and fault in output, output
+    assert "pip install tensorflow[and-cuda]" in output and "--exchange packs" in output
+
+
+@pytest.mark.slow
 def test_each_gpu_is_listed_with_the_id_by_which_the_driver_knows_it(run):
     output = run(2, "devices")
     first, second = [line for line in output.splitlines() if line.startswith("GPU")]

@@ -62,6 +62,7 @@ def test_only_a_deterministic_gpu_does_without_the_fused_loss(steps):
     assert having == {"CPU:0"}
 
 
+@pytest.mark.slow
 def test_the_first_command_takes_the_gpus_that_are_there(run_on_gpus, tmp_path):
     """With other data and sizes, since the chatbot's shapes follow from values."""
     first = [word for word in bootstrap.JOBS["train"][0] if word not in ("--language", "en")]
@@ -72,6 +73,7 @@ def test_the_first_command_takes_the_gpus_that_are_there(run_on_gpus, tmp_path):
     assert "shapes: 1 tower on GPU 0" in output
 
 
+@pytest.mark.slow
 def test_launched_processes_train_on_a_gpu_each(run_on_gpus, tmp_path):
     command = train_shapes(tmp_path / "run", "--steps", "2")
     launch = ["launch", "--processes", "2", "--gpus", "0,1", "--log-dir", tmp_path / "logs"]

@@ -11,6 +11,7 @@ import towers
 from towers.scripts.training.catalogue import find_recipe, with_fields
 from towers.scripts.training.recipe import Data
 from towers.scripts.training.session import carried_state, make_optimizer
+from towers.scripts.training.stages import blocks_of
 
 TEXT = {"embedding_size": 8, "hidden_size": 8, "vocabulary_size": 50, "dropout_rate": 0.1}
 LANGUAGE = {"hidden_size": 8, "vocabulary_size": 50, "dropout_rate": 0.1}
@@ -121,7 +122,7 @@ def make_task(size, num_towers, *, static=False):
     return Task(recipe, data, dataset, lambda: make_optimizer(recipe.fields, data, 1))
 
 
-def build_step(task, devices, parameters, *, precision="float32", **options):
+def build_step(task, devices, parameters, *, precision="float32", processes=None, **options):
     """Returns the step of a recipe; `options` are those of `towers.StepOptions`."""
     towers.set_precision(precision)
     placement = place(devices, parameters)
@@ -129,6 +130,10 @@ def build_step(task, devices, parameters, *, precision="float32", **options):
         model = task.recipe.make_model(task.recipe.fields, task.data)
         optimizer = task.make_optimizer()
         loss_scale = towers.LossScale() if precision == "float16" else None
+    if placement.num_stages > 1:
+        placement = towers.Placement(placement.groups, "cpu", stage_of=stage_of(model, placement))
+        placement = trusted(placement, parameters)
+        placement.place(model)
     tower_fn = task.recipe.make_tower_fn(task.recipe.fields, model, True)
     options = towers.StepOptions(
         clip_norm=task.recipe.fields.clip_norm or None,
@@ -137,14 +142,31 @@ def build_step(task, devices, parameters, *, precision="float32", **options):
         probe=False,  # Pretended GPUs compute no values.
         **options,
     )
-    return towers.build_train_step(tower_fn, model, optimizer, placement, task.dataset, options)
+    return towers.build_train_step(
+        tower_fn, model, optimizer, placement, task.dataset, options, processes
+    )
 
 
 def place(devices, parameters):
-    """Returns a placement whose devices are trusted: pretended ones add nothing."""
+    """Returns a placement whose devices are trusted: pretended ones add nothing.
+
+    The parameters `nccl` stand for `replicated` with that exchange.
+    """
     placement = towers.Placement(devices, "cpu")
+    if parameters == "nccl":
+        object.__setattr__(placement, "exchange", "nccl")
+    return trusted(placement, "replicated" if parameters == "nccl" else parameters)
+
+
+def trusted(placement, parameters):
+    """Returns the placement with other parameters, which its devices are trusted with."""
     object.__setattr__(placement, "parameters", parameters)
     return placement
+
+
+def stage_of(model, placement):
+    """Returns the function from layers to stages that a recipe's training takes."""
+    return towers.stages_by_size(blocks_of(model), placement.num_stages)
 
 
 def parameter_bytes(step):

@@ -1,5 +1,9 @@
 """Prints what GPUs do in a step, as a Markdown table; on pretended GPUs.
 
+Launches, waits and copies are those of the first and the last GPU, bytes those of all. `pinned` is
+the share of the bytes to and from the host that is in page-locked memory. A copy to the host makes
+the host wait for what it decides by; "host waits" are those for whole devices, streams and events.
+
 python -m tests.gpu.table cifar10,chatbot 1,2,4,8 plain,cpu,replicated,mirrored
 """
 
@@ -14,8 +18,8 @@ from tests.paths import ROOT
 RUN = ROOT / "tests" / "pretended_gpu" / "run.sh"
 MEGABYTE = 1e6
 HEAD = (
-    "| recipe | way | GPUs | launches | copies to the host | from the host | to peers "
-    "| MB to the host | from the host | to peers |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| recipe | way | GPUs | launches | host waits | copies to the host | from the host | to peers "
+    "| MB to the host | from the host | to peers | pinned |\n|" + "---|" * 12
 )
 
 
@@ -50,17 +54,20 @@ def row(recipe, way, num_gpus, devices):
     """Returns a row of the table: counts of the first and the last GPU, bytes of all."""
     start = f"| {recipe} | {way} | {num_gpus} |"
     if devices is None:
-        return f"{start} {' | '.join(['fails'] * 7)} |"
+        return f"{start} {' | '.join(['fails'] * 9)} |"
     ends = [devices[0], devices[-1]]
     counts = [
         " / ".join(f"{device[kind]:.0f}" for device in ends)
-        for kind in ("launches", "to_host", "from_host", "to_peers")
+        for kind in ("launches", "host_waits", "to_host", "from_host", "to_peers")
     ]
     sums = [
         f"{sum(device[f'bytes_{where}'] for device in devices) / MEGABYTE:.2f}"
         for where in ("to_host", "from_host", "to_peers")
     ]
-    return f"{start} {' | '.join([*counts, *sums])} |"
+    travelled = sum(device["bytes_to_host"] + device["bytes_from_host"] for device in devices)
+    pinned = sum(device["pinned_bytes"] for device in devices)
+    share = f"{100 * pinned / travelled:.1f} %" if travelled else "-"
+    return f"{start} {' | '.join([*counts, *sums, share])} |"
 
 
 if __name__ == "__main__":

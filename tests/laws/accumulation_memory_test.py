@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from tests.programs import run
 
 MEGABYTES = 40
@@ -31,6 +33,7 @@ for accumulate in (2, 10):
 """
 
 
+@pytest.mark.slow
 def test_many_micro_batches_need_the_memory_of_two():
     of_two, of_many = map(int, run([sys.executable, "-c", SCRIPT], stderr=None).split())
     assert of_two > MEGABYTES

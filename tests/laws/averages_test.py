@@ -34,7 +34,9 @@ def make_trainer(parameters="cpu", make_optimizer=adam, actions=(), **options):
         model, optimizer = fresh_model(), make_optimizer()
     dataset = helpers.dataset_of(BATCHES)
     tower_fn = helpers.classify(model)
-    step = towers.build_train_step(tower_fn, model, optimizer, placement, dataset)
+    step = towers.build_train_step(
+        tower_fn, model, optimizer, placement, dataset, towers.StepOptions(probe=False)
+    )
     updates = towers.SynchronousUpdates(step, dataset)
     return model, towers.Trainer(updates, actions, **options), step
 
@@ -62,6 +64,7 @@ def test_a_model_holds_the_averages_in_the_end_and_trains_on_from_its_weights(pa
     step.check_copies()
 
 
+@pytest.mark.slow
 def test_the_averages_of_several_optimizers_are_used():
     model, trainer, _ = make_trainer(make_optimizer=several_optimizers)
     trainer.train(epochs=2)
@@ -70,6 +73,7 @@ def test_the_averages_of_several_optimizers_are_used():
     helpers.assert_same_weights([bias], plain_averages(2, momentum=0.9)[0][1:])
 
 
+@pytest.mark.slow
 def test_keras_fit_ends_with_the_same_averages():
     model, trainer, _ = make_trainer()
     trainer.train(epochs=2)
@@ -139,7 +143,8 @@ def test_a_joint_step_keeps_its_averages_too():
         for name, variable in zip(("kernel", "bias"), model.variables, strict=True)
     }
     dataset = helpers.dataset_of(BATCHES)
-    step = towers.build_joint_step(parts, helpers.tower_placement(2), dataset)
+    options = towers.StepOptions(probe=False)
+    step = towers.build_joint_step(parts, helpers.tower_placement(2), dataset, options)
     trainer = towers.Trainer(towers.SynchronousUpdates(step, dataset))
     trainer.train(epochs=1)
     with trainer.averaged():
@@ -164,7 +169,9 @@ def test_there_are_no_averages_before_the_first_update():
 def test_asynchronous_towers_end_with_their_averages():
     model = fresh_model()
     placement, dataset = helpers.tower_placement(1), helpers.dataset_of(BATCHES)
-    step = towers.build_async_step(helpers.classify(model), model, adam(), placement, dataset)
+    step = towers.build_async_step(
+        helpers.classify(model), model, adam(), placement, dataset, towers.StepOptions(probe=False)
+    )
     held = []
 
     def look(report):

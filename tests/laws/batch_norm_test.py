@@ -62,14 +62,14 @@ def test_the_policies_differ():
     assert np.abs(first[0] - mean[0]).max() > 0.01
 
 
-@pytest.mark.parametrize("policy", ["first", "mean"])
+@pytest.mark.parametrize("policy", [pytest.param("first", marks=pytest.mark.slow), "mean"])
 def test_accumulated_micro_batches_count_as_one_step(policy):
     batches = helpers.dense_batches([8, 7, 5, 8])
     statistics = train(batches, 2, batch_norm=policy, accumulate=2)
     assert_statistics(statistics, expected_statistics(batches, 2, policy, accumulate=2))
 
 
-@pytest.mark.parametrize("policy", ["first", "mean"])
+@pytest.mark.parametrize("policy", [pytest.param("first", marks=pytest.mark.slow), "mean"])
 def test_an_empty_shard_counts_nothing(policy):
     batches = helpers.dense_batches([2, 3, 1, 2])
     statistics = train(batches, 4, batch_norm=policy)
@@ -87,7 +87,7 @@ def test_one_tower_updates_as_keras_does():
     assert_statistics(statistics, (norm.moving_mean.numpy(), norm.moving_variance.numpy()))
 
 
-@pytest.mark.parametrize("policy", ["first", "mean"])
+@pytest.mark.parametrize("policy", [pytest.param("first", marks=pytest.mark.slow), "mean"])
 def test_statistics_without_any_weight_stay(policy):
     """A batch of nothing but padding: 0 / 0 must not reach the moving averages."""
     model = normalised_model()

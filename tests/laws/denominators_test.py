@@ -80,11 +80,12 @@ def trained(train, make_tower_fn=three_losses, sizes=(8, 7, 2)):
 @pytest.mark.parametrize(
     ("num_towers", "options"),
     [
-        (1, {}),
+        pytest.param(1, {}, marks=pytest.mark.slow),
         (3, {}),
         (2, {"accumulate": 2}),
         pytest.param(2, {"accumulate": 2, "compiled": True}, marks=pytest.mark.slow),
         pytest.param(2, {"parameters": "replicated"}, marks=pytest.mark.slow),
+        pytest.param(2, {"parameters": "nccl"}, marks=pytest.mark.slow),
     ],
 )
 def test_each_loss_is_divided_by_its_own_denominator(num_towers, options):

@@ -63,7 +63,9 @@ def test_one_bad_tower_stops_the_whole_update(bad, row, tower, clip_norm):
     assert any((old != new).any() for old, new in zip(before, all_values(step), strict=True))
 
 
-@pytest.mark.parametrize("at, num_batches", [(1, 4), (3, 4)], ids=["within", "last"])
+@pytest.mark.parametrize(
+    "at, num_batches", [pytest.param(1, 4, marks=pytest.mark.slow), (3, 4)], ids=["within", "last"]
+)
 def test_the_error_names_step_and_tower(at, num_batches):
     batches = batches_with(np.nan, 3, at=at, num_batches=num_batches)
     step, _ = build(batches)
@@ -73,6 +75,7 @@ def test_the_error_names_step_and_tower(at, num_batches):
         trainer.train(epochs=1)
 
 
+@pytest.mark.slow
 def test_several_processes_name_the_tower_by_its_number_among_all():
     batches = batches_with(np.nan, 3)
     step, _ = build(batches, processes=helpers.OneOfTwo(index=1))
@@ -194,7 +197,7 @@ def float32_loss(model):
     return tower_fn
 
 
-@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_mixed_precision_trains_on_two_towers(precision):
     set_precision(precision)
     model = helpers.dense_model()
@@ -229,7 +232,10 @@ def test_unknown_precision_is_refused():
         set_precision("half")
 
 
-@pytest.mark.parametrize(("scale", "clip_norm"), [(1e18, 1.0), (1e18, None), (1e30, 1.0)])
+@pytest.mark.parametrize(
+    ("scale", "clip_norm"),
+    [pytest.param(1e18, 1.0, marks=pytest.mark.slow), (1e18, None), (1e30, 1.0)],
+)
 def test_a_finite_gradient_is_finite_also_if_its_square_is_not(scale, clip_norm):
     trained = []
     for num_towers in (None, 2):

@@ -8,7 +8,7 @@ import towers
 from tests.helpers import tower_devices
 
 ROWS = 23  # Batches of 8, 8 and 7 rows.
-QUICK = {"classes", "masked", "two_outputs", "own_loss", "curves"}
+QUICK = {"classes", "two_outputs"}  # A masked and a plain loss, metrics, regularisers.
 
 
 @pytest.fixture(autouse=True)
@@ -295,6 +295,7 @@ def test_a_compiled_model_trains_as_on_one_device(case, num_towers):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * max(1, np.abs(other).max()))
 
 
+@pytest.mark.slow
 def test_clipped_micro_batches_are_those_of_a_clipped_batch():
     def clipped():
         optimizer = keras.optimizers.SGD(0.5, global_clipnorm=0.1)
@@ -311,6 +312,7 @@ def test_clipped_micro_batches_are_those_of_a_clipped_batch():
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_float16_is_trained_with_the_loss_scale_of_compile():
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("mixed_float16")

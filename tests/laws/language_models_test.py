@@ -1,4 +1,4 @@
-"""Laws 1, 8 and 9 for the tied LSTM and the Transformer: carried streams, and sentences."""
+"""Laws 1, 8 and 9 for the networks of `language_model`: carried streams, and sentences."""
 
 import functools
 
@@ -12,6 +12,7 @@ from tests import helpers
 from towers.data.language import sentence_batches, stream_batches
 from towers.models import language_losses
 from towers.models.awd_lstm import awd_lstm
+from towers.models.rnn_lm import rnn_language_model
 from towers.models.transformer_lm import transformer_lm
 
 VOCABULARY, ROWS, STEPS, NUM_BATCHES = 23, 7, 6, 4
@@ -19,6 +20,9 @@ NONE = dict.fromkeys(
     ("dropout_rate", "input_dropout_rate", "output_dropout_rate", "weight_dropout_rate"), 0.0
 )
 NETWORKS = {
+    "lstm": lambda **rates: rnn_language_model(
+        VOCABULARY, hidden_size=8, num_layers=1, dropout_rate=0.5 if rates else 0.0
+    ),
     "awd_lstm": lambda **rates: awd_lstm(
         VOCABULARY,
         embedding_size=8,
@@ -84,7 +88,7 @@ def train(network, form, num_towers, **rates):
     return model, results
 
 
-DEFAULT = ("transformer", "streams", 3)  # Each case builds a step; the others by name.
+DEFAULT = ("transformer", "streams", 2)  # Each case builds a step; the others by name.
 CASES = [
     (network, form, num_towers)
     for network in NETWORKS
@@ -101,6 +105,31 @@ def test_any_number_of_towers_matches_the_plain_loop(network, form, num_towers):
     keras.config.set_dtype_policy("float64")
     model, _ = train(network, form, num_towers)
     helpers.assert_same_weights(helpers.weights_of(model), plain(network, form), float64=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["streams", "sentences"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_one_trace_takes_every_batch(network, form):
+    """Also the sentences, whose batches have any length."""
+    tower_fn, model, carried = fresh(network, form)
+    calls = []
+
+    def counting(*arguments):
+        calls.append(arguments)
+        return tower_fn(*arguments)
+
+    dataset = batches_of(form)
+    step = helpers.build_step_for(
+        counting, model, keras.optimizers.Adam(0.01), dataset, 2, **carried
+    )
+    num_traces = len(calls)
+    shapes = set()
+    for number, shards in enumerate(towers.split(dataset, 2), 1):
+        step(shards, number)
+        shapes.add(tuple(tuple(part.shape) for part in tf.nest.flatten(shards)))
+    assert len(calls) == num_traces <= 1 + 2
+    assert (len(shapes) > 1) == (form == "sentences")
 
 
 @pytest.mark.slow

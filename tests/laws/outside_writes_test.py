@@ -128,6 +128,7 @@ def test_updates_that_an_action_makes_by_itself():
     assert_reaches_every_copy(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other_parameters", ["replicated", pytest.param("cpu", marks=pytest.mark.slow)]
 )
@@ -158,7 +159,10 @@ def test_the_parts_of_a_joint_step():
             )
             for index, variables in enumerate(chosen)
         }
-        training.step = towers.build_joint_step(parts, training.placement, training.dataset)
+        options = towers.StepOptions(probe=False)
+        training.step = towers.build_joint_step(
+            parts, training.placement, training.dataset, options
+        )
         training.train(epochs=1)
         for shards in towers.split(training.dataset, 2):
             training.step(shards, 4)
@@ -185,7 +189,7 @@ def test_what_a_graph_of_someone_else_writes():
     assert_reaches_every_copy(run, (Training("cpu"), Training("replicated")))
 
 
-@pytest.mark.parametrize("parameters", ["cpu", "replicated"])
+@pytest.mark.parametrize("parameters", [pytest.param("cpu", marks=pytest.mark.slow), "replicated"])
 def test_a_schedule_that_comes_after_the_step_is_refused(parameters):
     training = Training(parameters)
 

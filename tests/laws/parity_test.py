@@ -108,6 +108,7 @@ def test_towers_match_the_plain_loop(make_case, make_optimizer, num_towers):
             pytest.param(case, "replicated", marks=pytest.mark.slow)
             for case in (dense_case, sparse_case, masked_case, accumulated_case, regularised_case)
         ],
+        *[pytest.param(case, "nccl", marks=pytest.mark.slow) for case in CASES],
         (sparse_case, "tower0"),
         *[
             pytest.param(case, "tower0", marks=pytest.mark.slow)
@@ -156,7 +157,10 @@ def test_towers_match_the_plain_loop_in_float64(make_case, num_towers):
 
 @pytest.mark.parametrize(
     "make_case",
-    [dense_case, sparse_case, pytest.param(accumulated_case, marks=pytest.mark.slow)],
+    [
+        dense_case,
+        *(pytest.param(case, marks=pytest.mark.slow) for case in (sparse_case, accumulated_case)),
+    ],
 )
 def test_any_batch_size_works_on_four_towers(make_case):
     """One step after another, each of another size; the loss of each tells where it went wrong."""

@@ -71,7 +71,8 @@ def fresh_model():
 
 # Their updates are like those of others here: elementwise, with slots of the variables' shapes.
 ALIKE = {"adam_amsgrad", "adagrad", "adadelta", "adamax", "ftrl", "lamb", "lion", "nesterov"}
-ALIKE |= {"rmsprop_centered"}
+ALIKE |= {"rmsprop_centered", "nadam", "sgd", "schedule_free"}
+ALIKE |= {"fused_adamw_without_biases", "fused_momentum", "adafactor", "accumulating"}
 
 
 @pytest.mark.parametrize(

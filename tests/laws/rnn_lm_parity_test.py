@@ -98,7 +98,7 @@ def test_towers_that_carry_match_the_plain_loop(num_towers):
 
 
 def test_towers_with_sentences_match_the_plain_loop():
-    check_parity("sentences", 3)
+    check_parity("sentences", 2)
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_towers_match_the_plain_loop_in_float64():
 
 def test_shards_of_sentences_differ_in_weight():
     """The test of the test: a mean of the towers' means would differ."""
-    for shards in towers.split(batches_of("sentences"), 3):
+    for shards in towers.split(batches_of("sentences"), 2):
         counts = {int(tf.math.count_nonzero(shard.batch[1])) for shard in shards}
         if len(counts) > 1:
             return
@@ -121,9 +121,11 @@ def test_shards_of_sentences_differ_in_weight():
 
 def test_every_weight_moves():
     """The test of the test: a variable without gradient would match any loop."""
-    for form in ("streams", "sentences"):
+    for form, policy in (("streams", "float64"), ("sentences", "float32")):
+        after, _ = plain(form, "adam", policy)  # As in the tests above.
+        keras.config.set_dtype_policy(policy)
         _, model, _ = fresh(form)
-        before, (after, _) = helpers.weights_of(model), plain(form, "adam", "float32")
+        before = helpers.weights_of(model)
         assert all(np.any(one != other) for one, other in zip(before, after, strict=True))
 
 

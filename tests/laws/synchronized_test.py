@@ -64,6 +64,7 @@ BATCHES = helpers.dense_batches([8, 7, 1, 8, 2], dtype="float64")
         pytest.param(1, "cpu", marks=pytest.mark.slow),
         pytest.param(2, "cpu", marks=pytest.mark.slow),
         pytest.param(4, "replicated", marks=pytest.mark.slow),
+        pytest.param(3, "nccl", marks=pytest.mark.slow),
     ],
 )
 def test_towers_with_synchronized_batch_norm_match_one_device(num_towers, parameters):

@@ -62,7 +62,8 @@ def test_tokens_of_any_length_share_a_trace():
     assert len(calls) == 1 + 1
 
 
-@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_towers", [1, 2])
 def test_compiled_towers_equal_uncompiled_ones(num_towers):
     trained = []
     for compiled in (False, True):
@@ -81,20 +82,22 @@ def test_compiled_towers_equal_uncompiled_ones(num_towers):
     helpers.assert_same_weights(*trained)
 
 
-def test_one_compilation_per_tower_and_shard_size(tmp_path):
+def test_one_compilation_per_tower_and_shard_size_and_the_same_weights(tmp_path):
     """Six steps whose shards have 4, 3 or 2 rows; XLA writes a file for each program."""
     script = """
-        import keras, tensorflow as tf
+        import sys, keras, numpy as np, tensorflow as tf
         parts = [tf.config.LogicalDeviceConfiguration()] * 3
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, parts)
         from tests import helpers
+        keras.utils.set_random_seed(3)
         model = helpers.dense_model()
         batches = helpers.dense_batches([8, 8, 7, 8, 8, 5])
-        optimizer = keras.optimizers.SGD(0.1)
-        helpers.train_on_towers(
+        optimizer = keras.optimizers.Adam(0.01)
+        weights, _ = helpers.train_on_towers(
             helpers.classify(model), model, optimizer, batches, 2, compiled=True
         )
+        np.savez(sys.argv[1], *weights)
     """
     environment = {
         **os.environ,
@@ -102,7 +105,7 @@ def test_one_compilation_per_tower_and_shard_size(tmp_path):
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "weights.npz")],
         check=True,
         cwd=ROOT,
         env=environment,
@@ -111,6 +114,12 @@ def test_one_compilation_per_tower_and_shard_size(tmp_path):
     programs = list(tmp_path.glob("*before_optimizations.txt"))
     # Tower 0 sees 4 and 3 rows (7 rows are 4 + 3, 5 are 3 + 2), tower 1 sees 4, 3 and 2.
     assert len(programs) == 5
+    keras.utils.set_random_seed(3)
+    model, batches = helpers.dense_model(), helpers.dense_batches([8, 8, 7, 8, 8, 5])
+    optimizer = keras.optimizers.Adam(0.01)
+    expected, _ = helpers.train_plainly(helpers.classify(model), model, optimizer, batches)
+    with np.load(tmp_path / "weights.npz") as actual:
+        helpers.assert_same_weights(list(actual.values()), expected)
 
 
 def build(tower_fn, model, num_towers=2):

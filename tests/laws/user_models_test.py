@@ -19,7 +19,10 @@ def train_by_trainer(make_tower_fn, make_model, batches, num_towers=2):
     with placement.scope():
         model = make_model()
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
-    step = towers.build_train_step(make_tower_fn(model), model, optimizer, placement, dataset)
+    options = towers.StepOptions(probe=False)
+    step = towers.build_train_step(
+        make_tower_fn(model), model, optimizer, placement, dataset, options
+    )
     reports = []
     helpers.make_trainer(step, towers.batches_from(dataset), [reports.append]).train(epochs=1)
     return helpers.weights_of(model), [float(report.results.loss) for report in reports]

@@ -121,7 +121,9 @@ def test_answers_of_unknown_tokens_alone_weigh_nothing():
         assert np.all(tf.convert_to_tensor(gradient).numpy() == 0)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("mixed_bfloat16", marks=pytest.mark.slow), "mixed_float16"]
+)
 def test_narrow_numbers_give_a_float32_loss_and_gradients_of_the_variables_dtype(policy):
     expected, _, _ = plain_sums(model_of())
     keras.config.set_dtype_policy(policy)

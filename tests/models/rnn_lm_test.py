@@ -242,6 +242,7 @@ def test_the_state_has_the_dtype_of_the_layers_and_the_loss_at_least_float32(
 # An ordinary Keras model.
 
 
+@pytest.mark.slow
 def test_keras_fits_the_model():
     model = make_model()
     text = np.tile(np.arange(1, 5, dtype="int32"), (16, 3))

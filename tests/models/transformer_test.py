@@ -178,7 +178,7 @@ def test_decoding_in_a_graph_is_that_of_one_question_alone(decoding):
     ("options", "beams"),
     [
         (OPTIONS[0], 4),
-        (OPTIONS[1], 1),
+        pytest.param(OPTIONS[1], 1, marks=pytest.mark.slow),
         pytest.param(OPTIONS[0], 1, marks=pytest.mark.slow),
         pytest.param(OPTIONS[1], 4, marks=pytest.mark.slow),
     ],

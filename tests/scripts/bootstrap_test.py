@@ -29,6 +29,12 @@ def test_the_exit_code_is_the_jobs(code, expected):
     assert bootstrap.call([sys.executable, "-c", code]) == expected
 
 
+def test_a_job_keeps_what_python_compiles(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    code = "import sys; sys.exit(3 if sys.dont_write_bytecode else 0)"
+    assert bootstrap.call([sys.executable, "-c", code]) == 0
+
+
 def test_ctrl_c_leaves_the_job_its_time_to_save():
     call = f"sys.exit(bootstrap.call([sys.executable, '-c', {SAVES_FOR_A_SECOND!r}]))"
     program = [sys.executable, "-c", f"import sys; from scripts import bootstrap; {call}"]

@@ -147,6 +147,7 @@ def test_chat_answers_a_line_with_a_line(answers_of, options):
     assert len(answers[0].split("\t")) == (2 if options else 1)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_samples(run_dir, capsys):
     question = ["--ask", "What is two plus three?", "--top-p", "0.9", "--nbest", "2"]
     outputs = []

@@ -2,9 +2,8 @@
 
 import json
 import os
-import random
 import shutil
-import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,28 @@ import tensorflow as tf
 
 from tests.data.image_files.pictures import CLASSES, write_pictures
 from tests.paths import ROOT
-from tests.programs import TOWERS, finish, run, started
-from tests.scripts.runs import arrays_of, weights_of
+from tests.programs import TOWERS, run
+from tests.scripts.runs import arrays_of, killed_twice, weights_of
 from towers.data.image_files.image_files import open_image_files
 from towers.scripts.main import main
 
 COMMON = ["--set", "schedule=constant", "--set", "warmup_steps=0", "--set", "validation_share=0.3"]
 SMALL = ["--batch-size", "9", "--set", "network=softmax", "--set", "size=16", *COMMON]
+
+
+PEAK = "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"  # In kB.
+MEASURED = f"""
+import resource, sys
+from towers.scripts.main import main
+code = main(sys.argv[1:])
+{PEAK}
+sys.exit(code)
+"""
+TENSORFLOW_ALONE = f"""
+import resource, keras, tensorflow
+tensorflow.function(lambda x: x + 1)(1)
+{PEAK}
+"""
 
 
 @pytest.fixture
@@ -42,6 +56,7 @@ def last_object(capsys):
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_a_resumed_run_is_the_uninterrupted_one_and_its_export_classifies_files(tmp_path, capsys):
     """The first part of it reads the files, the second the records made of them."""
@@ -82,10 +97,11 @@ def check_export(folder, report):
     assert report["accuracy"] == pytest.approx(accuracy, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 @pytest.mark.parametrize(
     "numbers, multi_label",
-    [((1, 3), "false"), pytest.param((1, 2, 3), "true", marks=pytest.mark.slow)],
+    [((1, 3), "false"), ((1, 2, 3), "true")],
 )
 def test_any_number_of_towers_ends_with_the_same_weights(numbers, multi_label, tmp_path):
     options = ["--precision", "float64", "--steps", 4, "--set", f"multi_label={multi_label}"]
@@ -150,28 +166,18 @@ def test_pipelines_are_compared(capsys):
 @pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_a_run_killed_twice_ends_bit_identical(tmp_path):
-    """BatchNorm, random crops and colours on two towers, in processes of their own."""
+    """BatchNorm, random crops and colours on two towers, in bounded memory."""
     options = ["--towers", 2, "--deterministic", "--steps", 24, "--checkpoint-every", 3]
     options += ["--set", "network=cifar_resnet", "--set", "depth=8", "--report-every", 1]
     options += ["--set", "augmentation=randaugment", "--batch-size", 9, "--set", "size=16"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run([*TOWERS, *arguments_of("whole", *options, fields=COMMON)], env=environment)
-    moments = random.Random(os.getpid())
-    for _ in range(2):
-        with started(
-            [*TOWERS, *arguments_of("killed", *options, fields=COMMON)], env=environment
-        ) as process:
-            last = moments.randint(3, 10)
-            for line in process.stdout:
-                last -= line.startswith("train")
-                if last == 0:
-                    break
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    with started(
-        [*TOWERS, *arguments_of("killed", *options, fields=COMMON)], env=environment
-    ) as process:
-        assert "continues at step" in finish(process)
+    command = [sys.executable, "-c", MEASURED, *arguments_of("killed", *options, fields=COMMON)]
+    output = killed_twice(command, env=environment)
+    assert "continues at step" in output
+    alone = run([sys.executable, "-c", TENSORFLOW_ALONE], env=environment)
+    peak, least = (int(text.rpartition("peak ")[2]) for text in (output, alone))
+    assert peak < least + 600_000, (peak, least)
     (step, whole), (same, killed) = (arrays_of(tmp_path / name) for name in ("whole", "killed"))
     assert step == same == 24 and whole.keys() == killed.keys()
     for name, array in whole.items():

@@ -2,12 +2,16 @@
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
 
 from tests.data.text_corpus.helpers import write_stories
-from tests.scripts.runs import arrays_of
+from tests.paths import ROOT
+from tests.programs import TOWERS
+from tests.programs import run as run_program
+from tests.scripts.runs import arrays_of, killed_twice
 from towers.data.text import END
 from towers.models.decoding import Decoding
 from towers.scripts.main import main
@@ -102,6 +106,25 @@ def test_a_run_that_goes_on_ends_bit_identical(run, tmp_path, network, form):
     assert step == 12 and actual.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(actual[name], array, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_run_killed_twice_ends_bit_identical(place, tmp_path, network):
+    """Streams with dropout and carried states, in processes of their own."""
+    options = ["--towers", "2", "--deterministic", "--checkpoint-every", "3", "--steps", "24"]
+    options += ["--report-every", "1", "--set", "dropout_rate=0.3"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def command(name):
+        return [*TOWERS, *train(tmp_path / name, *options, network=network)]
+
+    run_program(command("whole"), env=environment, cwd=place)
+    assert "continues at step" in killed_twice(command("killed"), env=environment, cwd=place)
+    (step, whole), (same, killed) = (arrays_of(tmp_path / name) for name in ("whole", "killed"))
+    assert step == same == 24 and whole.keys() == killed.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(killed[name], array, err_msg=name)
 
 
 @pytest.mark.slow

@@ -129,6 +129,7 @@ def test_more_rows_count_the_same_tokens(finished, capsys):
     assert several["loss"] == pytest.approx(alone["loss"], rel=0.02)
 
 
+@pytest.mark.slow
 def test_sentences_train_and_count_every_token_once(train, folder, tmp_path, capsys):
     sentences = ["--set", "form=sentences", "--steps", "4", "--towers", "3"]
     assert train(tmp_path / "run", *sentences) == 0

@@ -14,7 +14,10 @@ def train(run_dir, *arguments):
     return main([*TRAIN, "--run-dir", str(run_dir), *arguments])
 
 
-@pytest.mark.parametrize("error", [ValueError, TypeError, KeyError])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError, *(pytest.param(error, marks=pytest.mark.slow) for error in (TypeError, KeyError))],
+)
 def test_a_bug_shows_a_traceback_and_where_to_report_it(error, tmp_path, capsys, monkeypatch):
     """Also a ValueError, if it comes from the middle of the training."""
 

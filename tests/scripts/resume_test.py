@@ -44,10 +44,12 @@ def kill_once(run_dir, moments, **options):
     with start(run_dir, **options) as process:
         process.stdout.readline()
         if moments.random() < 0.7:  # While it trains; else at any time, building and restoring too.
+            left = moments.randint(1, 15)
             for line in process.stdout:
-                if line.startswith(("train", "done")):
+                left -= line.startswith(("train", "done"))
+                if left <= 0:
                     break
-            time.sleep(moments.uniform(0, 0.5))
+            time.sleep(moments.uniform(0, 0.05))
         else:
             time.sleep(moments.uniform(0, 3))
         alive = process.poll() is None
@@ -101,6 +103,11 @@ def kill_and_compare(run_dir, uninterrupted, num_kills, steps=NUM_STEPS, **optio
     assert_each_step_once(run_dir, uninterrupted, steps)
 
 
+def test_a_killed_run_ends_bit_identical(uninterrupted, tmp_path):
+    kill_and_compare(tmp_path / "run", uninterrupted, 1)
+
+
+@pytest.mark.slow
 def test_run_interrupted_and_killed_ends_bit_identical(uninterrupted, tmp_path):
     """Ctrl-C finishes the step, saves and says how to go on; a kill may come at any moment."""
     run_dir = tmp_path / "run"

@@ -108,6 +108,7 @@ def texts(elements):
     return {element.text.strip() for element in elements}
 
 
+@pytest.mark.slow
 def test_one_loss_chart_has_a_curve_for_each_tower_and_the_average(browser, address, tmp_path):
     browser.get(f"{address}?tagFilter=%5Eloss%24&smoothing=0#timeseries")
     (card,) = wait_for(browser, "scalar-card", lambda cards: len(cards) == 1)

@@ -149,6 +149,11 @@ FLAGS = {
     "benchmark of nothing": (["benchmark", "shapes", "--towers", "0"], "at least 1"),
     "input of no process": (["benchmark", "shapes", "--input", "0"], "--input takes numbers"),
     "unknown rival": (["benchmark", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
+    "unknown exchange": (["benchmark", "shapes", "--exchange", "ncl"], "Did you mean 'nccl'?"),
+    "exchange of one tower": (
+        ["benchmark", "shapes", "--towers", "1", "--exchange", "nccl"],
+        "Received nccl with --towers 1; give at least 2 towers",
+    ),
     "slow one alone": (["benchmark", "shapes", "--towers", "1", "--slow", "5"], "at least 2"),
     "slow but faster": (["benchmark", "shapes", "--slow", "0.5"], "a factor above 1"),
     "slow, with a state": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
@@ -18,18 +18,25 @@ class Devices:
     """The devices of a run.
 
     Attributes:
-        towers: a TensorFlow device name for each tower, in tower order.
+        towers: a TensorFlow device name for each tower, in tower order; the first of several.
         description: one line for a person that says on which devices the towers run.
+        groups: each tower's devices, one or several.
     """
 
     towers: tuple[str, ...]
     description: str
+    groups: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            object.__setattr__(self, "groups", tuple((device,) for device in self.towers))
 
 
 def select_devices(
     num_towers: int | None = None,
     *,
     gpus: Sequence[int] | None = None,
+    gpus_per_tower: int = 1,
     virtual: bool = False,
     gpu_memory: float | None = None,
     cpu_towers: int = 1,
@@ -41,8 +48,10 @@ def select_devices(
 
     Args:
         num_towers: the number of towers; None: one per GPU, or `cpu_towers` without a GPU.
-        gpus: the numbers of the GPUs to use, in tower order; None: the first `num_towers`.
-        virtual: whether to split a single GPU into `num_towers` virtual ones.
+        gpus: the numbers of the GPUs to use, in tower order; None: the first ones.
+        gpus_per_tower: how many devices each tower has, for models that one is too small for;
+            without a GPU, so many virtual CPUs.
+        virtual: whether to split a single GPU into virtual ones.
         gpu_memory: the memory limit of each GPU: above 1 in gigabytes, otherwise a fraction of the
             GPU's memory.
         cpu_towers: the number of towers without a GPU, if `num_towers` is None.
@@ -55,6 +64,7 @@ def select_devices(
     """
     check_request(num_towers, gpus, virtual, gpu_memory)
     check_at_least_one(cpu_towers)
+    check_per_tower(gpus_per_tower, num_towers, gpus, virtual)
     check_virtual(num_towers, gpus, virtual)
     if tf32 is not None:
         tf.config.experimental.enable_tensor_float_32_execution(tf32)
@@ -65,18 +75,34 @@ def select_devices(
             "leave it out."
         )
     if gpus is None and not found and not virtual:
-        return virtual_cpus(num_towers or cpu_towers)
-    chosen = choose_gpus(found, num_towers, gpus, virtual)
+        return virtual_cpus(num_towers or cpu_towers, gpus_per_tower)
+    wanted = None if num_towers is None else num_towers * gpus_per_tower
+    chosen = choose_gpus(found, wanted, gpus, virtual)
     tf.config.set_visible_devices([found[number] for number in chosen], "GPU")
-    if virtual and (num_towers or 1) > 1:
-        return split_gpu(found[chosen[0]], chosen[0], num_towers or 1, gpu_memory)
+    if virtual and (wanted or 1) > 1:
+        return split_gpu(found[chosen[0]], chosen[0], wanted or 1, gpus_per_tower, gpu_memory)
+    check_divides(len(chosen), gpus_per_tower)
     for number in chosen:
         limit_memory(found[number], number, gpu_memory)
-    names = ", ".join(str(number) for number in chosen)
-    return Devices(
-        tuple(f"/GPU:{index}" for index in range(len(chosen))),
-        f"{len(chosen)} towers on GPU {names}" if len(chosen) > 1 else f"1 tower on GPU {names}",
-    )
+    names = in_groups([str(number) for number in chosen], gpus_per_tower)
+    listed = ", ".join("+".join(group) for group in names)
+    count = f"{len(names)} towers" if len(names) > 1 else "1 tower"
+    return devices_of("GPU", range(len(chosen)), gpus_per_tower, f"{count} on GPU {listed}")
+
+
+def devices_of(kind: str, numbers: Iterable[int], per_tower: int, description: str) -> Devices:
+    """Returns the devices of one kind with these numbers, `per_tower` for each tower."""
+    groups = in_groups([f"/{kind}:{number}" for number in numbers], per_tower)
+    return Devices(tuple(group[0] for group in groups), description, groups)
+
+
+def in_groups(names: Sequence[str], size: int) -> tuple[tuple[str, ...], ...]:
+    """Returns the names in groups of a size.
+
+    >>> in_groups(["0", "1", "2", "3"], 2)
+    (('0', '1'), ('2', '3'))
+    """
+    return tuple(tuple(names[at : at + size]) for at in range(0, len(names), size))
 
 
 def check_request(
@@ -96,10 +122,33 @@ def check_request(
         raise ValueError(
             f"gpus must be different numbers from 0 on, such as 0,2. Received {list(gpus)}."
         )
-    if num_towers is not None and num_towers != len(gpus) and not virtual:
+
+
+def check_per_tower(
+    per_tower: int, num_towers: int | None, gpus: Sequence[int] | None, virtual: bool
+) -> None:
+    """Raises ValueError for GPUs that do not make so many towers."""
+    if per_tower < 1:
+        raise ValueError(f"A tower has at least one GPU (--gpus-per-tower). Received {per_tower}.")
+    if gpus is None or virtual:
+        return
+    if num_towers is not None and num_towers * per_tower != len(gpus):
+        rule = "one tower per GPU" if per_tower == 1 else f"one tower for every {per_tower} GPUs"
         raise ValueError(
-            f"There is one tower per GPU. Received {num_towers} towers and the GPUs "
-            f"{list(gpus)}; leave the number of towers out."
+            f"There is {rule}. Received {num_towers} towers and the GPUs {list(gpus)}; leave the "
+            "number of towers out."
+        )
+    check_divides(len(gpus), per_tower)
+
+
+def check_divides(count: int, per_tower: int) -> None:
+    """Raises ValueError unless so many GPUs make towers of the same size."""
+    if count % per_tower:
+        fewer = count - count % per_tower
+        use = f"Use {fewer} of them (--gpus), or another" if fewer else "Give a smaller"
+        raise ValueError(
+            f"{count} GPUs cannot make towers of {per_tower}: {count % per_tower} would be left. "
+            f"{use} --gpus-per-tower."
         )
 
 
@@ -139,37 +188,42 @@ def choose_gpus(
     return list(gpus)
 
 
-def virtual_cpus(num_towers: int) -> Devices:
-    """Returns CPU towers: the CPU itself for one tower, virtual CPUs for several.
+def virtual_cpus(num_towers: int, per_tower: int = 1) -> Devices:
+    """Returns CPU towers: the CPU itself for one device in all, virtual CPUs for several.
 
-    Several towers get virtual CPUs 1, 2, ..., so that CPU 0 holds only the parameters, as
-    it does beside GPUs.
+    These are virtual CPUs 1, 2, ..., so that CPU 0 holds only the parameters, as it does beside
+    GPUs.
     """
-    if num_towers == 1:
+    count = num_towers * per_tower
+    if count == 1:
         return Devices(("/CPU:0",), "1 tower on the CPU (no GPU found)")
     cpu = tf.config.list_physical_devices("CPU")[0]
     existing = tf.config.get_logical_device_configuration(cpu) or []
-    if len(existing) <= num_towers:
-        configure(cpu, [tf.config.LogicalDeviceConfiguration()] * (num_towers + 1))
-    return Devices(
-        tuple(f"/CPU:{index + 1}" for index in range(num_towers)),
-        f"{num_towers} towers on virtual CPUs (no GPU found)",
-    )
+    if len(existing) <= count:
+        configure(cpu, [tf.config.LogicalDeviceConfiguration()] * (count + 1))
+    towers = f"{num_towers} towers" if num_towers > 1 else "1 tower"
+    each = "virtual CPUs" if per_tower == 1 else f"{per_tower} virtual CPUs each"
+    return devices_of("CPU", range(1, count + 1), per_tower, f"{towers} on {each} (no GPU found)")
 
 
 def split_gpu(
-    gpu: tf.config.PhysicalDevice, number: int, num_towers: int, gpu_memory: float | None
+    gpu: tf.config.PhysicalDevice,
+    number: int,
+    count: int,
+    per_tower: int,
+    gpu_memory: float | None,
 ) -> Devices:
     """Returns towers on virtual GPUs that share one GPU, to test correctness, not speed."""
     megabytes = VIRTUAL_GPU_MEGABYTES
     if gpu_memory is not None:
-        megabytes = to_megabytes(gpu_memory, number) // num_towers
+        megabytes = to_megabytes(gpu_memory, number) // count
     part = tf.config.LogicalDeviceConfiguration(memory_limit=megabytes)
-    configure(gpu, [part] * num_towers)
-    return Devices(
-        tuple(f"/GPU:{index}" for index in range(num_towers)),
-        f"{num_towers} towers on GPU {number}, split into {megabytes} MB each",
+    configure(gpu, [part] * count)
+    pieces = "" if per_tower == 1 else f", {per_tower} parts a tower"
+    description = (
+        f"{count // per_tower} towers on GPU {number}, split into {megabytes} MB each{pieces}"
     )
+    return devices_of("GPU", range(count), per_tower, description)
 
 
 def limit_memory(gpu: tf.config.PhysicalDevice, number: int, gpu_memory: float | None) -> None:

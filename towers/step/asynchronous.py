@@ -8,7 +8,6 @@ none is lost or mixed with another.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from towers.step.copies import Copies
 from towers.step.exchange import total_of
 from towers.step.gathering import captured_error
 from towers.step.gradients import scale_gradients
-from towers.step.numbers import number_tensor
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
@@ -32,7 +31,9 @@ from towers.step.results import mean_results
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
+from towers.step.tracing import trace
 from towers.step.update import Change, Scales, Update
+from towers.step.upload import upload_for
 
 
 def build_async_step(
@@ -64,7 +65,7 @@ def build_async_step(
     if program.shared.captured:
         reason = "another tower may change them before the backward pass"
         raise captured_error(program.shared.captured, reason)
-    copies = Copies(program.shared, optimizer, placement.copy_devices)
+    copies = Copies(program.shared, optimizer, placement.copy_groups)
     towers = [
         Tower(program, program.shared.all, device, index, options)
         for index, device in enumerate(placement.devices)
@@ -82,6 +83,12 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
         raise ValueError(
             "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "
             f"Received 'replicated', exchange={placement.exchange!r}."
+        )
+    if placement.num_stages > 1:
+        raise ValueError(
+            "An asynchronous tower has one device. Received "
+            f"{[list(group) for group in placement.groups]}; use build_train_step, or give each "
+            "tower one device."
         )
     if options.carried is not None:
         raise ValueError(
@@ -132,7 +139,7 @@ class AsyncStep:
         self.update.copies.refresh()
         self._probe.ask_once(shards)
         count_at_read = self._count
-        change, results = self._computes[tower](shards, number_tensor(batch_number))
+        change, results = self._computes[tower](shards, number_on_host(batch_number))
         with self._turn:
             scales = self._apply_change(change)
             self._count += 1
@@ -156,7 +163,7 @@ class AsyncStep:
             shards, batch_number: as for an update.
         """
         for compute in self._computes:
-            compute(shards, number_tensor(batch_number))
+            compute(shards, number_on_host(batch_number))
 
     @property
     def graph(self) -> tf.Graph:
@@ -178,25 +185,28 @@ class AsyncStep:
         specs = tf.nest.map_structure(
             lambda part: None if part is None else tf.type_spec_from_value(part), change
         )
-        return tf.function(self._apply, autograph=False).get_concrete_function(specs)
+        return trace(self._apply, self.update.copies.devices[0], specs)
 
     def _trace(self, tower: Tower, shard_specs: tuple[Shard, ...]) -> ConcreteFunction:
-        compute = functools.partial(self._compute, tower)
-        function = tf.function(compute, autograph=False)
-        return function.get_concrete_function(shard_specs, tf.TensorSpec([], tf.int64))
+        def compute(*arguments: Any) -> tuple[Change, dict[str, Any]]:
+            return self._compute(tower, *arguments)
+
+        return trace(compute, tower.device, shard_specs, tf.TensorSpec([], tf.int64))
 
     def _compute(
         self, tower: Tower, shards: tuple[Shard, ...], batch_number: tf.Tensor
     ) -> tuple[Change, dict[str, Any]]:
         """Returns the change of one forward and backward pass, and the means over its batch."""
+        copies = self.update.copies
+        upload = upload_for(copies.shared, copies.devices, [tower.device])
         with tower.scope():
-            values, totals = tower.read(), None
+            values, totals = tower.read(upload), None
             if tower.needs_denominators:
-                totals = tower.weigh(shards[0], batch_number, first_micro_batch=0)
+                totals = tower.weigh(shards[0], batch_number, None, upload, first_micro_batch=0)
             sums = tower.run(
                 values, shards[0], batch_number, totals=totals, first_micro_batch=0, alone=True
             )
-            before = [values[id(state)] for state in self.update.copies.shared.states]
+            before = [values[id(state)] for state in copies.shared.states]
             change = self.update.average(total_of(sums), before)
             return as_differences(change, before), mean_results(sums)
 

@@ -17,7 +17,7 @@ from towers.step.arguments import check_optimizer, check_trainable
 from towers.step.connections import check_handles
 from towers.step.copies import Copies
 from towers.step.exchange import Exchange
-from towers.step.numbers import number_tensor
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.probe import Probe
@@ -28,7 +28,9 @@ from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous, rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
+from towers.step.tracing import trace
 from towers.step.update import Update
+from towers.step.upload import upload_for
 
 
 def build_train_step(
@@ -69,17 +71,28 @@ def build_train_step(
     num_parts = processes.count * len(devices) * options.accumulate
     program = make_program(tower_fn, variables, placement, specs, options, num_parts)
     check_trainable(program.shared)
-    copies = Copies(program.shared, optimizer, placement.copy_devices)
+    if program.stages is not None:
+        check_one_process(processes)
+    copies = Copies(program.shared, optimizer, placement.copy_groups)
     first = processes.first_tower(len(devices))
     towers = [
-        Tower(program, copies.variables_of(index), device, index, options, first)
-        for index, device in enumerate(devices)
+        Tower(program, copies.variables_of(index), group, index, options, first)
+        for index, group in enumerate(placement.groups)
     ]
-    exchange = Exchange(placement, processes, options.batch_norm, program.shared)
+    exchange = Exchange(placement, processes, options.batch_norm, program.shared, program.stages)
     probe = Probe(program, towers[0], enabled=options.probe)
     step = TrainStep(towers, exchange, Update(copies, program.carried, options), specs, probe)
     check_handles(step.graph, program.shared)
     return step
+
+
+def check_one_process(processes: Processes) -> None:
+    """Raises ValueError if several processes share towers of several devices each."""
+    if processes.count > 1:
+        raise ValueError(
+            "Towers of several devices train in one process. Received "
+            f"{processes.count} processes; use one, or give each tower one device."
+        )
 
 
 class TrainStep:
@@ -112,17 +125,16 @@ class TrainStep:
         self.devices = [tower.device for tower in towers]
         self._probe = probe
         self.processes = exchange.processes
-        step = tf.function(self._step, autograph=False)
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         # Calling it directly saves the lookup, half a millisecond a step.
-        self._traced = step.get_concrete_function(shard_specs, tf.TensorSpec([], tf.int64))
+        self._traced = trace(self._step, exchange.device, shard_specs, tf.TensorSpec([], tf.int64))
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
         self.update.carried.check_rows(shards)
         self.update.copies.refresh()
         self._probe.ask_once(shards)
-        results = self._traced(shards, number_tensor(step))
+        results = self._traced(shards, number_on_host(step))
         self.update.copies.wrote()
         return results
 
@@ -138,12 +150,14 @@ class TrainStep:
     def _sums(self, shards: tuple[Shard, ...], step: tf.Tensor) -> list[TowerSums]:
         """Returns each tower's sums; what several losses are divided by is summed before them."""
         pairs, totals = list(zip(self.towers, shards, strict=True)), None
+        copies = self.update.copies
+        upload = upload_for(copies.shared, copies.devices, self.devices)
         if self.towers[0].needs_denominators:
             with self._rendezvous() as rendezvous:
-                parts = [tower.weigh(shard, step, rendezvous) for tower, shard in pairs]
+                parts = [tower.weigh(shard, step, rendezvous, upload) for tower, shard in pairs]
             totals = self.exchange.sum_denominators(parts)
         with self._rendezvous() as rendezvous:
-            return [tower(shard, step, totals, rendezvous) for tower, shard in pairs]
+            return [tower(shard, step, totals, rendezvous, upload) for tower, shard in pairs]
 
     def _rendezvous(self) -> contextlib.AbstractContextManager[Rendezvous | None]:
         """Returns the scope in which the towers are traced."""

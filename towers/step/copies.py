@@ -20,6 +20,8 @@ from towers.step.arguments import (
 from towers.step.comparison import same_bits
 from towers.step.gradients import Gradient, scale_gradients
 from towers.step.parameters import SharedVariables
+from towers.step.stage_devices import beside_inputs
+from towers.step.stages import device_name
 from towers.step.vectors import send_together
 from towers.step.writes import StepWrites, unobserved
 
@@ -28,14 +30,24 @@ class Copy(NamedTuple):
     """One copy of the variables of the model and of the optimizer.
 
     Attributes:
-        device: the copy's device.
+        devices: the copy's devices, one for each stage of a tower.
         variables: its variables, in the order of `SharedVariables.all`.
         slots: the optimizer's variables for them, in the order of `Optimizer.variables`.
     """
 
-    device: str
+    devices: Sequence[str]
     variables: Sequence[keras.Variable]
     slots: Sequence[keras.Variable]
+
+    @property
+    def device(self) -> str:
+        """The first of its devices."""
+        return self.devices[0]
+
+    def scope(self) -> contextlib.AbstractContextManager[object]:
+        """Returns the scope in which ops run on its device; of several, beside their variable."""
+        alone = len(set(self.devices)) == 1
+        return tf.device(self.device) if alone else beside_inputs(self.devices)
 
     @property
     def all(self) -> list[keras.Variable]:
@@ -56,26 +68,28 @@ class Copies:
     Args:
         shared: the model's variables.
         optimizer: the model's optimizer; it is built here.
-        devices: the device of each copy; the first is the device of the model's variables.
+        groups: the devices of each copy, one for each stage of a tower; the model's variables are
+            on those of the first.
 
     Attributes:
-        shared, optimizer, devices: as given.
+        shared, optimizer: as given.
+        devices: the first device of each copy.
     """
 
     def __init__(
         self,
         shared: SharedVariables,
         optimizer: keras.optimizers.Optimizer,
-        devices: Sequence[str],
+        groups: Sequence[Sequence[str]],
     ):
-        with tf.device(devices[0]):
+        self.devices = devices = tuple(group[0] for group in groups)
+        with tf.device(devices[0]):  # Keras makes each slot on the device of its variable.
             optimizer.build(shared.trainable)
         check_slots(optimizer, shared)
         self.shared = shared
         self.optimizer = optimizer
-        self.devices = tuple(devices)
-        first = Copy(devices[0], shared.all, optimizer.variables)
-        self._copies = [first, *(make_copy(first, device) for device in devices[1:])]
+        first = Copy(groups[0], shared.all, optimizer.variables)
+        self._copies = [first, *(make_copy(first, group) for group in groups[1:])]
         self._rates = LearningRates(optimizer)
         self._writes = StepWrites(first.all, watched=len(devices) > 1)
         self._stale = len(devices) > 1  # The other copies hold zeros so far.
@@ -117,7 +131,7 @@ class Copies:
         for copy, summed, (own_factor, own_states) in zip(
             self._copies, gradients, sent, strict=True
         ):
-            with tf.device(copy.device), self._scope(copy), unobserved():
+            with copy.scope(), self._scope(copy), unobserved():
                 scaled = summed if own_factor is None else scale_gradients(summed, own_factor)
                 pairs = zip(scaled, self.shared.trainable, strict=True)
                 connected = [pair for pair in pairs if pair[0] is not None]
@@ -129,7 +143,7 @@ class Copies:
     def assign_trainable(self, values: Sequence[tf.Tensor | None]) -> None:
         """Assigns a value to trainable variables of every copy; None leaves one as it is."""
         for copy in self._copies:
-            with tf.device(copy.device), self._scope(copy), unobserved():
+            with copy.scope(), self._scope(copy), unobserved():
                 assign_states(self.shared.trainable, values, add=False)
 
     def _scope(self, copy: Copy) -> contextlib.AbstractContextManager[object]:
@@ -223,13 +237,16 @@ class CopyScope(keras.StatelessScope):
         self.state_mapping[id(variable)].assign(value)
 
 
-def make_copy(first: Copy, device: str) -> Copy:
-    """Returns a copy on a device, with zeros as its values."""
-    with tf.device(device):
-        variables, slots = (
-            list(map(make_variable_like, group)) for group in (first.variables, first.slots)
-        )
-    return Copy(device, variables, slots)
+def make_copy(first: Copy, devices: Sequence[str]) -> Copy:
+    """Returns a copy on other devices, one for each of the first copy, with zeros as its values."""
+    counterparts = dict(zip(map(device_name, first.devices), devices, strict=True))
+
+    def make(variable: keras.Variable) -> keras.Variable:
+        own = device_name(tensorflow_variable(variable).device)
+        with tf.device(counterparts.get(own, devices[0])):
+            return make_variable_like(variable)
+
+    return Copy(devices, *(list(map(make, group)) for group in (first.variables, first.slots)))
 
 
 def make_variable_like(variable: keras.Variable) -> keras.Variable:

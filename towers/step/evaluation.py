@@ -10,18 +10,20 @@ import numpy as np
 import tensorflow as tf
 
 from towers.loop.inputs import open_feed
-from towers.step.carried import Carried, CarriedState
+from towers.step.carried import Carried
 from towers.step.connections import check_handles
-from towers.step.numbers import number_tensor
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
-from towers.step.program import make_program
+from towers.step.program import TowerProgram, make_program
 from towers.step.results import EvaluationResults
 from towers.step.shards import Batches, Shard, shard_specs, split
 from towers.step.sums import Denominators, sum_results
 from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
+from towers.step.tracing import trace
+from towers.step.upload import upload_for
 
 Pair = tuple[Any, Any]
 
@@ -54,10 +56,10 @@ def build_evaluation_step(
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)
     towers = [
-        Tower(program, program.shared.all, device, index, options)
-        for index, device in enumerate(placement.devices)
+        Tower(program, program.shared.all, group, index, options)
+        for index, group in enumerate(placement.groups)
     ]
-    step = EvaluationStep(towers, program.carried, placement.device, specs)
+    step = EvaluationStep(towers, program, placement.device, specs)
     check_handles(step.graph, program.shared)
     return step
 
@@ -67,12 +69,12 @@ class EvaluationStep:
 
     Args:
         towers: the towers.
-        carried: the state that they carry from batch to batch.
-        device: the device that adds their sums.
+        program: the program that they run.
+        device: the device of the variables, which adds the towers' sums.
         shard_specs: the specs of each tower's shard.
 
     Attributes:
-        carried: as given.
+        carried: the state that they carry from batch to batch.
         devices: the towers' devices.
         after_batch: called by `evaluate` after each batch, such as to show the progress, or None.
     """
@@ -80,17 +82,17 @@ class EvaluationStep:
     def __init__(
         self,
         towers: Sequence[Tower],
-        carried: CarriedState,
+        program: TowerProgram,
         device: str,
         shard_specs: tuple[Shard, ...],
     ):
-        self.carried = carried
+        self.carried = program.carried
+        self._shared = program.shared
         self.after_batch: Callable[[], object] | None = None
         self.devices = [tower.device for tower in towers]
         self._towers = list(towers)
         self._device = device
-        step = tf.function(self._step, autograph=False)
-        self._traced = step.get_concrete_function(shard_specs, tf.TensorSpec([], tf.int64))
+        self._traced = trace(self._step, device, shard_specs, tf.TensorSpec([], tf.int64))
 
     def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
         """Runs the towers on one batch and returns its sums.
@@ -100,7 +102,7 @@ class EvaluationStep:
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
-        return self._traced(shards, number_tensor(batch_number))
+        return self._traced(shards, number_on_host(batch_number))
 
     @property
     def graph(self) -> tf.Graph:
@@ -109,8 +111,11 @@ class EvaluationStep:
 
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
+        upload = upload_for(self._shared, [self._device], self.devices)
         with rendezvous_of(len(self._towers), self._device) as rendezvous:
-            sums = [tower.evaluate(shard, batch_number, rendezvous) for tower, shard in pairs]
+            sums = [
+                tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs
+            ]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
             return EvaluationResults(*sum_results(sums))

@@ -10,13 +10,16 @@ import tensorflow as tf
 from towers.run.determinism import is_deterministic
 from towers.run.processes import Processes
 from towers.step.collectives import Group
+from towers.step.download import download
 from towers.step.gradients import Gradient, add_in_pairs, identity, sum_gradients
 from towers.step.packs import sum_in_packs
 from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
+from towers.step.stages import Stages
 from towers.step.states import sum_states
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, sum_results
 from towers.step.tower_function import CarriedValues
+from towers.step.upload import needs_upload
 from towers.step.vectors import send_together
 
 
@@ -54,6 +57,7 @@ class Exchange:
         processes: the processes that train this model.
         batch_norm: how the towers' moving averages become one: `first` or `mean`.
         shared: the variables, whose shapes their gradients have.
+        stages: the stages of the variables; None for towers of one device each.
 
     Attributes:
         processes: as given.
@@ -66,37 +70,51 @@ class Exchange:
         processes: Processes,
         batch_norm: str,
         shared: SharedVariables,
+        stages: Stages | None = None,
     ):
         self.processes = processes
         self.device = placement.device
+        self._devices = placement.devices
         self._copy_devices = placement.copy_devices
         self._group = group_of(placement, processes)
         self._batch_norm = batch_norm
         self._shared = shared
+        self._stages = stages
+        self._copy_groups = placement.copy_groups
 
     def collect(
         self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
     ) -> tuple[list[TowerSums], list[tf.Tensor] | None]:
         """Returns the towers' sums and the norms of their gradients, as they are to be added.
 
-        With a copy of the variables on each tower, all but gradients, carried and assigned values
-        travels from a tower to the parameter device together.
+        With a copy of the variables on each tower, and from GPUs to the CPU, all but gradients,
+        carried and assigned values travels from a tower to the parameter device together. From
+        GPUs to the CPU gradients travel in packs.
         """
         for tower in sums:
             set_shapes(tower, self._shared)
-        if len(self._copy_devices) == 1:
-            return list(sums), None if norms is None else list(norms)
-        collected, own_norms = [], []
-        for tower, norm, device in zip(
-            sums, norms or [None] * len(sums), self._copy_devices, strict=True
-        ):
-            nest = (tower.loss, tower.weight, tower.metrics, tower.states, norm)
-            ((loss, weight, metrics, states, norm),) = send_together(nest, device, [self.device])
-            collected.append(
-                tower._replace(loss=loss, weight=weight, metrics=metrics, states=states)
+        pairs = [
+            self._collect(tower, norm, device)
+            for tower, norm, device in zip(
+                sums, norms or [None] * len(sums), self._devices, strict=True
             )
-            own_norms.append(norm)
+        ]
+        collected, own_norms = map(list, zip(*pairs, strict=True))
         return collected, None if norms is None else own_norms
+
+    def _collect(
+        self, tower: TowerSums, norm: tf.Tensor | None, device: str
+    ) -> tuple[TowerSums, tf.Tensor | None]:
+        """Returns one tower's sums and the norm of its gradients, as in `collect`."""
+        if len(self._copy_devices) == 1:
+            if not needs_upload(self.device, device):
+                return tower, norm
+            if self._stages is None:  # Else each gradient is on the device of its stage.
+                gradients = download(tower.gradients, device, self.device)
+                tower = tower._replace(gradients=gradients)
+        nest = (tower.loss, tower.weight, tower.metrics, tower.states, norm)
+        ((loss, weight, metrics, states, norm),) = send_together(nest, device, [self.device])
+        return tower._replace(loss=loss, weight=weight, metrics=metrics, states=states), norm
 
     def sum(self, sums: Sequence[TowerSums]) -> Total:
         """Returns the sums over the towers of all processes; call it once in a step's graph."""
@@ -131,12 +149,33 @@ class Exchange:
         return self._group.sum(tower_gradients)
 
     def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
-        """Returns, for each copy of the variables, the gradients summed over the towers."""
-        if len(tower_gradients) == 1:  # Each travels once, however often it is used.
-            return [list(map(identity, tower_gradients[0]))]
-        if len(self._copy_devices) == 1:
-            return [sum_gradients(tower_gradients)]
-        return sum_in_packs(tower_gradients, self._copy_devices)
+        """Returns, for each copy of the variables, the gradients summed over the towers.
+
+        Those of each stage are summed apart, on its devices.
+        """
+        if self._stages is None:
+            return sum_between(tower_gradients, self._copy_devices)
+        totals: list[list[Gradient]] = [[None] * len(row) for row in tower_gradients]
+        all_places = self._stages.places(self._shared.trainable)
+        for devices, places in zip(zip(*self._copy_groups, strict=True), all_places, strict=True):
+            with tf.device(devices[0]):
+                own = [[row[place] for place in places] for row in tower_gradients]
+                sums = sum_between(own, devices)
+            for total, summed in zip(totals, sums, strict=False):
+                for place, gradient in zip(places, summed, strict=True):
+                    total[place] = gradient
+        return totals[: len(self._copy_groups)]
+
+
+def sum_between(
+    tower_gradients: list[list[Gradient]], copy_devices: Sequence[str]
+) -> list[list[Gradient]]:
+    """Returns, for each copy's device, the gradients summed over the towers."""
+    if len(tower_gradients) == 1:  # Each travels once, however often it is used.
+        return [list(map(identity, tower_gradients[0]))]
+    if len(copy_devices) == 1:
+        return [sum_gradients(tower_gradients)]
+    return sum_in_packs(tower_gradients, copy_devices)
 
 
 def group_of(placement: Placement, processes: Processes) -> Group | None:

@@ -46,7 +46,8 @@ def gather_variables(
     captured = captured_in(found, graph)
     if compiled and captured:
         raise captured_error(captured, "XLA takes no variable of another device")
-    return SharedVariables(found, [] if compiled else tables, captured)
+    unused = [variable for variable in found if not consumers[id(variable)]]
+    return SharedVariables(found, [] if compiled else tables, captured, unused)
 
 
 def trace_once(tower_fn: Callable[..., Any], batch_spec: Any) -> tf.Graph:

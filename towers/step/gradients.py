@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -137,30 +138,50 @@ def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> 
 
     It is NaN or infinite if an entry is. Rows of sparse gradients must be unique.
     """
-    squares = [
-        2 * tf.nn.l2_loss(tf.cast(getattr(gradient, "values", gradient), dtype))
-        for gradient in gradients
-        if gradient is not None
-    ]
+    squares = [square_sum(one, dtype) for one in gradients if one is not None]
     return tf.sqrt(tf.add_n(squares)) if squares else tf.zeros([], dtype)
 
 
-def norm_of_sums(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Returns `global_norm` without overflow in its squares: finite gradients have a finite norm.
+def norm_of_sums(
+    gradients: Sequence[Gradient], factor: tf.Tensor, host: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns `global_norm` times a factor, and whether it is finite, a bool scalar on the host.
 
-    Only if the norm is not finite, it is computed again from entries divided by the largest one.
+    Finite gradients have a finite norm: squares that overflow are computed again from entries
+    divided by the largest one. The host, which decides if they are, waits for a GPU once: unless
+    they are, it also knows the second result without asking again.
+
+    Args:
+        gradients: the gradients; rows of sparse ones are unique.
+        factor: scalar of the norm's dtype.
+        host: the device of the second result.
     """
-
-    def scaled_norm() -> tf.Tensor:
-        present = [getattr(one, "values", one) for one in gradients if one is not None]
-        entries = tf.concat([tf.reshape(tf.cast(one, dtype), [-1]) for one in present], axis=0)
-        largest = tf.reduce_max(tf.abs(entries))
-        return largest * tf.norm(entries / largest)
-
-    norm = global_norm(gradients, dtype)
+    norm = global_norm(gradients, factor.dtype) * factor
+    with tf.device(host):
+        finite = tf.identity(tf.math.is_finite(norm))
     if all(gradient is None for gradient in gradients):
-        return norm
-    return tf.cond(tf.math.is_finite(norm), lambda: norm, scaled_norm)
+        return norm, finite
+
+    def kept() -> tuple[tf.Tensor, tf.Tensor]:
+        return norm, tf.ones([], tf.int32)
+
+    def computed_again() -> tuple[tf.Tensor, tf.Tensor]:
+        scaled = scaled_norm(gradients, factor.dtype) * factor
+        with tf.device(host):
+            return scaled, tf.cast(tf.math.is_finite(scaled), tf.int32)
+
+    # Branches return int32 numbers in host memory, and truth values in that of a GPU.
+    norm, finite = tf.cond(finite, kept, computed_again)
+    with tf.device(host):
+        return norm, tf.cast(finite, tf.bool)
+
+
+def scaled_norm(gradients: Sequence[Gradient], dtype: tf.DType) -> tf.Tensor:
+    """Returns the norm of gradients, of which one is not None, without overflow in its squares."""
+    present = [getattr(one, "values", one) for one in gradients if one is not None]
+    entries = tf.concat([tf.reshape(tf.cast(one, dtype), [-1]) for one in present], axis=0)
+    largest = tf.reduce_max(tf.abs(entries))
+    return largest * tf.norm(entries / largest)
 
 
 def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
@@ -171,3 +192,15 @@ def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
     if clip_norm is None:
         return tf.ones_like(norm)
     return clip_norm / tf.maximum(norm, tf.cast(clip_norm, norm.dtype))
+
+
+def square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor:
+    """Returns the sum of a gradient's squares, on the tower's device where the gradient is.
+
+    A gradient on the host is on its way to the current device.
+    """
+    values = getattr(gradient, "values", gradient)
+    device = "" if tf.executing_eagerly() else values.device
+    on_tower = device and not device.endswith("CPU:0")
+    with tf.device(device) if on_tower else contextlib.nullcontext():
+        return 2 * tf.nn.l2_loss(tf.cast(values, dtype))

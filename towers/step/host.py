@@ -18,44 +18,63 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry, ops
 
 from towers.step.placement import CPU
+from towers.step.stage_devices import device_of_stage
 
+LOOPS = ("While", "StatelessWhile")
 FEW = 1024  # Elements of a constant that is cheap to keep on the host.
 
 
 @contextlib.contextmanager
-def tower_device(device: str) -> Iterator[None]:
-    """The scope of a tower's device; next to a GPU, integers that the host knows stay there.
+def tower_device(*devices: str) -> Iterator[None]:
+    """The scope of a tower's devices; next to a GPU, integers that the host knows stay there.
 
     An op without a device of its own is placed on the host if all that it takes is in host memory,
     all that it returns are integers or booleans, and its GPU kernel would move them. Bodies of
     loops stay on one device as a whole.
 
     Args:
-        device: a TensorFlow device name.
+        devices: TensorFlow device names: the tower's device, or one for each of its stages.
     """
-    spec = tf.DeviceSpec.from_string(device)
-    if spec.device_type != "GPU" or tf.executing_eagerly():
-        with tf.device(device):
+    specs = list(map(tf.DeviceSpec.from_string, devices))
+    on_gpu = specs[0].device_type == "GPU"
+    if tf.executing_eagerly() or (len(devices) == 1 and not on_gpu):
+        with tf.device(devices[0]):
             yield
         return
-    graph = ops.get_default_graph()
-    first, device = graph.num_operations(), spec.to_string()
+    graph, names = ops.get_default_graph(), [spec.to_string() for spec in specs]
+    first, device_of = graph.num_operations(), device_of_stage(devices)
 
     def choose(op: tf.Operation) -> str:
-        if op.device or op.graph is not graph:  # The body of a loop is on one device.
-            return op.device or device
+        if op.device or op.graph is not graph or not on_gpu:  # A loop's body is on one device.
+            return op.device or device_of(op)
         on_host = belongs_to_host(op)
         for constant in constants_of(op, on_host=on_host):
             constant._set_device(CPU)  # It was made before the op that takes it.
-        return CPU if on_host else device
+        return CPU if on_host else device_of(op)
 
     with graph.device(choose):
         yield
-    for op in graph.get_operations()[first:]:
+    for op in graph.get_operations()[first:] if on_gpu else ():
         # Gradient functions put some ops beside a shape that they take, whatever the scope says.
-        if op.node_def.attr.get("_class") and op.device == device and belongs_to_host(op):
+        if op.node_def.attr.get("_class") and op.device in names and belongs_to_host(op):
             op._clear_attr("_class")
             op._set_device(CPU)
+    for op in graph.get_operations()[first:] if on_gpu else ():
+        if op.type in LOOPS and op.device in names:
+            with tf.device(op.device):
+                bring_inputs(op)
+
+
+def bring_inputs(loop: tf.Operation) -> None:
+    """Gives a loop what it takes on the current device, for TensorFlow follows a loop's inputs.
+
+    With one of them on the host, a part of the loop is there, and each iteration is told to it.
+    TensorFlow keeps int32 numbers of a loop on the host without that.
+    """
+    for place, tensor in enumerate(loop.inputs):
+        kind = tf.DeviceSpec.from_string(tensor.device).device_type
+        if kind == "CPU" and tensor.dtype not in (tf.int32, tf.resource, tf.variant):
+            loop._update_input(place, tf.identity(tensor))
 
 
 def belongs_to_host(op: tf.Operation) -> bool:

@@ -18,7 +18,7 @@ from towers.step.averages import Averaged
 from towers.step.carried import CarriedState
 from towers.step.exchange import total_of
 from towers.step.gradients import scale_gradients, sum_repeated_rows
-from towers.step.numbers import number_tensor
+from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
 from towers.step.program import TowerProgram
@@ -123,7 +123,7 @@ class MirroredStep:
             shards: one shard per tower, as `towers.split` cuts a batch.
             step: the step's number.
         """
-        return self._traced(shards, number_tensor(step))
+        return self._traced(shards, number_on_host(step))
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
         scales = Scales(tf.identity(self._optimizer.learning_rate), tf.ones([]))

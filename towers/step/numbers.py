@@ -1,16 +1,19 @@
-"""The number of a step or of a batch as a tensor, which leaves nothing behind."""
+"""The number of a step or of a batch as a tensor: on the host, and nothing stays behind."""
 
 from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
+from towers.step.placement import CPU
 
-def number_tensor(number: int | tf.Tensor) -> tf.Tensor:
-    """Returns a number as int64 [].
+
+def number_on_host(number: int | tf.Tensor) -> tf.Tensor:
+    """Returns a number as int64 [] on the host, where seeds derive from it.
 
     TensorFlow keeps every Python number of which it ever made a tensor (`TFE_TensorHandleCache`,
     some 700 bytes each), but no array. A training would grow with each of its steps.
     """
     value = np.asarray(number, np.int64) if isinstance(number, int) else number
-    return tf.convert_to_tensor(value, tf.int64)
+    with tf.device(CPU):  # Otherwise TensorFlow puts it into the memory of the first GPU.
+        return tf.convert_to_tensor(value, tf.int64)

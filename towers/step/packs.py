@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.step.gradients import Gradient, sum_gradient
+from towers.step.gradients import Gradient, add_in_pairs, sum_gradient
 from towers.step.shards import part_sizes
 from towers.step.vectors import cut_by_dtype, join_by_dtype
 
+CPU = "/CPU:0"  # The host.
 PACK_BYTES = 4 * 2**20
 WHOLE_BYTES = 256 * 2**10  # Of smaller packs, slices would cost more launches than time on a link.
 CHECK_ROWS = 2**18
@@ -113,9 +114,36 @@ def sum_single(
     gradients: Sequence[Gradient], owner: str, devices: Sequence[str], send: Send
 ) -> list[Gradient]:
     """Returns the sum of one variable's gradients, copied to each device."""
-    with tf.device(owner):
-        total = sum_gradient([send_gradient(gradient, owner, send) for gradient in gradients])
+    if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        total = sum_rows(gradients, owner, send)
+    else:
+        with tf.device(owner):
+            total = sum_gradient([send_gradient(gradient, owner, send) for gradient in gradients])
     return [send_gradient(total, device, send) for device in devices]
+
+
+def sum_rows(gradients: Sequence[Any], owner: str, send: Send) -> tf.IndexedSlices:
+    """Returns the sum of a variable's sparse gradients on a device; rows that they share are one.
+
+    Next to a GPU the host finds these rows: it has the ids already, or they are few bytes. A GPU
+    would find them in several kernels with a wait of the host after each.
+    """
+    finder = CPU if tf.DeviceSpec.from_string(owner).device_type == "GPU" else owner
+
+    def add(first: tf.IndexedSlices, second: tf.IndexedSlices) -> tf.IndexedSlices:
+        with tf.device(finder):
+            rows, positions = tf.unique(tf.concat([first.indices, second.indices], axis=0))
+            count = tf.size(rows)
+        with tf.device(owner):
+            values = tf.concat([first.values, second.values], axis=0)
+            values = tf.math.unsorted_segment_sum(values, positions, count)
+        return tf.IndexedSlices(values, rows, first.dense_shape)
+
+    sent = [
+        tf.IndexedSlices(send(one.values, owner), send(one.indices, finder), one.dense_shape)
+        for one in gradients
+    ]
+    return add_in_pairs(add, sent)
 
 
 def send_gradient(gradient: Gradient, device: str, send: Send) -> Gradient:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,6 +17,7 @@ class SharedVariables:
         tables: the variables that are only looked up row by row, through their handle.
         captured: the variables that a function with a custom gradient, such as
             `tf.recompute_grad`, takes from around it. TensorFlow finds them by their handles.
+        unused: the variables that the tower function does not use.
 
     Attributes:
         trainable: the trainable variables in the given order, tables included.
@@ -30,6 +31,7 @@ class SharedVariables:
         variables: Sequence[keras.Variable],
         tables: Sequence[keras.Variable],
         captured: Sequence[keras.Variable] = (),
+        unused: Sequence[keras.Variable] = (),
     ):
         self.trainable = [variable for variable in variables if variable.trainable]
         non_trainable = [variable for variable in variables if not variable.trainable]
@@ -37,6 +39,7 @@ class SharedVariables:
         self.states = [variable for variable in non_trainable if not is_seed(variable)]
         self.captured = list(captured)
         self._by_handle = {id(variable) for variable in (*tables, *captured)}
+        self._unused = set(map(id, unused))
 
     @property
     def all(self) -> list[keras.Variable]:
@@ -47,7 +50,20 @@ class SharedVariables:
         """Returns whether towers use the variable through its handle, without a read at first."""
         return id(variable) in self._by_handle
 
-    def read(self, copies: Sequence[keras.Variable] | None = None) -> dict[int, Any]:
+    @property
+    def read_whole(self) -> list[keras.Variable]:
+        """The variables whose whole values the tower function uses, in the order of `all`."""
+        return [
+            variable
+            for variable in self.all
+            if id(variable) not in self._unused and not self.is_used_by_handle(variable)
+        ]
+
+    def read(
+        self,
+        copies: Sequence[keras.Variable] | None = None,
+        arrived: Mapping[int, tf.Tensor] | None = None,
+    ) -> dict[int, Any]:
         """Returns each variable's value on the current device, by the variable's id, read once.
 
         Seeds are left out, since each step computes them. Tables are not read: rows travel, not
@@ -55,9 +71,12 @@ class SharedVariables:
 
         Args:
             copies: the copies to read, in the order of `all`; None for the variables themselves.
+            arrived: values that are on this device already, by the variable's id.
         """
-        values: dict[int, Any] = {}
+        values: dict[int, Any] = dict(arrived or {})
         for variable, copy in zip(self.all, copies or self.all, strict=True):
+            if id(variable) in values:
+                continue
             if not self.is_used_by_handle(variable):
                 # TensorFlow places a read on the variable's device, and loop inputs without a
                 # device anywhere. The identity puts the value on this tower's device.

@@ -14,6 +14,8 @@ from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
 from towers.step.shards import Shard
+from towers.step.staged_variables import StagedVariables
+from towers.step.stages import Stages, device_name
 from towers.step.synchronized import Listener
 from towers.step.tower_function import ShardFn, TowerFn
 from towers.step.writes import unobserved
@@ -28,6 +30,7 @@ class TowerProgram(NamedTuple):
         carried: the state that it carries from step to step.
         num_parts: the number of parts into which a batch is cut for one update.
         synchronized: whether layers sum over the replicas.
+        stages: of towers of several devices, the stages of their layers; None for one device each.
     """
 
     shard_fn: ShardFn
@@ -35,6 +38,7 @@ class TowerProgram(NamedTuple):
     carried: CarriedState
     num_parts: int = 1
     synchronized: bool = False
+    stages: Stages | None = None
 
 
 def make_program(
@@ -59,4 +63,31 @@ def make_program(
     with placement.scope(), unobserved(), Listener() as listener:
         pair = (specs[0].batch, carried.shard_specs)
         shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
-    return TowerProgram(shard_fn, shared, carried, num_parts, listener.has_heard)
+    stages = placement.stages(variables)
+    if stages is not None:
+        check_homes(shared, stages, placement)
+        check_stepwise(options)
+        shard_fn, shared = shard_fn.within(stages), StagedVariables(shared, stages)
+    return TowerProgram(shard_fn, shared, carried, num_parts, listener.has_heard, stages)
+
+
+def check_homes(shared: SharedVariables, stages: Stages, placement: Placement) -> None:
+    """Raises ValueError for a variable that is not where its stage is."""
+    for variable in shared.all:
+        expected = device_name(placement.copy_groups[0][stages.of_variable(variable)])
+        if device_name(variable.value.device) != expected:
+            raise ValueError(
+                f"With parameters={placement.parameters!r} the variable '{variable.path}' belongs "
+                f"on {expected}. Received it on {device_name(variable.value.device)}; make and "
+                "build the model under `placement.scope()`, and call `placement.place(model)` "
+                "before anything else uses it."
+            )
+
+
+def check_stepwise(options: StepOptions) -> None:
+    """Raises ValueError for towers that XLA would compile for one device."""
+    if options.compiled:
+        raise ValueError(
+            "XLA compiles a tower for one device. Received compiled=True for towers of several; "
+            "leave it out."
+        )

@@ -146,7 +146,12 @@ def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:
 def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Shard, ...]:
     """Returns the specs of the shards into which `num_towers` towers split these batches."""
     dataset = batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
-    specs = split(dataset, num_towers).element_spec
+    specs: tuple[Shard, ...]
+    if all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
+        check_batch_spec(dataset.element_spec)
+        specs = (Shard(dataset.element_spec, tf.TensorSpec([], tf.int32)),) * num_towers
+    else:
+        specs = split(dataset, num_towers).element_spec
     return tf.nest.map_structure(any_number_of_rows, specs)
 
 

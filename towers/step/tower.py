@@ -20,6 +20,7 @@ from towers.step.program import TowerProgram
 from towers.step.shards import Shard
 from towers.step.sums import Denominators, TowerSums, add_nests
 from towers.step.synchronized import Rendezvous, Replica
+from towers.step.upload import Upload
 
 
 class Tower:
@@ -29,13 +30,14 @@ class Tower:
         program: the program that every tower runs.
         variables: the copy of the shared variables that this tower reads, in the order of
             `SharedVariables.all`.
-        device: the tower's device.
+        device: the tower's device, or its devices, one for each stage.
         index: the tower's index in this process, from 0.
         options: the step's options.
         first_tower: the number of this process's first tower among the towers of all processes.
 
     Attributes:
-        device: as given.
+        devices: its devices.
+        device: the first of them.
         number: the tower's number among the towers of all processes.
     """
 
@@ -43,12 +45,13 @@ class Tower:
         self,
         program: TowerProgram,
         variables: Sequence[keras.Variable],
-        device: str,
+        device: str | Sequence[str],
         index: int,
         options: StepOptions = StepOptions(),
         first_tower: int = 0,
     ):
-        self.device = device
+        self.devices = (device,) if isinstance(device, str) else tuple(device)
+        self.device = self.devices[0]
         self.number = first_tower + index
         self._program = program
         self._variables = variables
@@ -61,10 +64,12 @@ class Tower:
         step: tf.Tensor,
         totals: Denominators | None = None,
         rendezvous: Rendezvous | None = None,
+        upload: Upload | None = None,
     ) -> TowerSums:
-        """Returns the sums over a shard; arguments as in `run`."""
+        """Returns the sums over a shard; arguments as in `run` and `read`."""
         with self.scope():
-            return self.run(self.read(), shard, step, totals=totals, rendezvous=rendezvous)
+            values = self.read(upload)
+            return self.run(values, shard, step, totals=totals, rendezvous=rendezvous)
 
     @property
     def needs_denominators(self) -> bool:
@@ -79,12 +84,18 @@ class Tower:
 
     def _device_scope(self) -> contextlib.AbstractContextManager[None]:
         """Returns the scope of the tower's device, which XLA takes as a whole."""
-        return tf.device(self.device) if self._options.compiled else tower_device(self.device)
+        return tf.device(self.device) if self._options.compiled else tower_device(*self.devices)
 
-    def read(self) -> dict[int, Any]:
-        """Returns the variables' values by the variable's id, each read once."""
+    def read(self, upload: Upload | None = None) -> dict[int, Any]:
+        """Returns the variables' values by the variable's id, each read once.
+
+        Args:
+            upload: the values that travel to this tower with those of other variables; None if
+                each travels alone.
+        """
         with tf.name_scope("parameters"):
-            return self._program.shared.read(self._variables)
+            arrived = {} if upload is None else upload.values(self.device)
+            return self._program.shared.read(self._variables, arrived)
 
     def run(
         self,
@@ -133,10 +144,11 @@ class Tower:
         shard: Shard,
         step: tf.Tensor,
         rendezvous: Rendezvous | None = None,
+        upload: Upload | None = None,
         *,
         first_micro_batch: int | None = None,
     ) -> Denominators:
-        """Returns the denominators of several losses over a shard; arguments as in `run`.
+        """Returns the denominators of several losses over a shard; arguments as in `__call__`.
 
         It calls the tower function for its weights alone. TensorFlow leaves out what they do not
         need: for weights that follow from the batch, such as masks, that is the whole model.
@@ -148,7 +160,7 @@ class Tower:
             self._join(rendezvous) as replica,
         ):
             parts = self._parts(step, first_micro_batch, replica)
-            values, shard = self.read(), program.carried.attach(self._index, shard)
+            values, shard = self.read(upload), program.carried.attach(self._index, shard)
 
             def run(values: dict[int, tf.Tensor], shard: Shard, part: Part) -> Denominators:
                 scope = scope_of(program.shared, values, shard, part)
@@ -196,10 +208,15 @@ class Tower:
             return part._replace(gives_averages=gives_averages)
 
         in_loop = replica is None or not self._program.synchronized
+        in_loop &= len(self.devices) == 1  # A loop would hold all its inputs on one device.
         return Parts(part_at, options.accumulate, in_loop)
 
     def evaluate(
-        self, shard: Shard, batch_number: tf.Tensor, rendezvous: Rendezvous | None = None
+        self,
+        shard: Shard,
+        batch_number: tf.Tensor,
+        rendezvous: Rendezvous | None = None,
+        upload: Upload | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard without gradients.
 
@@ -207,11 +224,12 @@ class Tower:
             shard: the shard.
             batch_number: the batch's number, an int64 scalar; random numbers derive from it.
             rendezvous: as in `run`.
+            upload: as in `read`.
         """
         program = self._program
         with self.scope(), self._join(rendezvous) as replica:
             part = part_of(self.number, self.number, self._options.seed, batch_number, replica)
-            values, shard = self.read(), program.carried.attach(self._index, shard)
+            values, shard = self.read(upload), program.carried.attach(self._index, shard)
             return forward(
                 program.shard_fn, shard, part, scope_of(program.shared, values, shard, part)
             )

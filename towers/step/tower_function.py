@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from towers.step.shards import Batch
+from towers.step.stage_labels import with_labels
+from towers.step.stages import Stages
 
 RESERVED_METRICS = (
     "loss", "examples", "gradient_norm", "examples_per_second", "input_wait", "learning_rate",
@@ -40,6 +42,12 @@ class ShardFn:
         self.needs_denominators = False
         self._tower_fn = tower_fn
         self._specs = specs
+
+    def within(self, stages: Stages) -> ShardFn:
+        """Returns the function for towers of several devices: its ops tell their stages."""
+        staged = ShardFn(with_labels(self._tower_fn, stages), self._specs)
+        staged.needs_denominators = self.needs_denominators
+        return staged
 
     def __call__(self, pair: tuple[Batch, CarriedValues]) -> tuple[Results, CarriedValues]:
         """Returns checked results and the new state; arguments as the tower function's."""

@@ -134,8 +134,6 @@ def average(total: Total, clip_norm: float | None) -> Change:
         clip_norm: the norm to which the averaged gradient is clipped, or None.
     """
     inverse_weight = tf.math.reciprocal_no_nan(total.weight)
-    norm = norm_of_sums(total.gradients[0], total.weight.dtype) * inverse_weight
+    norm, finite = norm_of_sums(total.gradients[0], inverse_weight, CPU)
     factor = inverse_weight * clip_factor(norm, clip_norm)
-    with tf.device(CPU):  # The host decides by it: it travels once, not once for each copy.
-        finite = tf.identity(tf.math.is_finite(norm))
     return Change(total.gradients, factor, [], total.carried, total.assigned, norm, finite)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from towers.data.batching.buckets import (
     NUM_EDGES,
+    WIDTHS,
+    _cells,
     _snake_layout,
     edges_of,
     fitted_layout,
@@ -70,6 +72,42 @@ def test_lengths_of_answers_are_taken_together_where_that_pads_less():
     questions, answers = np.random.default_rng(0).gamma(2.0, 3.0, (2, 2000)).astype(int) + 1
     budget = {"batch_tokens": 1000, "batch_size": 32}
     layout = fitted_layout(questions, answers, **budget)
-    single = _snake_layout(questions, answers, 1, **budget)
-    assert np.all(np.diff(answers[single.examples]) >= 0)
+    cells = _cells(questions, answers)
+    single = _snake_layout(cells, 1, *budget.values())
+    assert np.all(np.diff(cells.answers[single.order]) >= 0)
     assert num_tokens(layout.shapes) < 0.97 * num_tokens(single.shapes)
+
+
+def batches_one_by_one(lengths, width, batch_tokens, batch_size):
+    """Returns the batches of a bucket width, made by adding one example after another."""
+
+    def place(number):
+        question, answer = lengths[number]
+        bucket = answer // width
+        return bucket, question if bucket % 2 == 0 else -question, answer
+
+    batches = []
+    for number in sorted(range(len(lengths)), key=place):
+        batch = [*batches[-1], number] if batches else [number]
+        longest = sum(max(lengths[one][side] for one in batch) for side in (0, 1))
+        if batches and len(batch) <= batch_size and longest * len(batch) <= batch_tokens:
+            batches[-1] = batch
+        else:
+            batches.append([number])
+    return batches
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), min_size=1, max_size=120),
+    batch_tokens=st.integers(1, 60),
+    batch_size=st.integers(1, 9),
+)
+def test_batches_are_those_of_adding_one_example_after_another(lengths, batch_tokens, batch_size):
+    """Equal examples are taken many at a time."""
+    options = {"batch_tokens": batch_tokens, "batch_size": batch_size}
+    layout = fitted_layout(*np.array(lengths).T, **options)
+    made = [layout.examples[start:end].tolist() for start, end in itertools.pairwise(layout.bounds)]
+    assert made in [batches_one_by_one(lengths, width, **options) for width in WIDTHS]
+    for batch, (rows, question, answer) in zip(made, layout.shapes.tolist(), strict=True):
+        longest = [max(lengths[one][side] for one in batch) for side in (0, 1)]
+        assert [len(batch), *longest] == [rows, question, answer]

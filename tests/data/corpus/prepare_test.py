@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import json
 import math
 import multiprocessing
 import os
@@ -18,13 +19,20 @@ import numpy as np
 import pytest
 
 from tests.data.corpus.helpers import SHARED, SPACES, quiet
-from tests.paths import missing
+from tests.paths import ROOT, missing
 from tests.programs import PATIENCE
-from towers.data.corpus import CorpusSettings, open_corpus, prepare_dialogues, prepare_files
+from towers.data.corpus import (
+    CorpusSettings,
+    index,
+    open_corpus,
+    prepare,
+    prepare_dialogues,
+    prepare_files,
+)
 from towers.data.corpus.digests import is_held_out
 from towers.data.corpus.prepare import _evenly_spaced
-from towers.data.corpus.tokenising import CHUNK_TURNS
 from towers.data.dialogues import pair_turns
+from towers.data.preparing import chunks, journal
 from towers.data.text import UNKNOWN, TextSettings
 
 WORDS = list("abcdefghijklmnop")
@@ -93,7 +101,7 @@ def test_unigram_perplexity_and_unknown_rate_are_those_of_the_definition(tmp_pat
 
 
 def test_any_number_of_processes_gives_the_same_files(tmp_path):
-    dialogues = random_dialogues(3 * CHUNK_TURNS)
+    dialogues = random_dialogues(3 * chunks.CHUNK_TEXTS)
     folders = []
     for processes in (1, 2, 3):
         corpus = prepare_dialogues(
@@ -247,7 +255,7 @@ def test_no_flipped_byte_of_a_cache_passes_unnoticed(tmp_path):
     assert num_bytes > 1000 and not passed
 
 
-def test_a_full_disk_is_a_clear_error_and_leaves_nothing(small_disk):
+def test_a_full_disk_is_a_clear_error_and_what_was_written_stays(small_disk, tmp_path):
     """Wherever it fills up: each time with a little more room."""
     dialogues = random_dialogues(3000)
     failures = 0
@@ -263,9 +271,14 @@ def test_a_full_disk_is_a_clear_error_and_leaves_nothing(small_disk):
             failures += 1
             assert f"cannot be prepared in {small_disk / 'caches'}: " in str(error)
             assert "Make room" in str(error)
-            assert not list((small_disk / "caches").glob("*"))
+            assert not list((small_disk / "caches").glob("[!.]*"))
         ballast.unlink()
     assert failures >= 3
+    corpora = [
+        prepare_dialogues(dialogues, None, CorpusSettings(SPACES), folder, write=quiet)
+        for folder in (small_disk / "caches", tmp_path)
+    ]
+    assert files_of(corpora[0].folder) == files_of(corpora[1].folder)
 
 
 def test_an_error_while_it_is_prepared_leaves_nothing(tmp_path):
@@ -313,15 +326,118 @@ def test_a_killed_preparation_leaves_no_cache_and_no_process(tmp_path):
     while any(os.path.exists(f"/proc/{pid}") for pid in workers):
         assert time.monotonic() < deadline, "the workers of a killed program go on"
         time.sleep(0.05)
-    (unfinished,) = tmp_path.iterdir()
-    assert unfinished.name.startswith(".") and unfinished.name.endswith(".tmp")
-    # An hour later the next preparation removes it.
-    for path in [unfinished, *unfinished.rglob("*")]:
-        os.utime(path, (time.time() - 7200,) * 2)
-    corpus = prepare_dialogues(
-        random_dialogues(100), None, CorpusSettings(SPACES), tmp_path, write=quiet
+    assert all(path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_TEXTS", 50)
+    monkeypatch.setattr(journal, "SECONDS_BETWEEN_SAVES", 0.0)
+
+
+SLOW = pytest.mark.slow
+SMALL_SETTINGS = {
+    "context": {"context": 2, "pairing": "sliding", "min_dialogues": 3},
+    "copies": {"copy_unknown": True, "vocabulary_size": 30},
+}
+
+
+@pytest.mark.parametrize(
+    "settings, num_chunks",
+    [
+        pytest.param(*case, marks=() if case in (("context", 3), ("copies", 100)) else SLOW)
+        for case in itertools.product(SMALL_SETTINGS, (0, 3, 12, 100))
+    ],
+)
+def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
+    tmp_path, small_chunks, monkeypatch, settings, num_chunks
+):
+    """Also with bytes behind the journal, which a kill leaves; 100 is after the last chunk."""
+    path = conv_file(tmp_path / "some.conv", random_dialogues(300))
+    settings = CorpusSettings(SPACES, held_out=0.2, **SMALL_SETTINGS[settings])
+    expected = prepare_files(path, settings, tmp_path / "whole", processes=1, write=quiet)
+    add, left = index.CorpusIndex.add, [num_chunks]
+
+    def fail(self, chunk, marks):
+        if not left[0]:
+            self._files.append("tokens", b"behind the journal")
+            raise KeyboardInterrupt
+        left[0] -= 1
+        add(self, chunk, marks)
+
+    def fail_later(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        if num_chunks == 100:
+            patched.setattr(prepare, "write_corpus", fail_later)
+        else:
+            patched.setattr(index.CorpusIndex, "add", fail)
+        prepare_files(path, settings, tmp_path / "caches", processes=1, write=quiet)
+    read, said = [], []
+    monkeypatch.setattr(prepare, "read_dialogues", counted(prepare.read_dialogues, read))
+    corpus = prepare_files(path, settings, tmp_path / "caches", processes=1, write=said.append)
+    assert files_of(corpus.folder) == files_of(expected.folder)
+    assert ("goes on after" in said[0]) == (0 < num_chunks < 100)
+    assert bool(read) == (num_chunks < 100)
+    assert [path.name for path in (tmp_path / "caches").iterdir()] == [corpus.key]
+
+
+def test_a_preparation_that_stopped_after_its_manifest_goes_on(tmp_path, monkeypatch):
+    """Then there is a manifest already, maybe half of one."""
+    path = conv_file(tmp_path / "some.conv", random_dialogues(100))
+    write = prepare.write_corpus
+
+    def fail_after(index, folder, *arguments):
+        write(index, folder, *arguments)
+        os.truncate(folder / "manifest.json", 99)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(prepare, "write_corpus", fail_after)
+        prepare_files(path, CorpusSettings(SPACES), tmp_path / "caches", processes=1, write=quiet)
+    corpora = [
+        prepare_files(path, CorpusSettings(SPACES), tmp_path / name, processes=1, write=quiet)
+        for name in ("caches", "whole")
+    ]
+    assert files_of(corpora[0].folder) == files_of(corpora[1].folder)
+
+
+def counted(function, calls):
+    def call(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    return call
+
+
+@pytest.mark.slow
+def test_a_killed_preparation_goes_on_with_the_same_bits(tmp_path):
+    path = conv_file(tmp_path / "some.conv", random_dialogues(60_000))
+    program = (
+        "import sys\n"
+        "from tests.data.corpus.helpers import SPACES\n"
+        "from towers.data.corpus import CorpusSettings, prepare_files\n"
+        "from towers.data.preparing import journal\n"
+        "journal.SECONDS_BETWEEN_SAVES = 0.1\n"
+        "prepare_files(sys.argv[1], CorpusSettings(SPACES), sys.argv[2], processes=2)\n"
     )
-    assert [path.name for path in tmp_path.iterdir()] == [corpus.key]
+    command = [sys.executable, "-c", program, str(path)]
+
+    def prepared_chunks():
+        journals = (tmp_path / "cache").glob(".*.unfinished/work/journal.json")
+        return sum(json.loads(path.read_text())["state"]["chunks"] for path in journals)
+
+    for least in (1, 20):
+        process = subprocess.Popen([*command, str(tmp_path / "cache")], cwd=ROOT)
+        while process.poll() is None and prepared_chunks() < least:
+            time.sleep(0.02)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    for name in ("cache", "whole"):
+        subprocess.run([*command, str(tmp_path / name)], cwd=ROOT, check=True)
+    one, other = (files_of(tmp_path / name) for name in ("cache", "whole"))
+    assert one == other
 
 
 def children_of(pid):

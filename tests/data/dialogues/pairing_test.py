@@ -2,7 +2,7 @@
 
 import pytest
 
-from towers.data.dialogues import pair_turns, unpaired_turns
+from towers.data.dialogues import pair_turns
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,6 @@ from towers.data.dialogues import pair_turns, unpaired_turns
 )
 def test_alternate_turns_are_in_one_pair_at_most(num_turns, pairs):
     assert pair_turns(num_turns) == pairs
-    assert unpaired_turns(num_turns) == num_turns - 2 * len(pairs)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +18,6 @@ def test_alternate_turns_are_in_one_pair_at_most(num_turns, pairs):
 )
 def test_sliding_turns_answer_the_one_before(num_turns, pairs):
     assert pair_turns(num_turns, pairing="sliding") == pairs
-    assert unpaired_turns(num_turns, pairing="sliding") == (num_turns if not pairs else 0)
 
 
 @pytest.mark.parametrize("pairing", ["alternate", "sliding"])
@@ -38,5 +36,3 @@ def test_wrong_arguments_are_named():
         pair_turns(4, pairing="both")
     with pytest.raises(ValueError, match=r"0 or more turns. Received -1"):
         pair_turns(4, context=-1)
-    with pytest.raises(ValueError, match="Received 'both'"):
-        unpaired_turns(4, pairing="both")

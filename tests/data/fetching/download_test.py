@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from tests.paths import CORPORA, ROOT, missing
+from tests.programs import PATIENCE
 from towers.data.fetching import data_sets, download
 from towers.data.fetching.data_sets import DataSet, RemoteFile
 from towers.data.images import cifar10, idx
@@ -52,7 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content[first : server.breaks_at])
         if server.hangs:
-            server.released.wait(10)
+            server.released.wait(PATIENCE)
 
     def first_byte(self):
         return int(self.headers.get("Range", "bytes=0-")[len("bytes=") : -1])

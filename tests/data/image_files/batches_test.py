@@ -43,7 +43,9 @@ def assert_same(left, right):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("options", [{}, {"kind": "randaugment", "mixup": 0.2}])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"kind": "randaugment", "mixup": 0.2}, marks=pytest.mark.slow)]
+)
 def test_any_step_resumes_and_records_give_the_same_bits(sets, options):
     files, records = (batches_of(one, **options) for one in sets)
     whole = read(files(1))

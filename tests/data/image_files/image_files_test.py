@@ -236,7 +236,7 @@ def test_what_is_no_image_set_is_refused_with_the_forms_that_are(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").write_text("x")
     for name, kind in (("empty", ValueError), ("text.txt", ValueError), ("no", FileNotFoundError)):
-        with pytest.raises(kind, match=r"Expected class folders .*TFRecord files"):
+        with pytest.raises(kind, match=r"Expected class folders .*ArrayRecord files"):
             list(list_examples(tmp_path / name))
     write_pictures(tmp_path / "one", 2, classes=["blue"], broken=False)
     with pytest.raises(ValueError, match=r"has 1 classes \(blue\). Expected at least two"):

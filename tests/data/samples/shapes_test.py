@@ -19,17 +19,20 @@ def drawn(tmp_path_factory):
     return output_folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", shapes.FILES)
 def test_embedded_files_are_what_the_generator_draws(drawn, name):
     embedded = gzip.decompress((shapes.folder() / name).read_bytes())
     assert gzip.decompress((drawn / name).read_bytes()) == embedded
 
 
+@pytest.mark.slow
 def test_class_names_are_what_the_generator_writes(drawn):
     name = "batches.meta.txt"
     assert (drawn / name).read_bytes() == (shapes.folder() / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_files_hold_no_time(drawn):
     """Bytes 4 to 8 of a gzip file are its time of writing (RFC 1952)."""
     for name in shapes.FILES:

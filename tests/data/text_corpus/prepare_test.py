@@ -13,8 +13,9 @@ import pytest
 
 from tests.data.text_corpus.helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
+from towers.data.preparing import chunks, journal
 from towers.data.text import END
-from towers.data.text_corpus import encoding, passages
+from towers.data.text_corpus import encoding
 from towers.data.text_corpus.text_files import PARTS
 
 
@@ -98,8 +99,8 @@ def test_letters_of_another_language_are_told_in_one_line(tmp_path):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(passages, "CHUNK_CHARACTERS", 1000)
-    monkeypatch.setattr(encoding, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 1000)
+    monkeypatch.setattr(journal, "SECONDS_BETWEEN_SAVES", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -112,18 +113,19 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
     """Also with ids behind the journal's last line, which a kill leaves."""
     write_stories(tmp_path / "a.txt", 1000)
     expected = prepare(tmp_path / "a.txt", tmp_path / "whole")
-    append, left = encoding.Encoding._append, [num_chunks]
+    add, left = encoding.Encoding.add, [num_chunks]
 
     def fail(self, chunk, parts):
-        append(self, chunk, parts)
-        left[0] -= 1
-        if left[0] < 0:
+        if not left[0]:
+            self._files.append("train", b"behind the journal")
             raise KeyboardInterrupt
+        left[0] -= 1
+        add(self, chunk, parts)
 
-    monkeypatch.setattr(encoding.Encoding, "_append", fail)
+    monkeypatch.setattr(encoding.Encoding, "add", fail)
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "a.txt", tmp_path / "cache")
-    monkeypatch.setattr(encoding.Encoding, "_append", append)
+    monkeypatch.setattr(encoding.Encoding, "add", add)
     lines = []
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", lines)
     assert ("goes on after" in lines[0]) == (num_chunks > 0)
@@ -140,20 +142,21 @@ def test_a_killed_preparation_goes_on_with_the_same_bits(tmp_path):
     program = (
         "import sys\n"
         "from tests.data.text_corpus.helpers import settings_of\n"
-        "from towers.data.text_corpus import encoding, prepare_texts\n"
-        "encoding.SECONDS_BETWEEN_SAVES = 0.2\n"
+        "from towers.data.preparing import journal\n"
+        "from towers.data.text_corpus import prepare_texts\n"
+        "journal.SECONDS_BETWEEN_SAVES = 0.2\n"
         "corpus = prepare_texts([sys.argv[1]], settings_of(), sys.argv[2], processes=2)\n"
         "print(corpus.folder)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "a.txt")]
 
     def journals():
-        return list((tmp_path / "cache").glob(".*.unfinished/journal.json"))
+        return list((tmp_path / "cache").glob(".*.unfinished/work/journal.json"))
 
     for least in (1, 10):
         process = subprocess.Popen([*command, str(tmp_path / "cache")], cwd=ROOT)
         while process.poll() is None:
-            found = [json.loads(path.read_text())["chunks"] for path in journals()]
+            found = [json.loads(path.read_text())["state"]["chunks"] for path in journals()]
             if found and found[0] >= least:
                 os.kill(process.pid, signal.SIGKILL)
                 break

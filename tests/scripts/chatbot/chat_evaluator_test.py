@@ -4,20 +4,46 @@ import pytest
 
 from towers.data.corpus import CorpusSettings, prepare_dialogues
 from towers.data.text import TextSettings
+from towers.scripts.chatbot.answerer import Answer
 from towers.scripts.recipes.chatbot import RECIPE, make_answer_evaluator, make_model
 from towers.scripts.training.catalogue import with_fields
 from towers.scripts.training.recipe import Data
 
 
-@pytest.mark.parametrize("num_answers", [9, 10])
-def test_hits_are_reported_or_the_reason_why_not(tmp_path, num_answers):
+def make_evaluator(folder, num_answers, **values):
+    """Returns the evaluator of an untrained chatbot with so many held-out pairs."""
     dialogues = [[f"say w{number}", f"w{number} ."] for number in range(num_answers)]
     settings = CorpusSettings(TextSettings("en", tokenizer="spaces"))
-    corpus = prepare_dialogues(dialogues, dialogues, settings, tmp_path, write=lambda line: None)
-    fields = with_fields(RECIPE, {"embedding_size": 4, "hidden_size": 4}).fields
+    corpus = prepare_dialogues(dialogues, dialogues, settings, folder, write=lambda line: None)
+    fields = with_fields(RECIPE, {"embedding_size": 4, "hidden_size": 4, **values}).fields
     data = Data(None, None, corpus.text, corpus)
+    return make_answer_evaluator(fields, make_model(fields, data), data)
+
+
+@pytest.mark.parametrize(("num_answers", "limit"), [(10, 4), (7, 7), (3, 1)])
+def test_questions_to_tune_with_are_not_asked(tmp_path, num_answers, limit):
+    evaluator = make_evaluator(tmp_path, num_answers, exam_questions=limit)
+    evaluator.answer_by(Silent(), 0)
+    asked, others = evaluator._exchanges(limit), evaluator.unasked_exchanges()
+    said = [one.reference for one in (*asked, *others)]
+    assert len(set(said)) == len(said)
+    assert len(asked) <= limit and len(others) <= limit
+    assert bool(others) == (num_answers > limit)
+    first = evaluator.first_exchanges(2)
+    assert [one.reference for one in first] == ["w0.", "w1."]
+
+
+class Silent:
+    """A chatbot without a model."""
+
+    def answer(self, questions, *, seed=0):
+        return [[Answer("", [], 0.0)] for _ in questions]
+
+
+@pytest.mark.parametrize("num_answers", [9, 10])
+def test_hits_are_reported_or_the_reason_why_not(tmp_path, num_answers):
     written = []
-    evaluator = make_answer_evaluator(fields, make_model(fields, data), data)
+    evaluator = make_evaluator(tmp_path, num_answers)
     metrics = evaluator.evaluate(written.append)
     assert metrics["asked"] == num_answers
     if num_answers == 10:

@@ -30,7 +30,11 @@ def said_by(opened, options):
 
 
 @pytest.mark.parametrize(
-    ("attention", "input_feeding"), list(zip(KINDS, (True, False, True), strict=True))
+    ("attention", "input_feeding"),
+    [
+        pytest.param(*way, marks=[pytest.mark.slow] * (number > 0))
+        for number, way in enumerate(zip(KINDS, (True, False, True), strict=True))
+    ],
 )
 def test_each_word_of_an_answer_has_its_most_attended_words(tmp_path, attention, input_feeding):
     opened = open_chatbot(tmp_path, attention=attention, input_feeding=input_feeding)

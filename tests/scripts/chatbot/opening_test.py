@@ -8,7 +8,9 @@ import json
 import keras
 import pytest
 
-from towers.scripts.chatbot.opening import check_reranking, open_second
+from towers.scripts.chatbot import tuning
+from towers.scripts.chatbot.answerer import make_decoding
+from towers.scripts.chatbot.opening import check_reranking, check_tuning, open_second
 from towers.scripts.main import main
 from towers.scripts.training.options import DecodingOptions
 
@@ -54,6 +56,36 @@ def test_an_evaluation_reranks_and_its_loss_stays(runs, second):
     assert plain["hits_1_10"] == reranked["hits_1_10"]
 
 
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [
+        pytest.param({"temperature": 1.0}, 20, id="samples"),
+        pytest.param({"top_p": 0.9, "candidates": 7}, 7, id="as many as asked for"),
+        pytest.param({"temperature": 1.0, "nbest": 30}, 30, id="at least those that are shown"),
+        pytest.param({"beam": 5}, 5, id="beams"),
+    ],
+)
+def test_a_second_run_chooses_among_several(options, number):
+    chosen = DecodingOptions(mmi="run", **options)
+    check_reranking(chosen)
+    assert make_decoding(chosen, 30).n_best == number
+
+
+@pytest.mark.slow
+def test_a_search_refuses_too_few_questions_and_evaluates_with_what_it_found(runs, capsys):
+    options = [str(runs("forward")), "--beam", "3", "--mmi", str(runs("answers")), "--tune"]
+    assert main(["evaluate", *options]) == 2
+    assert "--tune needs at least 50 held-out questions" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "FEWEST", 4)
+        found, output = evaluate(*options, "--set", "exam_questions=5")
+    chosen = f"--mmi-weight {found['mmi_weight']:g} --length-reward {found['length_reward']:g}"
+    assert f"chosen: {chosen} (" in output
+    given = ["--mmi-weight", found["mmi_weight"], "--length-reward", found["length_reward"]]
+    again, _ = evaluate(*options[:-1], "--set", "exam_questions=5", *given)
+    assert again == {name: found[name] for name in again}
+
+
 @pytest.mark.slow
 def test_the_seed_of_samples_counts(runs):
     said = [evaluate(runs("forward"), "--temperature", 3, "--seed", seed)[1] for seed in (0, 0, 1)]
@@ -78,6 +110,22 @@ REFUSED = {
     "a reward alone": (
         lambda runs: check_reranking(DecodingOptions(length_reward=0.3)),
         "--length-reward is for reranking",
+    ),
+    "candidates alone": (
+        lambda runs: check_reranking(DecodingOptions(candidates=5)),
+        "--candidates is for reranking",
+    ),
+    "candidates of a beam": (
+        lambda runs: check_reranking(DecodingOptions(mmi="run", beam=4, candidates=5)),
+        "--candidates 5 says how many answers are sampled, and --beam 4 searches",
+    ),
+    "a search without a second run": (
+        lambda runs: check_tuning(DecodingOptions(beam=5)),
+        "--tune searches how much the run of --mmi counts. Received it without --mmi",
+    ),
+    "a search for what is given": (
+        lambda runs: check_tuning(DecodingOptions(mmi="run", beam=5, length_reward=0.3)),
+        "--tune searches --length-reward itself. Received 0.3",
     ),
 }
 

@@ -104,6 +104,26 @@ def test_the_best_are_those_of_an_exhaustive_search(models, direction, weight, r
         np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-4)
 
 
+def test_candidates_are_scored_once_for_all_weights(models):
+    chatbot, second = models
+
+    def reranker(weight, length_reward):
+        return Reranker(
+            Answerer(chatbot, TEXT, Decoding(max_length=2, beam_size=4, n_best=4), **SCORING),
+            AnswerRanker(chatbot, TEXT, **SCORING),
+            SecondModel(AnswerRanker(second, TEXT, **SCORING), "answers"),
+            weight=weight,
+            length_reward=length_reward,
+            n_best=2,
+        )
+
+    first, direct = reranker(0.5, 0.0), reranker(2.0, 1.0)
+    candidates = first.candidates(QUESTIONS)
+    expected = direct.answer(QUESTIONS)
+    assert first.weighted(2.0, 1.0).choose(candidates) == expected
+    assert first.choose(candidates) == first.answer(QUESTIONS) != expected
+
+
 def test_weights_change_the_order(models):
     best = {
         exhaustive(models, QUESTIONS[0], direction, weight, 0.0)[0][1]

@@ -187,6 +187,7 @@ def kill_one(folder, index, at):
     assert CheckpointFolder(folder / "run" / "checkpoints").latest().step < NUM_STEPS
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_all(tmp_path):
     kill_one(tmp_path, 1, at=12)  # The first checkpoint is that of step 10.
 

@@ -34,3 +34,13 @@ def test_tables_that_are_looked_up_do_not_travel(capsys):
     assert main(["estimate", "stories", "--json", "--set", "hidden_size=8"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert 0 < found["read"] < found["variables"]
+
+
+def test_devices_that_share_a_tower_share_its_sizes(capsys):
+    small = ["--set", "hidden_size=8", "--json"]
+    assert main(["estimate", "stories", "--gpus-per-tower", "2", *small]) == 0
+    output = capsys.readouterr().out
+    found = json.loads(output.splitlines()[-1])
+    for name in ("parameters", "variables", "read", "gradients"):
+        assert sum(stage[name] for stage in found["stages"]) == found[name] > 0
+    assert "device 1 of each tower" in output

@@ -32,6 +32,7 @@ def classifier(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_an_image_network_classifies_pixels_as_its_evaluation_does(classifier, tmp_path, capsys):
     test = cifar10.load(shapes.folder(), "test")
     np.save(tmp_path / "images.npy", test.images)
@@ -68,6 +69,7 @@ def test_an_image_network_takes_no_options_of_decoding(classifier, tmp_path, cap
     assert not (tmp_path / "export").exists()
 
 
+@pytest.mark.slow
 def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsys):
     run, output = str(tmp_path / "run"), str(tmp_path / "export")
     small = ["--set", "hidden_size=8", "--batch-size", "16"]

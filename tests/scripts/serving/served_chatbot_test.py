@@ -66,6 +66,8 @@ def test_the_server_s_decoding_is_compiled_before_the_first_request(made):
         ({"beam": 9}, {"temperature": 1}, {"temperature": 1}),
         ({"beam": 9, "mmi": "run"}, {}, {"beam": 9, "mmi": "run"}),
         ({"beam": 9, "mmi": "run"}, {"temperature": 1}, {"temperature": 1}),
+        ({"beam": 9, "mmi": "run", "mmi_weight": 0.2}, {"temperature": 1}, {"temperature": 1}),
+        ({"temperature": 0.9, "mmi": "run", "candidates": 7}, {"temperature": 0}, {}),
         ({"beam": 9}, {"temperature": 0}, {"beam": 9}),
         ({"temperature": 0.8, "top_k": 4}, {"temperature": 0}, {}),
         ({"temperature": 0.8, "top_k": 4}, {"n": 2}, {"temperature": 0.8, "top_k": 4}),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.programs import TOWERS, finish, started
+from tests.programs import PATIENCE, TOWERS, finish, started
 from towers.scripts.main import main
 
 ANSWERED = re.compile(r"served at (http://127\.0\.0\.1:\d+) ")
@@ -48,7 +48,8 @@ def train(run_dir, *fields, steps=2):
 @contextlib.contextmanager
 def served(run_dir, *options):
     """Yields a process that serves a run; at the end SIGTERM stops it cleanly."""
-    with started([*TOWERS, "serve", run_dir, "--port", "0", *options]) as process:
+    limit = ["--timeout", PATIENCE]  # A busy machine traces an answer for half a minute.
+    with started([*TOWERS, "serve", run_dir, "--port", "0", *limit, *options]) as process:
         lines = []
         for line in process.stdout:
             lines.append(line)

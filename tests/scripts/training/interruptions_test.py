@@ -173,6 +173,7 @@ def test_a_disk_that_cannot_lock_is_told(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_a_lost_record_is_taken_from_a_checkpoint(tmp_path, capsys):
     run_dir = tmp_path / "run"
     command = train_shapes(run_dir, "--steps", 2)

@@ -18,6 +18,15 @@ OVERRIDES = ("filters=2,2", "hidden_size=4", "batch_size=20")
 GPUS = towers.Devices(("/GPU:0", "/GPU:1"), "two GPUs")
 
 
+TWO = towers.Devices(tuple(helpers.tower_devices(2)), "two")
+
+
+@pytest.fixture(scope="module")
+def recipe_and_data():
+    recipe = load_recipe("shapes", OVERRIDES)
+    return recipe, recipe.make_data(recipe.fields, None, 0)
+
+
 def options(devices=None, **engine):
     return TrainOptions(
         devices or DeviceOptions(), EngineOptions(**engine), PeriodOptions(), OutputOptions()
@@ -31,26 +40,42 @@ class OnAnyDevices(MeasuredPlacement):
         return True
 
 
-def test_what_was_measured_is_said_and_kept_with_the_run(capsys):
-    recipe = load_recipe("shapes", OVERRIDES)
-    data = recipe.make_data(recipe.fields, None, 0)
-    devices = towers.Devices(tuple(helpers.tower_devices(2)), "two")
+@pytest.mark.slow
+def test_what_was_measured_is_said_and_recorded(recipe_and_data, capsys):
+    recipe, data = recipe_and_data
     measured = OnAnyDevices(recipe, options(), None)
-    placement = measured(devices, data)
+    placement = measured(TWO, data)
     assert "ms a step; " in capsys.readouterr().out
     assert placement.parameters == measured.record["parameters"]
     assert set(measured.record["milliseconds"]) == {"cpu", "replicated"}
-    for policy in ("cpu", "replicated"):
-        kept = {**measured.record, "parameters": policy}
-        again = OnAnyDevices(recipe, options(), kept)
-        assert again(devices, data).parameters == policy and again.record == kept
-    assert capsys.readouterr().out == ""
     nccl = {**measured.record, "parameters": "replicated", "exchange": "nccl"}
-    assert OnAnyDevices(recipe, options(), nccl)(devices, data).exchange == "nccl"
-    before = {name: value for name, value in nccl.items() if name != "exchange"}
-    assert OnAnyDevices(recipe, options(), before)(devices, data).exchange == "packs"
     anew = OnAnyDevices(recipe, options(exchange="packs"), nccl)
-    assert anew(devices, data).exchange == anew.record["exchange"] == "packs"
+    assert anew(TWO, data).exchange == anew.record["exchange"] == "packs"
+
+
+@pytest.mark.parametrize("policy", ["cpu", "replicated"])
+def test_what_is_recorded_with_the_run_is_not_measured_again(policy, recipe_and_data, capsys):
+    recipe, data = recipe_and_data
+    kept = {"parameters": policy, "towers": 2, "milliseconds": {"cpu": 3.0, "replicated": 4.0}}
+    again = OnAnyDevices(recipe, options(), kept)
+    assert again(TWO, data).parameters == policy and again.record == kept
+    assert capsys.readouterr().out == ""
+
+
+def test_the_exchange_that_was_measured_is_kept_with_the_run(recipe_and_data):
+    recipe, data = recipe_and_data
+    kept = {"parameters": "replicated", "towers": 2, "milliseconds": {}}
+    nccl = {**kept, "exchange": "nccl"}
+    assert OnAnyDevices(recipe, options(), nccl)(TWO, data).exchange == "nccl"
+    assert OnAnyDevices(recipe, options(), kept)(TWO, data).exchange == "packs"
+
+
+@pytest.mark.slow
+def test_another_exchange_than_the_measured_one_is_measured_anew(recipe_and_data):
+    recipe, data = recipe_and_data
+    nccl = {"parameters": "replicated", "towers": 2, "milliseconds": {}, "exchange": "nccl"}
+    anew = OnAnyDevices(recipe, options(exchange="packs"), nccl)
+    assert anew(TWO, data).exchange == anew.record["exchange"] == "packs"
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def make_callbacks(folder):
 old_copy = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
+@pytest.mark.slow
 @old_copy
 def test_six_callbacks_of_keras_work_as_written(tmp_path):
     one, expected = fit_with(make_callbacks(tmp_path / "keras"), keras.Model.fit)
@@ -151,6 +152,7 @@ def test_what_callbacks_assign_reaches_every_copy_of_the_parameters():
     np.testing.assert_allclose(model.get_weights()[0], plain.get_weights()[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_as_asked():
     model = make_model(learning_rate=1.0)
     inputs = np.full_like(X, np.inf)

@@ -22,7 +22,7 @@ def make_model():
     return model
 
 
-@pytest.mark.parametrize("num_towers", [1, 3])
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_evaluate_returns_what_keras_does(num_towers):
     model, devices = make_model(), tower_devices(num_towers)
     expected = model.evaluate(X, Y, batch_size=4, verbose=0, return_dict=True)
@@ -43,7 +43,7 @@ def test_evaluate_takes_so_many_steps():
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_towers", [1, 3])
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_predict_returns_what_keras_does(num_towers):
     model = make_model()
     expected = model.predict(X, batch_size=5, verbose=0)

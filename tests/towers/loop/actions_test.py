@@ -219,9 +219,8 @@ def training(pause):
         yield process
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_ends_the_training_after_the_step(number):
     with training(pause=0.05) as process:
         process.send_signal(number)
@@ -281,6 +280,7 @@ def test_a_signal_ends_a_training_whose_data_set_blocks():
     assert last == f"stopped by SIGINT at Position(step={done}, epoch=0, epoch_step={done})"
 
 
+@pytest.mark.slow
 def test_the_second_signal_ends_the_process_at_once():
     with training(pause=PATIENCE) as process:
         process.send_signal(signal.SIGINT)

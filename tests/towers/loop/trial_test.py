@@ -22,7 +22,8 @@ def build(placement):
         optimizer = keras.optimizers.Adam(0.01)
     tower_fn = helpers.classify(model, training=True)
     dataset = helpers.dataset_of(BATCHES)
-    return towers.build_train_step(tower_fn, model, optimizer, placement, dataset)
+    options = towers.StepOptions(probe=False)
+    return towers.build_train_step(tower_fn, model, optimizer, placement, dataset, options)
 
 
 def train(parameters):
@@ -59,6 +60,7 @@ def test_the_faster_is_taken_and_both_times_are_said():
     )
 
 
+@pytest.mark.slow
 def test_collective_ops_are_tried_and_said():
     dataset = helpers.dataset_of(BATCHES)
     trial = towers.try_parameters(build, DEVICES, dataset, ["replicated", "nccl"])

@@ -26,6 +26,14 @@ def test_without_gpu_several_towers_are_virtual_cpus_beside_the_parameters():
     assert len(tf.config.list_logical_devices("CPU")) > 3
 
 
+def test_without_gpu_a_tower_may_have_several_virtual_cpus():
+    devices = towers.select_devices(2, gpus_per_tower=2)
+    assert devices.groups == (("/CPU:1", "/CPU:2"), ("/CPU:3", "/CPU:4"))
+    assert devices.towers == ("/CPU:1", "/CPU:3")
+    assert devices.description == "2 towers on 2 virtual CPUs each (no GPU found)"
+    assert towers.select_devices(1, gpus_per_tower=2).groups == (("/CPU:1", "/CPU:2"),)
+
+
 def test_the_number_for_a_machine_without_gpu_gives_way_to_the_number_of_towers():
     assert towers.select_devices(cpu_towers=2).towers == ("/CPU:1", "/CPU:2")
     assert towers.select_devices(3, cpu_towers=2).towers == ("/CPU:1", "/CPU:2", "/CPU:3")
@@ -50,6 +58,10 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_an_error(options):
         ({"gpus": [-1]}, r"different numbers from 0 on.*\[-1\]"),
         ({"gpus": [0, 1], "num_towers": 3}, r"one tower per GPU\. Received 3 towers.*\[0, 1\]"),
         ({"gpus": [0, 1], "num_towers": 2, "virtual": True}, r"splits one GPU.*\[0, 1\]"),
+        ({"gpus": [0, 1, 2], "gpus_per_tower": 2}, r"3 GPUs cannot make towers of 2: 1 would be"),
+        ({"gpus": [0], "gpus_per_tower": 2}, r"1 GPUs cannot make towers of 2.*Give a smaller"),
+        ({"gpus": [0, 1], "gpus_per_tower": 2, "num_towers": 2}, r"one tower for every 2 GPUs"),
+        ({"gpus_per_tower": 0}, r"at least one GPU.*Received 0"),
         ({"virtual": True}, r"splits one GPU into several towers\. Received None.*give the number"),
         ({"gpu_memory": 0}, r"gpu_memory must be above 0.*Received 0"),
         ({"gpu_memory": -1.5}, r"gpu_memory must be above 0.*-1\.5"),

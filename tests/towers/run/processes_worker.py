@@ -24,7 +24,6 @@ CASES = {
     "norm_first": {"batch_norm": "first"},
     "dropout": {},
     "sparse_collective": {"clip_norm": 0.05, "accumulate": 2, "parameters": "nccl"},
-    "norm_collective": {"parameters": "nccl"},
 }
 
 
@@ -94,12 +93,12 @@ def shards(processes):
     ]
 
 
-def training(processes):
-    """Trains each case on this process's share of four towers; weights, losses and norms."""
+def training(processes, cases):
+    """Trains these cases on this process's share of four towers; weights, losses and norms."""
     found = {}
     devices = own_devices(processes)
-    for name, options in CASES.items():
-        with helpers.tower_placement(len(devices), options.get("parameters", "auto")).scope():
+    for name in cases:
+        with helpers.tower_placement(len(devices), CASES[name].get("parameters", "auto")).scope():
             tower_fn, model, batches = make_case(name)
         dataset = helpers.dataset_of(batches)
         step = helpers.build_step_for(
@@ -109,7 +108,7 @@ def training(processes):
             dataset,
             len(devices),
             processes=processes,
-            **options,
+            **CASES[name],
         )
         results = [step(s, n) for n, s in enumerate(processes.split(dataset, len(devices)), 1)]
         found[name] = {
@@ -137,14 +136,15 @@ def make_case(name):
     return helpers.classify(model, training=True), model, helpers.dense_batches(SIZES)
 
 
-def main(path):
+def main(path, *cases):
     towers.select_devices(2)  # CPU 0 for the parameters, and two for towers.
     processes = join_processes()
-    tests = (sums, broadcast, stopping, shards, training)
+    tests = (sums, broadcast, stopping, shards)
     found = {test.__name__: test(processes) for test in tests}
+    found["training"] = training(processes, cases)
     processes.wait()
     pathlib.Path(path).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,5 +1,6 @@
 """Asynchronous towers: every batch once, no update lost, staleness counted, nobody waits."""
 
+import functools
 import threading
 import time
 
@@ -54,11 +55,21 @@ def build(tower_fn, variables, optimizer, batches, num_towers, **options):
     return towers.build_async_step(tower_fn, variables, optimizer, placement, batches, options)
 
 
-def counting_step(num_towers, num_batches=10):
-    layer, batches = Counter(), numbers(num_batches)
+def fresh_counting_step(num_towers):
+    layer = Counter()
     optimizer = keras.optimizers.SGD(1.0)
-    step = build(counting(layer), layer.weights, optimizer, batches, num_towers)
-    return layer, step, batches
+    return layer, build(counting(layer), layer.weights, optimizer, numbers(10), num_towers)
+
+
+counting_step_of = functools.cache(fresh_counting_step)
+
+
+def counting_step(num_towers, num_batches=10):
+    """A step that is built once for all tests of so many towers, as if it were a fresh one."""
+    layer, step = counting_step_of(num_towers)
+    for variable in (*layer.weights, step.update.copies.optimizer.iterations):
+        variable.assign(0)
+    return layer, step, numbers(num_batches)
 
 
 class Before:
@@ -89,6 +100,13 @@ def second_tower_after(step):
 
 class LostDeviceError(Exception):
     """What a tower fails with."""
+
+
+def wait_until_still(step):
+    """Returns when no tower has made an update for a while, and none is about to."""
+    count = -1
+    while count != (count := int(step.update.copies.optimizer.iterations.value)):
+        time.sleep(1.0)
 
 
 def failing(step, number):
@@ -346,7 +364,7 @@ def test_waiting_for_slow_actions_is_no_wait_for_data(monkeypatch):
     def act(report):
         reports.append(report)
         if report.step == 5:
-            time.sleep(0.5)  # Until all towers wait for this action.
+            wait_until_still(step)  # All towers wait for this action.
             delays.append(1e6)
 
     helpers.make_async_trainer(step, batches, [act]).train(epochs=1)
@@ -583,7 +601,8 @@ def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
 
 
 def test_a_dry_run_runs_every_tower_and_changes_nothing():
-    layer, step, batches = counting_step(2)
+    layer, step = fresh_counting_step(2)
+    batches = numbers(10)
     updates = towers.AsynchronousUpdates(step, batches)
     trainer = towers.Trainer(updates)
     with record_op_devices() as placement:

@@ -117,6 +117,22 @@ def build(num_towers, batches, **options):
     return model, step, shards
 
 
+@functools.cache
+def built_once(num_towers):
+    """What `build` returns, once for all tests of so many towers, and the first values."""
+    model, step, shards = build(num_towers, stream_batches())
+    return model, step, shards, arrays_of(step)
+
+
+def begun(num_towers):
+    """A step of `built_once` with the values that a fresh one has."""
+    model, step, shards, values = built_once(num_towers)
+    variables = [variable for group in groups_of(step).values() for variable in group]
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+    return model, step, shards
+
+
 def run(step, shards, first=1):
     return [step(one, number) for number, one in enumerate(shards, first)]
 
@@ -200,17 +216,18 @@ def test_compiled_towers_carry_too():
 def test_rows_where_a_stream_begins_have_forgotten_what_came_before():
     first, second = stream_batches(num_batches=2)
     begin_anew = (*second[:2], np.arange(ROWS) % 2 == 0)
-    _, step, (one, other) = build(3, [first, begin_anew])
+    one, other = towers.split(helpers.dataset_of([first, begin_anew]), 3)
+    _, step, _ = begun(3)
     step(one, 1)
     weights = [variable.numpy() for variable in step.update.copies.shared.all]
     step(other, 2)
-    _, fresh, (alone,) = build(3, [begin_anew])
-    for variable, value in zip(fresh.update.copies.shared.all, weights, strict=True):
+    gone_on = state_of(step)
+    begun(3)
+    for variable, value in zip(step.update.copies.shared.all, weights, strict=True):
         variable.assign(value)
-    fresh(alone, 2)
+    step(other, 2)
     differs = [
-        (state_of(step)[name] != state_of(fresh)[name]).any(axis=1)
-        for name in ("carried/h", "carried/c")
+        (gone_on[name] != state_of(step)[name]).any(axis=1) for name in ("carried/h", "carried/c")
     ]
     np.testing.assert_array_equal(differs, [np.arange(ROWS) % 2 == 1] * 2)
 
@@ -250,7 +267,7 @@ def saved(tmp_path_factory):
     @functools.cache
     def save(num_towers):
         path = tmp_path_factory.mktemp("saved") / "middle"
-        _, step, shards = build(num_towers, stream_batches())
+        _, step, shards = begun(num_towers)
         run(step, shards[:2])
         write_checkpoint(path, 2, groups_of(step), {})
         run(step, shards[2:], first=3)
@@ -279,7 +296,7 @@ def test_a_resumed_run_is_bit_identical(saved, num_towers):
 )
 def test_a_checkpoint_of_some_towers_resumes_on_others(saved, before, after):
     checkpoint, _ = saved(before)
-    model, step, shards = build(after, stream_batches())
+    model, step, shards = begun(after)
     restore(checkpoint, groups_of(step))
     for saved in checkpoint.groups["carried"]:
         np.testing.assert_array_equal(saved.array, state_of(step)[saved.path])
@@ -381,7 +398,7 @@ def test_every_evaluation_begins_with_zeros_and_carries_on(num_towers):
 
 
 def test_an_evaluation_leaves_the_training_state_alone():
-    model, step, shards = build(2, stream_batches())
+    model, step, shards = begun(2)
     run(step, shards)
     before = state_of(step)
     towers.evaluate(*evaluation(2, stream_batches(3), model))
@@ -410,7 +427,8 @@ def test_rows_and_their_number_go_together(carried, rows, message):
 
 def test_a_batch_of_other_rows_is_refused():
     batches = [*stream_batches(7, 1), *stream_batches(5, 1)]
-    model, step, (one, other) = build(2, batches)
+    model, step, _ = begun(2)
+    one, other = towers.split(helpers.dataset_of(batches), 2)
     step(one, 1)
     message = r"the 7 rows whose state.*shards of \[3, 2\] rows.* \[4, 3\]; drop a smaller last"
     with pytest.raises(ValueError, match=message):

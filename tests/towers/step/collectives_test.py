@@ -119,6 +119,13 @@ def test_a_placement_that_collective_ops_cannot_serve_is_refused():
     assert fault_of_group(("/CPU:1", "/GPU:0")) == "a group is of distinct devices of one type"
 
 
+def test_devices_that_copy_wrongly_are_trusted_with_no_exchange(monkeypatch):
+    monkeypatch.setattr("towers.step.placement.wrong_sums", lambda devices: list(devices))
+    with pytest.warns(RuntimeWarning, match="cannot be trusted"):
+        placement = towers.Placement(helpers.tower_devices(2), exchange="nccl")
+    assert (placement.parameters, placement.exchange) == ("cpu", "packs")
+
+
 def test_asynchronous_towers_refuse_collective_ops():
     model = helpers.dense_model()
     placement = helpers.tower_placement(2, "nccl")
@@ -132,6 +139,7 @@ def test_asynchronous_towers_refuse_collective_ops():
 ALONE = pathlib.Path(__file__).with_name("collectives_worker.py")
 
 
+@pytest.mark.slow
 def test_a_device_that_never_comes_is_an_error_and_determinism_is_refused():
     """In a process of its own: after a failure TensorFlow sums no more by collective ops."""
     result = subprocess.run(

@@ -1,5 +1,7 @@
 """Copies of the variables on every tower: the same to the last bit, and kept so."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -35,6 +37,14 @@ def dense_step(num_towers=3, **options):
     return model, step, shards
 
 
+@functools.cache
+def trained():
+    """A model with clipped gradients after three steps; returns (model, step, shards)."""
+    model, step, shards = dense_step(clip_norm=0.05)
+    run(step, shards)
+    return model, step, shards
+
+
 def run(step, shards):
     for number, of_towers in enumerate(shards, 1):
         step(of_towers, number)
@@ -45,8 +55,7 @@ def copies_of(step):
 
 
 def test_every_tower_has_a_copy_of_variables_and_slots_on_its_device():
-    _, step, shards = dense_step()
-    run(step, shards)
+    _, step, _ = trained()
     assert len(step.update.copies) == 3
     for tower, copy in enumerate(copies_of(step)):
         assert {variable.device[-5:] for variable in copy} == {f"CPU:{tower + 1}"}
@@ -54,8 +63,7 @@ def test_every_tower_has_a_copy_of_variables_and_slots_on_its_device():
 
 
 def test_copies_stay_the_same_to_the_last_bit():
-    _, step, shards = dense_step(clip_norm=0.05)
-    run(step, shards)
+    _, step, _ = trained()
     first, *others = copies_of(step)
     for other in others:
         for one, copy in zip(first, other, strict=True):
@@ -117,8 +125,7 @@ def test_copies_are_compared_before_the_first_step(monkeypatch):
 
 
 def test_a_copy_that_differs_is_named_and_mended_on_demand():
-    model, step, shards = dense_step()
-    run(step, shards)
+    model, step, _ = trained()
     handle = model.layers[1].kernel.value.handle
     tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.fill((5, 8), 1e-6))
     with pytest.raises(RuntimeError, match=r"'hidden/kernel' on /CPU:2 differs .*/CPU:1.*copy_par"):
@@ -139,8 +146,7 @@ def test_constraints_hold_on_every_copy():
 
 
 def test_non_finite_gradient_changes_no_copy():
-    _, step, shards = dense_step()
-    run(step, shards[:1])
+    _, step, shards = trained()
     before = [[variable.numpy() for variable in copy] for copy in copies_of(step)]
     bad = tf.nest.map_structure(tf.identity, shards[1])
     inputs, labels = bad[1].batch

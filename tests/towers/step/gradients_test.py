@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 import towers
 from tests import helpers
-from towers.step.gradients import clip_factor, global_norm, sum_gradients, sum_repeated_rows
+from towers.step.gradients import (
+    clip_factor,
+    global_norm,
+    norm_of_sums,
+    sum_gradients,
+    sum_repeated_rows,
+)
 
 
 def rows(values, indices, num_rows=5):
@@ -162,7 +168,11 @@ class Recorder(keras.optimizers.SGD):
         super().apply(grads, trainable_variables)
 
 
-@pytest.mark.parametrize("options", [{}, {"accumulate": 3, "clip_norm": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.slow), {"accumulate": 3, "clip_norm": 0.1}],
+    ids=str,
+)
 def test_lookup_gradients_are_sparse_up_to_the_optimizer(options):
     token_ids = keras.Input((None,), dtype="int32")
     logits = keras.layers.Dense(3)(helpers.LookupTable()(token_ids))
@@ -191,7 +201,7 @@ def test_gradient_of_a_tied_embedding_is_dense():
     assert optimizer.rows == []
 
 
-@pytest.mark.parametrize("num_towers", [1, 3])
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_averaged_gradient_is_clipped_and_its_unclipped_norm_reported(num_towers):
     model = helpers.dense_model()
     tower_fn = helpers.classify(model)
@@ -208,3 +218,43 @@ def test_the_averaged_gradient_is_clipped_and_its_unclipped_norm_reported(num_to
     np.testing.assert_allclose(result.gradient_norm, norm, rtol=1e-5)
     for old, new, gradient in zip(before, after, gradients, strict=True):
         np.testing.assert_allclose(old - new, gradient / 3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("entries", "factor", "expected"),
+    [
+        ([3.0, 4.0], 2.0, 10.0),
+        ([3e30, 4e30], 1.0, 5e30),  # Their squares are infinite.
+        ([3e30, 4e30], 0.0, 0.0),
+        ([0.0, 0.0], 1.0, 0.0),
+        ([1.0, np.inf], 1.0, None),
+        ([1.0, np.nan], 1.0, None),
+        ([3e38, 3e38], 2.0, None),
+        ([1.0], np.nan, None),
+    ],
+)
+def test_the_norm_of_finite_sums_is_finite_and_no_other(entries, factor, expected):
+    norm, finite = norm_of_sums([None, tf.constant(entries)], tf.constant(factor), "/CPU:0")
+    assert bool(finite) == bool(np.isfinite(norm)) == (expected is not None)
+    if expected is not None:
+        np.testing.assert_allclose(norm, expected, rtol=1e-6)
+
+
+def test_the_host_asks_a_gpu_once_whether_a_gradient_is_finite():
+    """One number goes from the GPU to the CPU; what the branches return to the host is int32."""
+
+    @tf.function(autograph=False)
+    def run(gradient, factor):
+        with tf.device("/GPU:0"):
+            return norm_of_sums([gradient * 1], factor * 1, "/CPU:0")
+
+    graph = run.get_concrete_function(tf.TensorSpec([3]), tf.TensorSpec([])).graph
+    read = {
+        tensor.name: tensor
+        for op in graph.get_operations()
+        if op.device.endswith("CPU:0")
+        for tensor in op.inputs
+        if tensor.op.device.endswith("GPU:0")
+    }
+    from_branches = [tensor for tensor in read.values() if tensor.op.type != "Mul"]
+    assert len(read) == 2 and [tensor.dtype for tensor in from_branches] == [tf.int32]

@@ -65,3 +65,24 @@ def test_a_shape_that_a_gradient_takes_stays_on_the_host():
     graph = run.get_concrete_function(tf.TensorSpec([None, 2, 2, 3])).graph
     stitches = [op for op in graph.get_operations() if op.type == "DynamicStitch"]
     assert stitches and {short_device(op.device) for op in stitches} == {"CPU:0"}
+
+
+def test_a_loop_beside_a_gpu_takes_nothing_from_the_host_but_what_stays_there():
+    """Otherwise a part of the loop is on the host, and each iteration is told to it."""
+
+    @tf.function(autograph=False)
+    def run(ids):
+        with tower_device("/GPU:1"):
+            labels = tf.cast(ids, tf.int64, name="labels")
+            return tf.while_loop(
+                lambda i, _: i < tf.size(ids),
+                lambda i, total: (i + 1, total + tf.cast(labels[i], tf.float32)),
+                [tf.constant(0), tf.constant(0.0)],
+            )
+
+    graph = run.get_concrete_function(tf.TensorSpec([None], tf.int32)).graph
+    (loop,) = [op for op in graph.get_operations() if op.type.endswith("While")]
+    assert short_device(graph.get_operation_by_name("labels").device) == "CPU:0"
+    taken = {tensor.op.type: tensor for tensor in loop.inputs if tensor.dtype == tf.int64}
+    assert set(taken) == {"Identity"}
+    assert short_device(taken["Identity"].device) == "GPU:1"

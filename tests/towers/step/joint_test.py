@@ -1,5 +1,7 @@
 """Several updates over parts of the variables, one after the other on each batch."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -74,7 +76,7 @@ class Game:
         dataset = dataset_of(BATCHES)
         placement = tower_placement(num_towers, parameters)
         step = towers.build_joint_step(
-            self.parts, placement, dataset, towers.StepOptions(**options)
+            self.parts, placement, dataset, towers.StepOptions(**{"probe": False, **options})
         )
         return towers.SynchronousUpdates(step, towers.batches_from(dataset))
 
@@ -101,6 +103,7 @@ def train_plainly(game, epochs=1):
         (2, {"accumulate": 2}),
         pytest.param(3, {}, marks=pytest.mark.slow),
         (2, {"parameters": "replicated"}),
+        pytest.param(2, {"parameters": "nccl"}, marks=pytest.mark.slow),
     ],
 )
 def test_each_part_trains_its_own_variables_one_after_the_other(num_towers, options):
@@ -120,10 +123,12 @@ def test_each_part_trains_its_own_variables_one_after_the_other(num_towers, opti
 
 
 def test_a_resumed_game_matches_an_uninterrupted_one(tmp_path):
-    whole, stopped, resumed = Game(), Game(), Game()
-    towers.Trainer(whole.updates(2)).train(epochs=3)
-    towers.Trainer(stopped.updates(2), run_dir=tmp_path).train(steps=4)
-    trainer = towers.Trainer(resumed.updates(2), run_dir=tmp_path)
+    whole, resumed = Game(), Game()
+    trainer = towers.Trainer(whole.updates(2), run_dir=tmp_path / "whole")
+    trainer.train(steps=4)
+    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
+    trainer.train(epochs=3)
+    trainer = towers.Trainer(resumed.updates(2), run_dir=tmp_path / "stopped")
     trainer.train(epochs=3)
     assert trainer.position.step == 9
     for one, other in zip(resumed.weights(), whole.weights(), strict=True):
@@ -132,7 +137,7 @@ def test_a_resumed_game_matches_an_uninterrupted_one(tmp_path):
 
 def test_models_that_are_not_built_are_built():
     game = Game(built=False)
-    towers.Trainer(game.updates(2)).train(steps=1)
+    towers.Trainer(game.updates(1)).train(steps=1)
     assert game.generator.built and game.discriminator.built
 
 

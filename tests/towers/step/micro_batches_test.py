@@ -36,7 +36,9 @@ def add(first, second):
 
 
 @pytest.mark.parametrize("in_pairs", [True, False])
-@pytest.mark.parametrize("count", [3, 4, 7, 8, 13])
+@pytest.mark.parametrize(
+    "count", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (4, 7, 8)), 13]
+)
 @pytest.mark.usefixtures("sums_as_written")
 def test_the_sums_of_a_loop_have_the_bits_of_the_unrolled_graph(count, in_pairs):
     values = tf.constant(numbers(count))

@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from towers.step.numbers import number_tensor
+from towers.step.numbers import number_on_host
 
 MOST_BYTES = 100  # Of one number, on average; TensorFlow keeps some 700 of each Python number.
 
@@ -15,10 +15,10 @@ MOST_BYTES = 100  # Of one number, on average; TensorFlow keeps some 700 of each
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what a process occupies")
 def test_a_number_leaves_nothing_behind():
     first, count = 10**9, 20_000  # Numbers that no other test has.
-    number_tensor(first)
+    number_on_host(first)
     before = resident_bytes()
     for number in range(first, first + count):
-        number_tensor(number)
+        number_on_host(number)
     assert resident_bytes() - before < MOST_BYTES * count
 
 
@@ -27,7 +27,8 @@ def resident_bytes():
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_number_is_one_of_64_bits_whatever_it_comes_from():
+def test_a_number_is_one_of_64_bits_on_the_host_whatever_it_comes_from():
     for number in (7, tf.constant(7, tf.int64)):
-        tensor = number_tensor(number)
+        tensor = number_on_host(number)
         assert tensor.dtype == tf.int64 and tensor.shape == [] and int(tensor) == 7
+        assert tensor.device.endswith("CPU:0")

@@ -124,3 +124,21 @@ def test_wrong_copies_fall_back_to_the_cpu_with_a_warning(monkeypatch):
     step(shards, 1)
     assert len(step.update.copies) == 1
     assert step.exchange.device == "/CPU:0"
+
+
+def test_the_host_finds_the_rows_that_gpus_share():
+    """A GPU would find them in several kernels, with a wait of the host after each."""
+    devices = ("/GPU:0", "/GPU:1")
+
+    @tf.function(autograph=False)
+    def run(values, indices):
+        shape = tf.constant([5, 2])
+        rows = [[tf.IndexedSlices(values, indices, shape)] for _ in devices]
+        return [total.values for (total,) in sum_in_packs(rows, devices)]
+
+    specs = tf.TensorSpec([None, 2]), tf.TensorSpec([None], tf.int32)
+    operations = run.get_concrete_function(*specs).graph.get_operations()
+    of_rows = {op.type: op.device for op in operations if op.type in ("Unique", "Size")}
+    assert all(device.endswith("CPU:0") for device in of_rows.values()) and len(of_rows) == 2
+    sums = [op.device for op in operations if op.type == "UnsortedSegmentSum"]
+    assert len(sums) == 1 and sums[0].endswith("GPU:0")

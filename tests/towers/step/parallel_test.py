@@ -72,7 +72,11 @@ NEST = {"rows": ("concatenate", "concatenate"), "total": "sum", "means": "mean",
 
 
 @pytest.mark.parametrize(
-    ("size", "mode"), [*((size, "eagerly") for size in SIZES), (7, "in a graph")]
+    ("size", "mode"),
+    [
+        *((size, "eagerly") for size in SIZES),
+        pytest.param(7, "in a graph", marks=pytest.mark.slow),
+    ],
 )
 def test_a_nest_of_choices_merges_each_output_as_it_says(size, mode, float64):
     """A choice may stand for a whole part of the outputs, as `mean` does."""
@@ -176,14 +180,13 @@ def gradients_of(call, model, batch):
 WAYS = list(
     itertools.product(MODELS, [(1, 2), (2, 4), (7, 3), (8, 1)], ["ahead", "in place"], MODES)
 )
-QUICK = [  # Each model with each way to read, eagerly and in a graph.
+QUICK = [  # Each model and each way to read, eagerly and in a graph; a table in a graph below.
     ("dense", (1, 2), "ahead", "eagerly"),
     ("dense", (8, 1), "in place", "eagerly"),
     ("dense", (7, 3), "ahead", "in a graph"),
     ("embedding", (7, 3), "ahead", "eagerly"),
     ("embedding", (2, 4), "in place", "in a graph"),
     ("table", (2, 4), "in place", "eagerly"),
-    ("table", (7, 3), "ahead", "in a graph"),
 ]
 
 

@@ -67,16 +67,12 @@ PLACES = {
     "micro-batches": ("cpu", {"accumulate": 2}),
     "replicated": ("replicated", {}),
 }
-TELLING = [("remat", "micro-batches"), ("recompute", "replicated")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "place"),
-    [
-        pytest.param(way, place, marks=[pytest.mark.slow] * ((way, place) not in TELLING))
-        for way in WAYS
-        for place in PLACES
-    ],
+    [(way, place) for way in WAYS for place in PLACES],
 )
 def test_recomputed_activations_give_the_same_gradients(way, place):
     """BatchNorm's averages move once, and the second pass draws the masks of the first."""

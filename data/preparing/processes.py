@@ -20,12 +20,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from towers.data.corpus.tokenising import TokenisedChunk, tokenise_chunk, tokenise_here
+import numpy as np
+
+from towers.data.preparing.tokenising import TokenisedChunk, tokenise_chunk, tokenise_here
 from towers.data.text import TextSettings, make_tokenizer
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from towers.data.corpus.processes import serve; serve(json.loads(sys.argv[2]))"
+    "from towers.data.preparing.processes import serve; serve(json.loads(sys.argv[2]))"
 )
 _CHUNKS_AHEAD = 3  # For each process; it bounds the memory.
 _ERRORS = {"ValueError": ValueError, "ImportError": ImportError}
@@ -37,7 +39,7 @@ def tokenise(
     """Returns an iterator over the tokens of each chunk, in order.
 
     Args:
-        chunks: lists of turns, read as needed.
+        chunks: lists of texts, read as needed.
         settings: how text is tokenised.
         num_processes: number of processes; 1 for this process alone, which also takes a single
             chunk.
@@ -74,13 +76,25 @@ def _tokenise_in_processes(
 
 
 def _tokenise_by_idle(
-    idle: queue.SimpleQueue[TokeniserProcess], turns: Sequence[str]
+    idle: queue.SimpleQueue[TokeniserProcess], texts: Sequence[str]
 ) -> TokenisedChunk:
     process = idle.get()
     try:
-        return process.tokenise(turns)
+        return process.tokenise(texts)
     finally:
         idle.put(process)
+
+
+def number_of_processes(given: int | None) -> int:
+    """Returns the number of processes that tokenise; None is one for each core.
+
+    Raises:
+        ValueError: it is below 1.
+    """
+    processes = (os.cpu_count() or 1) if given is None else given
+    if processes < 1:
+        raise ValueError(f"processes must be at least 1. Received {processes}.")
+    return processes
 
 
 class TokeniserProcess:
@@ -110,30 +124,41 @@ class TokeniserProcess:
                 pipe.close()  # type: ignore[union-attr]
         self._process.wait()
 
-    def tokenise(self, turns: Sequence[str]) -> TokenisedChunk:
-        """Returns the tokens of some turns; errors as in `tokenise`."""
-        reply = self._ask(turns)
-        if "error" in reply:
-            raise _ERRORS[reply["error"]](reply["message"])
-        return TokenisedChunk(**reply)
+    def tokenise(self, texts: Sequence[str]) -> TokenisedChunk:
+        """Returns the tokens of some texts; errors as in `tokenise`."""
+        header, content = self._ask(texts)
+        if "error" in header:
+            raise _ERRORS[header["error"]](header["message"])
+        return TokenisedChunk(header["table"], *_split(content, header["sizes"]))
 
-    def _ask(self, turns: Sequence[str]) -> dict[str, Any]:
+    def _ask(self, texts: Sequence[str]) -> tuple[dict[str, Any], bytes]:
         requests, replies = self._process.stdin, self._process.stdout
-        line = b""
+        line = content = b""
         with contextlib.suppress(BrokenPipeError):
-            requests.write(json.dumps(turns).encode() + b"\n")  # type: ignore[union-attr]
+            requests.write(json.dumps(texts).encode() + b"\n")  # type: ignore[union-attr]
             requests.flush()  # type: ignore[union-attr]
             line = replies.readline()  # type: ignore[union-attr]
-        if not line.endswith(b"\n"):
-            raise RuntimeError(
-                f"A process that tokenises ended early (exit status {self._process.wait()}), "
-                "maybe because memory ran out. Try fewer processes."
-            )
-        return json.loads(line)
+        if line.endswith(b"\n"):
+            header = json.loads(line)
+            num_bytes = 4 * sum(header.get("sizes", ()))
+            content = replies.read(num_bytes)  # type: ignore[union-attr]
+            if len(content) == num_bytes:
+                return header, content
+        raise RuntimeError(
+            f"A process that tokenises ended early (exit status {self._process.wait()}), "
+            "maybe because memory ran out. Try fewer processes."
+        )
+
+
+def _split(content: bytes, sizes: Sequence[int]) -> list[np.ndarray]:
+    return np.split(np.frombuffer(content, np.uint32), np.cumsum(sizes)[:-1])
 
 
 def serve(settings: dict[str, Any]) -> None:
-    """Writes one JSON reply for each line of the standard input, a JSON list of turns.
+    """Replies to each line of the standard input, a JSON list of texts.
+
+    A reply is a line of JSON, with an error or with the table of tokens and the sizes of the
+    arrays, which follow it.
 
     Args:
         settings: the text settings as a dictionary.
@@ -143,19 +168,25 @@ def serve(settings: dict[str, Any]) -> None:
     reply = _make_reply(TextSettings(**settings))
     with contextlib.suppress(BrokenPipeError):  # The program was killed; nothing reads replies.
         for line in sys.stdin.buffer:
-            replies.write(json.dumps(reply(json.loads(line))).encode() + b"\n")
+            header, arrays = reply(json.loads(line))
+            replies.write(json.dumps(header).encode() + b"\n")
+            for array in arrays:
+                replies.write(array.data)
             replies.flush()
 
 
-def _make_reply(settings: TextSettings) -> Callable[[Sequence[str]], dict[str, Any]]:
-    """Returns the function from turns to the reply; its first call makes the tokenizer."""
+def _make_reply(
+    settings: TextSettings,
+) -> Callable[[Sequence[str]], tuple[dict[str, Any], Sequence[np.ndarray]]]:
+    """Returns the function from texts to the reply; its first call makes the tokenizer."""
     make = functools.cache(make_tokenizer)
 
-    def reply(turns: Sequence[str]) -> dict[str, Any]:
+    def reply(texts: Sequence[str]) -> tuple[dict[str, Any], Sequence[np.ndarray]]:
         try:
-            return tokenise_chunk(turns, settings, make(settings))._asdict()
+            table, *arrays = tokenise_chunk(texts, settings, make(settings))
+            return {"table": table, "sizes": [len(array) for array in arrays]}, arrays
         except (ValueError, ImportError) as error:
             name = "ImportError" if isinstance(error, ImportError) else "ValueError"
-            return {"error": name, "message": str(error)}
+            return {"error": name, "message": str(error)}, ()
 
     return reply

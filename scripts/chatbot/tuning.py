@@ -1,0 +1,112 @@
+"""The weight and the length reward of reranking, searched on held-out questions.
+
+Li et al. 2016, "A Diversity-Promoting Objective Function for Neural Conversation Models", tune both
+for BLEU. Answers of real talk agree with each other so little that BLEU alone may choose stock
+answers: here the ten commonest answers must have at most a third of their share in the greedy ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from towers.scripts.chatbot.chat_evaluator import ChatEvaluator, judge
+from towers.scripts.chatbot.reranking import Reranker
+
+WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5)
+LENGTH_REWARDS = (0.0, 0.5, 1.0, 2.0)
+SHARE_OF_GREEDY = 1 / 3
+FEWEST = 50  # BLEU and shares of fewer answers say nothing.
+COLUMNS = ("bleu", "distinct_2", "entropy_2", "top_ten", "commonest")
+
+
+class Trial(NamedTuple):
+    """A weight and a length reward with the metrics of the answers that they choose.
+
+    Attributes:
+        weight, length_reward: as a `Reranker` takes them.
+        metrics: of the best answers, by name.
+    """
+
+    weight: float
+    length_reward: float
+    metrics: dict[str, float]
+
+
+def tune_reranking(
+    reranker: Reranker,
+    evaluator: ChatEvaluator,
+    language: str,
+    seed: int,
+    write: Callable[[str], None],
+) -> Trial:
+    """Returns the best trial on held-out questions that an evaluation does not ask.
+
+    Args:
+        reranker: gives the candidates, which are decoded and scored once for all trials.
+        evaluator: its own answers, the greedy ones, are what is compared with.
+        language: `zh` or `en`.
+        seed: of sampled candidates.
+        write: receives the trials as a table, and what was chosen.
+
+    Raises:
+        ValueError: too few questions are left to tune with.
+    """
+    exchanges = evaluator.unasked_exchanges()
+    if len(exchanges) < FEWEST:
+        raise ValueError(
+            f"--tune needs at least {FEWEST} held-out questions that the evaluation does not ask. "
+            f"Received {len(exchanges)}: ask fewer with --set exam_questions=N, or train with more "
+            "of --set held_out=SHARE."
+        )
+    greedy = judge(exchanges, language)
+    candidates = reranker.candidates([exchange.turns for exchange in exchanges], seed=seed)
+    trials = []
+    for weight, reward in itertools.product(WEIGHTS, LENGTH_REWARDS):
+        best = reranker.weighted(weight, reward).choose(candidates)
+        chosen = [one._replace(answer=row[0]) for one, row in zip(exchanges, best, strict=True)]
+        trials.append(Trial(weight, reward, judge(chosen, language)))
+    limit = greedy["top_ten"] * SHARE_OF_GREEDY
+    found = best_trial(trials, limit)
+    write("\n".join(describe(trials, greedy, found, limit, len(exchanges))))
+    return found
+
+
+def best_trial(trials: Sequence[Trial], limit: float) -> Trial:
+    """Returns the trial with the best BLEU of those with few stock answers.
+
+    Where no trial has few, the one with the fewest.
+
+    Args:
+        trials: at least one.
+        limit: the share that the ten commonest answers may have.
+    """
+    varied = [trial for trial in trials if trial.metrics["top_ten"] <= limit]
+    if varied:
+        return max(varied, key=lambda trial: trial.metrics["bleu"])
+    return min(trials, key=lambda trial: trial.metrics["top_ten"])
+
+
+def describe(
+    trials: Sequence[Trial], greedy: dict[str, float], best: Trial, limit: float, number: int
+) -> list[str]:
+    """Returns a table of the trials, and a line for the best one."""
+    rows = [(f"{one.weight:g} | {one.length_reward:g}", one.metrics) for one in trials]
+    lines = [
+        f"searched on {number} held-out questions that are not asked below:",
+        f"| weight | length reward | {' | '.join(COLUMNS)} |",
+        "|---" * (len(COLUMNS) + 2) + "|",
+    ]
+    for name, metrics in [("greedy | ", greedy), *rows]:
+        values = " | ".join(f"{metrics[column]:.3f}" for column in COLUMNS)
+        lines.append(f"| {name} | {values} |")
+    if best.metrics["top_ten"] <= limit:
+        reason = f"the best BLEU with the ten commonest answers at {limit:.3f} at most"
+    else:
+        reason = (
+            f"the fewest stock answers; none came down to {limit:.3f}. The answers of a beam "
+            "search are much alike: sample them with --temperature 0.7"
+        )
+    chosen = f"--mmi-weight {best.weight:g} --length-reward {best.length_reward:g}"
+    return [*lines, f"chosen: {chosen} ({reason})"]

@@ -1,0 +1,135 @@
+"""The files that a run adds to: checkpoints, metrics and curves, which tell of the same steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import towers
+from towers.scripts.training.metrics_file import TEST, MetricsFile
+from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.session import Session
+
+EVALUATION = "evaluation"  # The curve of evaluations.
+
+
+class RunFiles:
+    """The checkpoints, metrics and curves of a run, as one process writes them.
+
+    Args:
+        directory: the run's place.
+        session: the recipe with its data and its model.
+        updates: hold the variables and the position.
+        record: what runs; checkpoints hold it too.
+        seed: of the run.
+        keep: how many checkpoints are kept.
+
+    Attributes:
+        curves: TensorBoard's files.
+        metrics: the lines of metrics.jsonl.
+        best: the best evaluation so far.
+        evaluated_step: the step of the last evaluation.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        session: Session,
+        updates: towers.Updates,
+        record: dict[str, Any],
+        *,
+        seed: int,
+        keep: int,
+    ):
+        self.curves = towers.SummaryWriters(directory.summaries)
+        self.metrics = MetricsFile(directory.metrics)
+        self.best = towers.Best(session.recipe.best_metric, session.recipe.maximize)
+        self.evaluated_step = 0
+        self._checkpoints = towers.CheckpointFolder(directory.checkpoints, keep=keep)
+        self._summaries = directory.summaries
+        self._session = session
+        self._updates = updates
+        self._record = record
+        self._seed = seed
+        self._saved_step: int | None = 0
+
+    def restore(self) -> towers.Checkpoint | None:
+        """Restores the newest checkpoint and returns it; None if the run has none.
+
+        What a killed process wrote after it is removed.
+        """
+        checkpoint = self._checkpoints.latest()
+        if checkpoint is not None:
+            towers.restore(checkpoint, self._updates.groups())
+            position = self._updates.position = towers.Position(**checkpoint.state["position"])
+            self.best = towers.Best(**checkpoint.state["best"])
+            # Older checkpoints do not say; they were saved after an evaluation as a rule.
+            self.evaluated_step = checkpoint.state.get("evaluated_step", position.step)
+        step = self._updates.position.step
+        self.metrics.cut(step, self.evaluated_step)
+        towers.remove_events_after(self._summaries, step)
+        # A killed evaluation may have left a point, which comes again.
+        towers.remove_events_after(self._summaries / EVALUATION, self.evaluated_step)
+        return checkpoint
+
+    def share(self) -> None:
+        """Sends the chief's variables and position to all processes, whose curves go on there."""
+        processes, num_towers = self._session.processes, len(self._session.devices.towers)
+        if processes.count > 1:
+            position = tf.Variable(dataclasses.astuple(self._updates.position), dtype=tf.int64)
+            variables = itertools.chain(*self._updates.groups().values())
+            processes.broadcast([*variables, position])
+            self._updates.position = towers.Position(*position.numpy().tolist())
+        step = self._saved_step = self._updates.position.step
+        if not processes.is_chief:
+            first = processes.first_tower(num_towers)
+            for tower in range(first, first + num_towers):
+                towers.remove_events_after(self._summaries / f"tower_{tower}", step)
+
+    def add_evaluation(self, metrics: dict[str, float]) -> bool:
+        """Adds an evaluation of the current step, and returns whether it is the best so far.
+
+        The best is saved.
+        """
+        step = self._updates.position.step
+        self.evaluated_step = step
+        self.curves.write(EVALUATION, step, metrics)
+        better = self.best.improves(step, metrics)
+        self.metrics.write(TEST, step, {**metrics, "best": better})
+        if better:
+            self._checkpoints.save_best(step, self._updates.groups(), self._state())
+        self._saved_step = None  # A checkpoint of this step lacks the evaluation.
+        return better
+
+    def add_samples(self, lines: list[str]) -> None:
+        """Adds sample answers of the current step, for TensorBoard's page Text."""
+        text = "\n".join(f"    {line}" for line in lines)  # Indented: shown as it is.
+        self.curves.write_text(EVALUATION, self._updates.position.step, "samples", text)
+
+    def save(self) -> Path | None:
+        """Saves the current step unless it is saved; returns the checkpoint if it is new.
+
+        Curves come first, so that none is missing after a kill.
+        """
+        step = self._updates.position.step
+        if step == self._saved_step:
+            return None
+        self.curves.flush()
+        self.metrics.sync()
+        self._updates.check_copies()
+        path = self._checkpoints.save(step, self._updates.groups(), self._state())
+        self._saved_step = step
+        return path
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "position": dataclasses.asdict(self._updates.position),
+            "best": dataclasses.asdict(self.best),
+            "evaluated_step": self.evaluated_step,
+            "seed": self._seed,
+            "run": self._record,
+        }
