@@ -130,7 +130,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "name",  # One more run is trained for `a chatbot`.
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "a chatbot")) for name in REFUSED],
+)
 def test_what_cannot_rerank_is_refused(runs, name):
     call, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
