@@ -127,12 +127,7 @@ def test_two_devices_a_tower_give_the_bits_of_one(parameters):
     ],
 )
 def test_split_text_models_give_the_bits_of_one_device(name, parameters):
-    """Those of Transformers but for rounding: TensorFlow joins constants on a device only."""
-    several, one = train(name, PAIRS, parameters), one_device_each(name)
-    if "transformer" in name or name == "untied":
-        helpers.assert_same_weights(several, one)
-    else:
-        assert_same_bits(several, one)
+    assert_same_bits(train(name, PAIRS, parameters), one_device_each(name))
 
 
 @pytest.mark.parametrize(
