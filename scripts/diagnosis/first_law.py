@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import towers
-from towers.scripts.diagnosis.findings import OK, WRONG, Finding
+from towers.scripts.diagnosis.findings import OK, WARNING, WRONG, Finding
 
 STEPS, ROWS, FEATURES, CLASSES = 3, 37, 16, 5  # A batch that no number of towers divides.
 TOLERANCE = 1e-12  # Of the largest weight, in float64: see docs/explanations/laws.md.
@@ -18,23 +18,33 @@ REMEDY = "run `towers train ... --parameters cpu`, and report this with the line
 
 
 def compare_steps(devices: Sequence[str]) -> Iterator[Finding]:
-    """Yields whether all towers train as one, for each place of the parameters.
+    """Yields whether all towers train as one, for each place of the parameters and by NCCL.
 
     Args:
         devices: of the towers.
     """
     expected = weights_after_steps(devices[:1], "cpu")
     for parameters in ("cpu", "tower0", "replicated"):
-        what = f"{len(devices)} towers, parameters {parameters}"
         found = weights_after_steps(devices, parameters)
-        largest = max(np.abs(weight).max() for weight in expected)
-        pairs = zip(expected, found, strict=True)
-        difference = max(np.abs(one - other).max() for one, other in pairs) / largest
-        text = f"differ by {difference:.1e} of the largest weight from one tower's"
-        if difference <= TOLERANCE:
-            yield Finding(OK, what, text)
-        else:
-            yield Finding(WRONG, what, f"{text}, more than {TOLERANCE:g}", REMEDY)
+        yield compare_weights(f"{len(devices)} towers, parameters {parameters}", expected, found)
+    what = f"{len(devices)} towers, exchange nccl"
+    try:
+        found = weights_after_steps(devices, "replicated", "nccl")
+    except ValueError as error:  # The group of devices cannot sum; the message has the remedy.
+        yield Finding(WARNING, what, "cannot be used", str(error))
+    else:
+        yield compare_weights(what, expected, found)
+
+
+def compare_weights(what: str, expected: Sequence[Any], found: Sequence[Any]) -> Finding:
+    """Returns whether weights are those that are expected, within the tolerance."""
+    largest = max(np.abs(weight).max() for weight in expected)
+    pairs = zip(expected, found, strict=True)
+    difference = max(np.abs(one - other).max() for one, other in pairs) / largest
+    text = f"differ by {difference:.1e} of the largest weight from one tower's"
+    if difference <= TOLERANCE:
+        return Finding(OK, what, text)
+    return Finding(WRONG, what, f"{text}, more than {TOLERANCE:g}", REMEDY)
 
 
 def check_copies(devices: Sequence[str]) -> Finding:
@@ -48,9 +58,11 @@ def check_copies(devices: Sequence[str]) -> Finding:
     )  # fmt: skip
 
 
-def weights_after_steps(devices: Sequence[str], parameters: str) -> list[np.ndarray]:
+def weights_after_steps(
+    devices: Sequence[str], parameters: str, exchange: str = "packs"
+) -> list[np.ndarray]:
     """Returns a small network's weights after a few steps, in float64."""
-    placement = towers.Placement(tuple(devices), parameters)
+    placement = towers.Placement(tuple(devices), parameters, exchange)
     keras.utils.set_random_seed(0)
     with placement.scope():
         layers = [keras.layers.Dense(8, "tanh", dtype="float64"),

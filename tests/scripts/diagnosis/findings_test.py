@@ -59,13 +59,16 @@ def test_little_room_is_noticed(tmp_path):
 def test_towers_that_train_differently_are_noticed(monkeypatch):
     right = first_law.weights_after_steps(["/CPU:0"], "cpu")
 
-    def weights(devices, parameters):
+    def weights(devices, parameters, exchange="packs"):
+        if exchange == "nccl":
+            raise ValueError("no collective ops: use packs")
         return [weight + 1e-9 * (parameters == "tower0") for weight in right]
 
     monkeypatch.setattr(first_law, "weights_after_steps", weights)
     found = list(first_law.compare_steps(["/CPU:1", "/CPU:2"]))
-    assert states(found) == [OK, WRONG, OK]
+    assert states(found) == [OK, WRONG, OK, WARNING]
     assert "more than 1e-12" in found[1].found and found[1].remedy
+    assert "use packs" in found[3].remedy
 
 
 @pytest.mark.slow
@@ -75,6 +78,7 @@ def test_this_machine_is_examined(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
     laws = [one for one in found if one["what"].startswith("3 towers, parameters")]
     assert [one["state"] for one in laws] == [OK] * 3
+    assert [one["state"] for one in found if one["what"] == "3 towers, exchange nccl"] == [OK]
     assert {"Python", "TensorFlow", "copies"} <= {one["what"] for one in found}
 
 
