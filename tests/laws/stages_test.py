@@ -133,7 +133,7 @@ def test_split_text_models_give_the_bits_of_one_device(name, parameters):
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"accumulate": 4}, id="accumulate"),
+        pytest.param({"accumulate": 4}, id="accumulate", marks=SLOW),
         pytest.param({"clip_norm": 0.1, "optimizer": "lazy_adam"}, id="clipped", marks=SLOW),
         pytest.param({"precision": "float16"}, id="float16", marks=SLOW),
         pytest.param({"precision": "bfloat16"}, id="bfloat16", marks=SLOW),
