@@ -57,7 +57,7 @@ def test_packs_are_added_up_by_turns():
     devices = helpers.tower_devices(2)
     rows = [[tf.ones([4])] * 4, [tf.ones([4])] * 4]
 
-    @tf.function
+    @tf.function(autograph=False)
     def add():
         return sum_in_packs(rows, devices, pack_bytes=1)
 
