@@ -8,7 +8,9 @@ TensorFlow begins once all have.
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +20,9 @@ WAIT_SECONDS = 600.0
 QUIET_SECONDS = 2.0  # Before the first line about those who are missing.
 POLL_SECONDS = 0.2
 ANSWER_SECONDS = 1.0
+IN_USE_SECONDS = 5.0  # Before a port that another program holds is given up.
 WAITING, READY = b"waiting", b"ready"
+AT_ONCE = struct.pack("ii", 1, 0)  # Closes without waiting for what is on its way.
 Place: TypeAlias = tuple[str, int]
 
 
@@ -90,14 +94,7 @@ def announced(place: Place) -> Iterator[Presence]:
     """The scope in which this process answers at its own address, and at no other."""
     presence = Presence()
     try:
-        family, kind, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(listener)
-            listener.bind(address)
-            listener.listen()
-            stack.pop_all()
+        listener = listen(place)
     except OSError as error:
         raise OwnAddressError(*error.args) from error
     thread = threading.Thread(target=presence.answer, args=[listener], daemon=True)
@@ -109,6 +106,27 @@ def announced(place: Place) -> Iterator[Presence]:
             listener.shutdown(socket.SHUT_RDWR)  # Ends `accept`, which closing does not.
         listener.close()
         thread.join()
+
+
+def listen(place: Place) -> socket.socket:
+    """Returns a listener at a place; raises OSError if it cannot be had.
+
+    A port that a passing connection of this machine holds is free again soon.
+    """
+    family, kind, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
+    limit = time.monotonic() + IN_USE_SECONDS
+    while True:
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen()
+            return listener
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE or time.monotonic() > limit:
+                raise
+            time.sleep(POLL_SECONDS)
 
 
 def look_at(states: dict[Place, bytes]) -> None:
@@ -126,7 +144,9 @@ def state_of(place: Place) -> bytes:
     try:
         with socket.create_connection(place, timeout=ANSWER_SECONDS) as connection:
             if connection.getsockname() == connection.getpeername():
-                return b""  # On one machine a connection may meet itself.
+                # On one machine a connection may meet itself. The port must be free at once.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+                return b""
             try:
                 return WAITING if connection.recv(len(WAITING)) == WAITING else READY
             except OSError:

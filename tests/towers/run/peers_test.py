@@ -1,5 +1,6 @@
 """All processes of a cluster wait for each other, aloud and for a limited time."""
 
+import contextlib
 import socket
 import threading
 
@@ -19,22 +20,27 @@ def free_addresses(count):
 
 
 def wait_in_threads(addresses, indices, **options):
-    """Waits as these processes; returns by number what each wrote, and the error or None."""
-    found = {}
+    """Waits as these processes; returns by number what each wrote, and the error or None.
+
+    Who went on is a server of TensorFlow's, which those see that did not see it ready.
+    """
+    found, servers = {}, contextlib.ExitStack()
 
     def wait(index):
         lines, error = [], None
         try:
             wait_for_peers(addresses, index, write=lines.append, **options)
+            servers.enter_context(serve_as_tensorflow(addresses[index]))
         except TimeoutError as late:
             error = str(late)
         found[index] = (lines, error)
 
     threads = [threading.Thread(target=wait, args=[index]) for index in indices]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with servers:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     return found
 
 
@@ -72,6 +78,15 @@ def test_who_went_on_already_counts_as_there():
     addresses = free_addresses(2)
     with serve_as_tensorflow(addresses[1]):
         assert wait_in_threads(addresses, [0], seconds=600) == {0: ([], None)}
+
+
+def test_a_port_that_is_held_for_a_moment_is_waited_for():
+    addresses = free_addresses(2)
+    holder = socket.socket()
+    holder.bind(host_and_port(addresses[0]))
+    threading.Timer(0.5, holder.close).start()
+    found = wait_in_threads(addresses, [0, 1], seconds=60)
+    assert all(error is None for _, error in found.values())
 
 
 def test_who_has_another_address_outside_does_not_wait():
