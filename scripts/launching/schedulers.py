@@ -118,26 +118,27 @@ def node_names(text: str) -> list[str]:
         if not NODE.fullmatch(item):
             raise ValueError(wrong("SLURM_STEP_NODELIST", text, "names such as gpu[01-03,07]"))
         parts = [
-            numbers_in(part[1:-1], text) if part.startswith("[") else [part]
+            numbers_in(part[1:-1], "SLURM_STEP_NODELIST", text) if part.startswith("[") else [part]
             for part in re.findall(r"\[[^\]]*\]|[^\[]+", item)
         ]
         nodes += ["".join(one) for one in itertools.islice(itertools.product(*parts), MOST_NODES)]
     return nodes
 
 
-def numbers_in(ranges: str, text: str) -> list[str]:
+def numbers_in(ranges: str, name: str, text: str) -> list[str]:
     """Returns the numbers of ranges such as 01-03,07, with their zeros.
 
     Args:
-        ranges: what stands between brackets.
-        text: the whole list, for the message.
+        ranges: the ranges.
+        name: of the variable that has them, for the message.
+        text: its whole value, for the message.
     """
     numbers: list[str] = []
     for part in ranges.split(","):
         match = RANGE.fullmatch(part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if match is None or not first <= last < first + MOST_NODES:
-            raise ValueError(wrong("SLURM_STEP_NODELIST", text, "names such as gpu[01-03,07]"))
+            raise ValueError(wrong(name, text, "ranges such as 01-03,07"))
         numbers += [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
     return numbers
 
@@ -170,7 +171,7 @@ def slurm_ports(
     """
     text = environment.get("SLURM_STEP_RESV_PORTS", "")
     if text and first is None:
-        reserved = list(map(int, numbers_in(text, text)))
+        reserved = list(map(int, numbers_in(text, "SLURM_STEP_RESV_PORTS", text)))
         if max(local) < len(reserved):
             return [reserved[number] for number in local]
     if first is None:

@@ -62,6 +62,8 @@ def test_ports_are_those_of_the_option_or_those_that_slurm_reserved():
     assert [one[-5:] for one in scheduled_place(task(0, 0, **reserved)).addresses] == [
         "12000", "12001", "12000",
     ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"SLURM_STEP_RESV_PORTS must be .* Received '12000-x'"):
+        scheduled_place(task(0, 0, SLURM_STEP_RESV_PORTS="12000-x"))
 
 
 def test_a_process_alone_has_no_place():
