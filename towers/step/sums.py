@@ -116,12 +116,6 @@ def finish_micro_batch(sums: TowerSums, size: tf.Tensor) -> TowerSums:
     )
 
 
-def tensors_of(sums: TowerSums) -> list[tf.Tensor]:
-    """Returns every tensor in the sums."""
-    parts = tf.nest.flatten(sums, expand_composites=True)
-    return [part for part in parts if part is not None]
-
-
 def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
     """Returns the sums over both micro-batches (or shards)."""
     return TowerSums(
