@@ -1,7 +1,8 @@
 """Law 16: killed, or without power, at any operation on files, the same command goes on.
 
 `-m slow` tries every operation, and a sample of them; `python -m tests.faults --all` tries them
-unattended. The default tier kills single writers: of checkpoints, run directories, vocabularies.
+unattended. The default tier kills a run twice at any moment, and single writers: of checkpoints,
+run directories, vocabularies.
 """
 
 import random
@@ -48,8 +49,9 @@ def test_a_command_goes_on_after_every_end(name, server, expected, tmp_path, cap
         print(f"\n{name}: {num_operations} operations, {counts}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [20, 1000])
+@pytest.mark.parametrize(
+    "count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (20, 1000))]
+)
 def test_a_run_that_was_killed_at_random_moments_ends_as_one_that_was_not(
     count, server, expected, capsys
 ):
@@ -60,6 +62,6 @@ def test_a_run_that_was_killed_at_random_moments_ends_as_one_that_was_not(
         count,
         seed=random.randrange(1000),
     )
-    assert done.kills >= count and done.with_checkpoint
+    assert done.kills >= count and (done.with_checkpoint or count < 20)
     with capsys.disabled():
         print(f"\n{done}")

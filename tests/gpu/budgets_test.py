@@ -8,6 +8,7 @@ import json
 import pytest
 
 SMALL_BATCH = 80_000  # Bytes of a shard, seeds and shapes, which are not parameters.
+FULL_PACK = 2 * 2**20  # Bytes of gradients that NCCL sums at once, or more.
 ALIGNMENT = 128  # Bytes by which a gradient may be longer in a pack.
 SCALARS = 64  # Bytes of the loss, the weight and the metrics of a tower, which always travel.
 READS = 1  # The host asks once, on any number of GPUs, whether the gradient is finite.
@@ -35,22 +36,24 @@ def check_replicated(facts):
     assert all(device["to_host"] == 0 for device in others)  # Nothing there waits for the host.
     assert first["to_host"] <= READS
     travelled = sum(device["bytes_to_peers"] for device in facts["devices"])
-    ring = 2 * (num_gpus - 1) * facts["gradient_bytes"]  # 2 (n - 1) / n of them, for n GPUs.
-    assert travelled <= 1.05 * ring + SCALARS * num_gpus
+    rounds = 2 * (num_gpus - 1)  # 2 (n - 1) / n of the gradients, for n GPUs.
+    ring, padding = rounds * facts["gradient_bytes"], rounds * ALIGNMENT * facts["num_variables"]
+    assert travelled <= 1.05 * ring + padding + SCALARS * num_gpus
     if facts["recipe"] not in SPARSE:
         assert travelled >= 0.95 * ring
     assert facts["bytes_of_a_check"] <= SCALARS
 
 
 def check_nccl(facts):
-    """Fails unless NCCL sums all gradients of each tower at once, and nothing else travels."""
+    """Fails unless NCCL sums the gradients of each tower in packs, and nothing else travels."""
     first, *others = facts["devices"]
     assert all(device["to_host"] == 0 for device in others)
     assert first["to_host"] <= READS + SPARSE.get(facts["recipe"], 0)
     for device in facts["devices"]:
-        assert device["reductions"] == 1  # Of one dtype.
+        assert device["reductions"] <= 1 + facts["gradient_bytes"] / FULL_PACK
         if facts["recipe"] not in SPARSE:
-            assert device["reduced_bytes"] == facts["gradient_bytes"]
+            more = device["reduced_bytes"] - facts["gradient_bytes"]
+            assert 0 <= more <= ALIGNMENT * facts["num_variables"]
             assert device["copied_to_peers"] <= SMALL * len(facts["devices"])
     assert facts["bytes_of_a_check"] <= SCALARS
 
@@ -73,12 +76,8 @@ def test_a_language_model_with_a_copy_on_every_gpu_keeps_its_budgets(count):
     check_replicated(count("ptb_small", "replicated"))
 
 
-SLOW = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("cifar10", "cifar10_resnet", "chatbot")
-]
-
-
-@pytest.mark.parametrize("recipe", ["shapes", *SLOW])
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["shapes", "cifar10", "cifar10_resnet", "chatbot"])
 def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(recipe, count):
     check_replicated(count(recipe, "replicated"))
 
@@ -96,7 +95,7 @@ def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(recipe, count):
         ("cifar10", 2, {"accumulate": 2}),
     ],
 )
-def test_nccl_sums_all_gradients_of_a_gpu_at_once(recipe, num_gpus, options, count):
+def test_nccl_sums_the_gradients_of_a_gpu_in_packs(recipe, num_gpus, options, count):
     check_nccl(count(recipe, "nccl", num_gpus, **options))
 
 

@@ -24,6 +24,11 @@ FEW, MANY = 3, 7  # Steps; what MANY have more than FEW is counted, so no beginn
 def main():
     name, num_gpus, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     options = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
+    print(json.dumps(facts_of(name, num_gpus, way, options)), flush=True)
+
+
+def facts_of(name, num_gpus, way, options):
+    """Returns what the GPUs do in a step; the arguments are those of the command."""
     ignore_values()
     if options.pop("deterministic", False):
         enable_determinism()
@@ -60,7 +65,7 @@ def main():
         counts(*logs, device, facts.get("pack_bytes", ())) for device in range(num_gpus)
     ]
     processes.wait()
-    print(json.dumps(facts), flush=True)
+    return facts
 
 
 def trainer_run(step, dataset):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.gpu.budgets_test import check_replicated
 from tests.scripts.runs import TINY, train_shapes
 from towers.scripts import bootstrap
 from towers.scripts.main import main
@@ -48,6 +49,10 @@ def test_each_tower_runs_all_of_its_kernels_on_its_own_gpu(steps):
 def test_the_projection_travels_once_a_step_and_tower(steps):
     """The loss takes it in a loop, whose body runs for each chunk of the tokens."""
     assert fact(steps, "projections") == 1
+
+
+def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(steps):
+    check_replicated(fact(steps, "budgets"))
 
 
 def test_a_language_model_trains_deterministically(steps):

@@ -1,4 +1,4 @@
-"""Steps of a language model on two GPUs; prints what the GPUs did, as JSON. Run by the tests."""
+"""Steps on two GPUs; prints what the GPUs did, as JSON. Run by the tests."""
 
 import json
 
@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import towers
+from tests.gpu.counts_worker import facts_of
 from tests.pretended_gpu.pretended_gpu import record
 from towers.models.language_losses import sentences
 from towers.models.linear_cross_entropy import linear_cross_entropy
@@ -68,6 +69,7 @@ def main():
     tell("peer_bytes", on_cpu.peer_bytes())
     tell("kernels", [on_cpu.kernels(device) for device in (0, 1)])
     tell("projections", int((sent == PROJECTION_BYTES).sum()))
+    tell("budgets", facts_of("shapes", 2, "replicated", {}))
     enable_determinism()
     build("cpu", devices)(1)
     tell("loss_ops", {str(device): loss_ops(device) for device in ("CPU:0", "GPU:0", None)})

@@ -81,7 +81,7 @@ def trained(train, make_tower_fn=three_losses, sizes=(8, 7, 2)):
     ("num_towers", "options"),
     [
         pytest.param(1, {}, marks=pytest.mark.slow),
-        (3, {}),
+        pytest.param(3, {}, marks=pytest.mark.slow),
         (2, {"accumulate": 2}),
         pytest.param(2, {"accumulate": 2, "compiled": True}, marks=pytest.mark.slow),
         pytest.param(2, {"parameters": "replicated"}, marks=pytest.mark.slow),

@@ -8,7 +8,7 @@ import towers
 from tests.helpers import tower_devices
 
 ROWS = 23  # Batches of 8, 8 and 7 rows.
-QUICK = {"classes", "two_outputs"}  # A masked and a plain loss, metrics, regularisers.
+QUICK = {"classes"}  # Losses that are a mean over rows, with metrics.
 
 
 @pytest.fixture(autouse=True)

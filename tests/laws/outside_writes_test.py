@@ -147,6 +147,7 @@ def test_steps_that_take_turns_on_one_model(other_parameters):
     assert_reaches_every_copy(run, (Training("cpu"), Training("replicated")))
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_joint_step():
     """Each part's copies get what the other part has trained, and no more."""
 
@@ -174,6 +175,7 @@ def test_the_parts_of_a_joint_step():
     assert_reaches_every_copy(run, without)
 
 
+@pytest.mark.slow
 def test_what_a_graph_of_someone_else_writes():
     def run(training):
         @tf.function

@@ -106,6 +106,7 @@ def test_clipped_and_accumulated_gradients_match_the_plain_loop():
     check_parity("streams", 2, "sgd", clip_norm=0.05, accumulate=2)
 
 
+@pytest.mark.slow
 def test_towers_match_the_plain_loop_in_float64():
     check_parity("streams", 2, policy="float64")
 
@@ -119,6 +120,7 @@ def test_shards_of_sentences_differ_in_weight():
     pytest.fail("all shards have as many tokens as the others")
 
 
+@pytest.mark.slow
 def test_every_weight_moves():
     """The test of the test: a variable without gradient would match any loop."""
     for form, policy in (("streams", "float64"), ("sentences", "float32")):

@@ -121,8 +121,7 @@ def test_two_devices_a_tower_give_the_bits_of_one(parameters):
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("lstm", "replicated"),
-        *(pytest.param("lstm", policy, marks=SLOW) for policy in ("cpu", "tower0")),
+        *(pytest.param("lstm", policy, marks=SLOW) for policy in ("cpu", "tower0", "replicated")),
         *(pytest.param(name, "replicated", marks=SLOW) for name in (*LANGUAGE, *ANSWERING)),
     ],
 )
@@ -213,6 +212,7 @@ def placed(step, shards):
     return list(placed_nodes(metadata))
 
 
+@pytest.mark.slow
 def test_every_op_of_a_stage_runs_on_its_device_forward_and_backward():
     _, step, (shards, *_) = build("dense", PAIRS, "replicated", optimizer="momentum")
     devices = collections.defaultdict(set)

@@ -82,6 +82,7 @@ def test_compiled_towers_equal_uncompiled_ones(num_towers):
     helpers.assert_same_weights(*trained)
 
 
+@pytest.mark.slow
 def test_one_compilation_per_tower_and_shard_size_and_the_same_weights(tmp_path):
     """Six steps whose shards have 4, 3 or 2 rows; XLA writes a file for each program."""
     script = """

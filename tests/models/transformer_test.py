@@ -147,13 +147,8 @@ def test_rotated_scores_depend_on_the_distance_alone():
     np.testing.assert_array_equal(rotate(query, 0), query)
 
 
-@pytest.mark.parametrize(
-    "decoding",
-    [
-        pytest.param(Decoding(max_length=6), marks=pytest.mark.slow),
-        Decoding(max_length=6, beam_size=4),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("decoding", [Decoding(max_length=6), Decoding(max_length=6, beam_size=4)])
 def test_decoding_in_a_graph_is_that_of_one_question_alone(decoding):
     model = model_of()
 

@@ -189,6 +189,7 @@ def test_a_finished_run_makes_no_further_step_to_log_the_placement(started_twice
     assert CheckpointFolder(started_twice[0] / "checkpoints").latest().step == 2
 
 
+@pytest.mark.slow
 def test_training_stops_early_and_keeps_the_best(tmp_path, capsys):
     options = ["--epochs", "50", "--early-stopping", "2", "--evaluate-every", "3"]
     assert train(tmp_path / "run", *options, "--set", "learning_rate=1e-30") == 0

@@ -101,7 +101,7 @@ def oracle(run_dir, tokens):
     return -log_likely[np.arange(len(tokens)), tokens].mean()
 
 
-@pytest.mark.parametrize("part", ["valid", "test"])
+@pytest.mark.parametrize("part", ["valid", pytest.param("test", marks=pytest.mark.slow)])
 def test_perplexity_counts_every_token_of_a_text_once(part, finished, folder, capsys):
     tokens = load_language(folder, vocabulary_size=10000).part(part)
     evaluate = ["evaluate", str(finished), "--json", "--checkpoint", "latest"]

@@ -103,6 +103,7 @@ def kill_and_compare(run_dir, uninterrupted, num_kills, steps=NUM_STEPS, **optio
     assert_each_step_once(run_dir, uninterrupted, steps)
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_bit_identical(uninterrupted, tmp_path):
     kill_and_compare(tmp_path / "run", uninterrupted, 1)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +14,12 @@ from keras.optimizers.schedules import LearningRateSchedule
 from towers.step.gradients import Gradient
 
 FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
+
+Powers = tuple[tf.Tensor, tf.Tensor]
+# Those of the update that is being made, by graph, device and dtype.
+POWERS: contextvars.ContextVar[dict[Any, Powers] | None] = contextvars.ContextVar(
+    "powers", default=None
+)
 
 
 def build_optimizer(
@@ -160,6 +167,18 @@ class Adam(keras.optimizers.Adam):
             raise ValueError("lazy=True is not available with amsgrad=True; choose one of them.")
         self.lazy = lazy
 
+    def apply(
+        self,
+        grads: Sequence[Gradient],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> None:
+        """Updates the variables; what depends on the step alone is computed once a device."""
+        token = POWERS.set({})
+        try:
+            super().apply(grads, trainable_variables)
+        finally:
+            POWERS.reset(token)
+
     def update_step(
         self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
@@ -181,7 +200,7 @@ class Adam(keras.optimizers.Adam):
         """Updates every weight of a variable."""
         momentum, velocity = self._moments(variable)
         beta_1, beta_2 = self._betas(variable.dtype)
-        beta_1_power, beta_2_power = self._powers(variable.dtype)
+        beta_1_power, beta_2_power = self._powers_for(variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=momentum.handle,
@@ -201,7 +220,7 @@ class Adam(keras.optimizers.Adam):
         """Updates only the rows that have a gradient."""
         rows, values = gradient.indices, tf.cast(gradient.values, variable.dtype)
         momentum, velocity = self._moments(variable)
-        beta_1_power, beta_2_power = self._powers(variable.dtype)
+        beta_1_power, beta_2_power = self._powers_for(variable)
         beta_1, beta_2 = self._betas(variable.dtype)
         rate = tf.cast(learning_rate, variable.dtype)
         alpha = rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
@@ -222,7 +241,18 @@ class Adam(keras.optimizers.Adam):
         """Returns beta_1 and beta_2, for the moments."""
         return tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
 
-    def _powers(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    def _powers_for(self, variable: tf.Variable) -> Powers:
+        """Returns `_powers`, which variables on one device share within an update."""
+        known = POWERS.get()
+        if known is None:  # Called by itself, or by a strategy in another thread.
+            return self._powers(variable.dtype)
+        graph = None if tf.executing_eagerly() else tf.constant(0).graph
+        key = graph, variable.device, variable.dtype
+        if key not in known:
+            known[key] = self._powers(variable.dtype)
+        return known[key]
+
+    def _powers(self, dtype: tf.DType) -> Powers:
         """Returns beta_1 and beta_2 to the power of the step, counted from 1, as in Keras."""
         step = tf.cast(self.iterations + 1, dtype)
         return tf.cast(self.beta_1, dtype) ** step, tf.cast(self.beta_2, dtype) ** step

@@ -140,12 +140,11 @@ class TrainStep:
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
         sums = self._sums(shards, step)
-        sums, norms = self.exchange.collect(sums, self._norms(sums))
-        total = self.exchange.sum(sums)
+        total, each = self.exchange.sum(sums, self._norms(sums))
         change = self.update.change(total)
         scales = self.update.apply(change)
         with tf.device(self.exchange.device):
-            return step_results(sums, total, change, scales, norms)
+            return step_results(each, total, change, scales)
 
     def _sums(self, shards: tuple[Shard, ...], step: tf.Tensor) -> list[TowerSums]:
         """Returns each tower's sums; what several losses are divided by is summed before them."""

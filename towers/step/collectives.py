@@ -17,13 +17,14 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 
 from towers.step.gradients import Gradient
-from towers.step.packs import num_bytes, wrong_devices
-from towers.step.vectors import cut_by_dtype, join_by_dtype
+from towers.step.packs import num_bytes, plan_packs, wrong_devices
+from towers.step.vectors import cut_aligned, join_aligned
 
 FIRST_KEY = 2**20  # Above the numbers that `tf.distribute` gives.
 LOCAL_KEYS = 2**10  # So many groups can each process have of its own devices.
 DTYPES = (tf.float16, tf.float32, tf.float64)  # Those that NCCL and the ring add.
 LIMIT = 0.0  # Seconds until a sum that waits for a device fails; 0: none, XLA may compile first.
+PACK_BYTES = 8 * 2**20  # Each op begins with the same wait for all devices.
 CHECK_LIMIT = 120.0  # The limit while nothing but known values are summed.
 
 
@@ -35,16 +36,25 @@ class Group:
         num_processes: how many processes have as many devices. They build the same sums in the
             same order.
         limit: as `LIMIT`.
+        pack_bytes: the largest size of a pack in bytes; a larger gradient is a pack of its own.
 
     Attributes:
         devices: as given.
         size: the number of devices of all processes.
     """
 
-    def __init__(self, devices: Sequence[str], num_processes: int = 1, limit: float | None = None):
+    def __init__(
+        self,
+        devices: Sequence[str],
+        num_processes: int = 1,
+        limit: float | None = None,
+        pack_bytes: int = PACK_BYTES,
+    ):
         self.devices = tuple(devices)
         self.size = len(devices) * num_processes
+        self._is_shared = num_processes > 1
         self._limit = LIMIT if limit is None else limit
+        self._pack_bytes = pack_bytes
         self._key, self._turns = numbers_of(self.devices, num_processes)
         self._hint = "nccl" if are_gpus(devices) else "ring"
 
@@ -53,8 +63,9 @@ class Group:
     ) -> tuple[list[list[Gradient]], list[list[Gradient]]]:
         """Returns dense gradients summed over all devices, and the gradients that are left.
 
-        For each dtype there is one op a tower, so that its gradients travel as one vector. What is
-        left: sparse gradients, those that some towers lack, and those of unknown shape.
+        They travel in packs, with one op a tower for each, those of the last variables first: the
+        first packs are summed while the backward pass goes on. What is left: sparse gradients,
+        those that some towers lack, and those of unknown shape.
 
         Args:
             tower_gradients: one list per tower of this process, in the order of the variables.
@@ -78,20 +89,24 @@ class Group:
 
     def _sum_tensors(self, parts: Sequence[Sequence[Any]]) -> Iterator[list[tf.Tensor]]:
         """Yields the sums of tensors on each device; `parts` has a list for each device."""
-        vectors = []
+        packs = list(plan_packs(parts, self._pack_bytes))
+        turns = list(itertools.islice(self._turns, len(packs)))
         for device, tensors in zip(self.devices, parts, strict=True):
             with tf.device(device):
-                vectors.append(join_by_dtype(tensors))
-        turns = list(itertools.islice(self._turns, len(vectors[0])))
-        for device, tensors, row in zip(self.devices, parts, vectors, strict=True):
-            with tf.device(device):
-                yield cut_by_dtype(self._sum_vectors(row, turns), tensors)
+                rows = [[tensors[place] for place in pack] for pack in packs]
+                totals = self._sum_vectors(map(join_aligned, rows), turns)
+                sums = [tensors[0]] * len(tensors)
+                for pack, row, total in zip(packs, rows, totals, strict=True):
+                    for place, one in zip(pack, cut_aligned(total, row), strict=True):
+                        sums[place] = one
+                yield sums
 
     def _sum_vectors(self, vectors: Iterable[tf.Tensor], turns: Iterable[int]) -> list[tf.Tensor]:
         """Returns the sums of one device's vectors with those of the other devices."""
         sums: list[tf.Tensor] = []
         for vector, turn in zip(vectors, turns, strict=True):
-            with tf.control_dependencies(sums[-1:]):  # In the same order on every device.
+            # In the same order in every process; within one, TensorFlow sees to it.
+            with tf.control_dependencies(sums[-1:] if self._is_shared else []):
                 # Not version 2 of the op: of that one, `tf.function` runs the ops of all devices
                 # one after another, so that the first waits for the others without end.
                 total = tf.raw_ops.CollectiveReduce(

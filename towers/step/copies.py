@@ -127,12 +127,10 @@ class Copies:
             add_states: whether `states` are differences to add.
         """
         warn_of_unconnected(self.shared.trainable, gradients[0])
-        sent = send_together((factor, list(states)), self.devices[0], self.devices)
-        for copy, summed, (own_factor, own_states) in zip(
-            self._copies, gradients, sent, strict=True
-        ):
+        sent = send_together(list(states), self.devices[0], self.devices)
+        for copy, summed, own_states in zip(self._copies, gradients, sent, strict=True):
             with copy.scope(), self._scope(copy), unobserved():
-                scaled = summed if own_factor is None else scale_gradients(summed, own_factor)
+                scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
                 pairs = zip(scaled, self.shared.trainable, strict=True)
                 connected = [pair for pair in pairs if pair[0] is not None]
                 self.optimizer.apply(*zip(*connected, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,11 +16,10 @@ from towers.step.packs import sum_in_packs
 from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
 from towers.step.stages import Stages
-from towers.step.states import sum_states
-from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, sum_results
+from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
 from towers.step.tower_function import CarriedValues
 from towers.step.upload import needs_upload
-from towers.step.vectors import send_together
+from towers.step.vectors import add_and_stack
 
 
 class Total(NamedTuple):
@@ -47,6 +46,22 @@ class Total(NamedTuple):
     state_weight: tf.Tensor
     carried: list[CarriedValues]
     assigned: list[tf.Tensor | None]
+
+
+class EachTower(NamedTuple):
+    """What each tower found; every tensor begins with the dimension [num_towers].
+
+    Attributes:
+        loss: summed over the tower's shard.
+        weight: the number of examples (or tokens) in the shard.
+        metrics: by name, a pair (sum, weight), or (sum, None), a sum of any shape.
+        norm: the norm of the tower's own mean gradient; None if it was not computed.
+    """
+
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, MetricSums]
+    norm: tf.Tensor | None
 
 
 class Exchange:
@@ -82,58 +97,66 @@ class Exchange:
         self._stages = stages
         self._copy_groups = placement.copy_groups
 
-    def collect(
+    def sum(
         self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
-    ) -> tuple[list[TowerSums], list[tf.Tensor] | None]:
-        """Returns the towers' sums and the norms of their gradients, as they are to be added.
+    ) -> tuple[Total, EachTower]:
+        """Returns the sums over the towers of all processes, and what each tower found.
 
         With a copy of the variables on each tower, and from GPUs to the CPU, all but gradients,
         carried and assigned values travels from a tower to the parameter device together. From
-        GPUs to the CPU gradients travel in packs.
+        GPUs to the CPU gradients travel in packs. Call it once in a step's graph.
+
+        Args:
+            sums: each tower's sums.
+            norms: the norm of each tower's own mean gradient, or None.
         """
         for tower in sums:
             set_shapes(tower, self._shared)
-        pairs = [
-            self._collect(tower, norm, device)
-            for tower, norm, device in zip(
-                sums, norms or [None] * len(sums), self._devices, strict=True
-            )
-        ]
-        collected, own_norms = map(list, zip(*pairs, strict=True))
-        return collected, None if norms is None else own_norms
-
-    def _collect(
-        self, tower: TowerSums, norm: tf.Tensor | None, device: str
-    ) -> tuple[TowerSums, tf.Tensor | None]:
-        """Returns one tower's sums and the norm of its gradients, as in `collect`."""
-        if len(self._copy_devices) == 1:
-            if not needs_upload(self.device, device):
-                return tower, norm
-            if self._stages is None:  # Else each gradient is on the device of its stage.
-                gradients = download(tower.gradients, device, self.device)
-                tower = tower._replace(gradients=gradients)
-        nest = (tower.loss, tower.weight, tower.metrics, tower.states, norm)
-        ((loss, weight, metrics, states, norm),) = send_together(nest, device, [self.device])
-        return tower._replace(loss=loss, weight=weight, metrics=metrics, states=states), norm
-
-    def sum(self, sums: Sequence[TowerSums]) -> Total:
-        """Returns the sums over the towers of all processes; call it once in a step's graph."""
         with tf.device(self.device), tf.name_scope("exchange"):
-            totals, left = self._sum_in_group([tower.gradients for tower in sums])
+            (loss, weight, metrics, _, states), each = self._add_and_stack(sums, norms)
+            downloaded = list(map(self._download, sums, self._devices))
+            totals, left = self._sum_in_group(downloaded)
             gradients = self._sum_gradients(left)
-            states, state_weight = sum_states(
-                [tower.states for tower in sums],
-                [tower.weight for tower in sums],
-                self._batch_norm,
-                has_first_tower=self.processes.is_chief,
-            )
-            local = (*sum_results(sums), gradients[0], states, state_weight)
+            state_weight = self._state_weight(weight, each)
+            local = (loss, weight, metrics, gradients[0], states, state_weight)
             loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
             gradients = gradients if self.processes.count == 1 else [first] * len(gradients)
             gradients = list(map(merge, totals, gradients))
-            carried = [tower.carried for tower in sums]
-            assigned = sums[0].assigned
-            return Total(loss, weight, metrics, gradients, states, state_weight, carried, assigned)
+        carried, assigned = [tower.carried for tower in sums], sums[0].assigned
+        total = Total(loss, weight, metrics, gradients, states, state_weight, carried, assigned)
+        return total, each
+
+    def _add_and_stack(
+        self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
+    ) -> tuple[Any, EachTower]:
+        """Returns loss, weight, metrics, norms and states added, and all but the states stacked."""
+        nests = [
+            (tower.loss, tower.weight, tower.metrics, norm, tower.states)
+            for tower, norm in zip(sums, norms or [None] * len(sums), strict=True)
+        ]
+        apart = len(self._copy_devices) > 1 or self._needs_download(self._devices[0])
+        if apart and any(device != self.device for device in self._devices):
+            added, stacked = add_and_stack(nests, self._devices, self.device)
+            return added, EachTower(*stacked[:-1])
+        stacked = stack_nests([nest[:-1] for nest in nests])
+        return add_in_pairs(add_nests, nests), EachTower(*stacked)
+
+    def _download(self, tower: TowerSums, device: str) -> list[Gradient]:
+        """Returns a tower's gradients, on the CPU if they are added there."""
+        # Those of a tower of several devices are on the devices of its stages.
+        if self._stages is None and self._needs_download(device):
+            return download(tower.gradients, device, self.device)
+        return tower.gradients
+
+    def _needs_download(self, device: str) -> bool:
+        """Returns whether the variables are on the CPU and the tower is on a GPU."""
+        return len(self._copy_devices) == 1 and needs_upload(self.device, device)
+
+    def _state_weight(self, weight: tf.Tensor, each: EachTower) -> tf.Tensor:
+        """Returns the weight of the moving averages that the towers of this process give."""
+        if self._batch_norm == "mean":
+            return weight
+        return each.weight[0] if self.processes.is_chief else tf.zeros_like(weight)
 
     def sum_denominators(self, parts: Sequence[Denominators]) -> Denominators:
         """Returns what several losses are divided by, over the towers of all processes."""

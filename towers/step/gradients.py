@@ -144,12 +144,12 @@ def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> 
 
 def norm_of_sums(
     gradients: Sequence[Gradient], factor: tf.Tensor, host: str
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns `global_norm` times a factor, and whether it is finite, a bool scalar on the host.
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns `global_norm` times a factor, whether it is finite, a bool scalar, and the factor.
 
     Finite gradients have a finite norm: squares that overflow are computed again from entries
-    divided by the largest one. The host, which decides if they are, waits for a GPU once: unless
-    they are, it also knows the second result without asking again.
+    divided by the largest one. If the current device is a GPU, all three are on the host, which
+    decides: norm and factor travel together, and the host waits once.
 
     Args:
         gradients: the gradients; rows of sparse ones are unique.
@@ -157,23 +157,31 @@ def norm_of_sums(
         host: the device of the second result.
     """
     norm = global_norm(gradients, factor.dtype) * factor
+    place = norm.device
+    on_gpu = tf.DeviceSpec.from_string(place or "").device_type == "GPU"
+    if on_gpu:
+        pair = tf.stack([norm, factor])
     with tf.device(host):
+        if on_gpu:
+            norm, factor = tf.unstack(tf.identity(pair))
         finite = tf.identity(tf.math.is_finite(norm))
     if all(gradient is None for gradient in gradients):
-        return norm, finite
+        return norm, finite, factor
 
     def kept() -> tuple[tf.Tensor, tf.Tensor]:
         return norm, tf.ones([], tf.int32)
 
     def computed_again() -> tuple[tf.Tensor, tf.Tensor]:
-        scaled = scaled_norm(gradients, factor.dtype) * factor
+        with tf.device(place or None):
+            scaled = scaled_norm(gradients, factor.dtype) * factor
         with tf.device(host):
             return scaled, tf.cast(tf.math.is_finite(scaled), tf.int32)
 
     # Branches return int32 numbers in host memory, and truth values in that of a GPU.
-    norm, finite = tf.cond(finite, kept, computed_again)
+    with tf.device(host) if on_gpu else contextlib.nullcontext():
+        norm, finite = tf.cond(finite, kept, computed_again)
     with tf.device(host):
-        return norm, tf.cast(finite, tf.bool)
+        return norm, tf.cast(finite, tf.bool), factor
 
 
 def scaled_norm(gradients: Sequence[Gradient], dtype: tf.DType) -> tf.Tensor:

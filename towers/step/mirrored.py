@@ -16,7 +16,7 @@ from towers.run.processes import Processes
 from towers.step.arguments import check_optimizer
 from towers.step.averages import Averaged
 from towers.step.carried import CarriedState
-from towers.step.exchange import total_of
+from towers.step.exchange import EachTower, total_of
 from towers.step.gradients import scale_gradients, sum_repeated_rows
 from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
@@ -25,7 +25,7 @@ from towers.step.program import TowerProgram
 from towers.step.results import StepResults, step_results, tower_norms
 from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.states import merge_states
-from towers.step.sums import TowerSums, sum_results
+from towers.step.sums import TowerSums, stack_nests, sum_results
 from towers.step.tower import Tower
 from towers.step.tower_function import ShardFn, TowerFn
 from towers.step.update import Change, Scales, average
@@ -132,8 +132,10 @@ class MirroredStep:
         tf.cond(finite, lambda: self._strategy.run(self._apply, args=(change,)), lambda: None)
         towers = self._each(sums)
         total, change = total_of(sum_replicas(towers)), self._each(change)[0]
-        norms = tower_norms(towers, self.devices) if len(towers) > 1 else None
-        return step_results(towers, total, change, scales, norms)
+        norms = tower_norms(towers, self.devices) if len(towers) > 1 else [None]
+        rows = zip(towers, norms, strict=True)
+        each = [EachTower(one.loss, one.weight, one.metrics, norm) for one, norm in rows]
+        return step_results(stack_nests(each), total, change, scales)
 
     def _run_replica(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[TowerSums, Change]:
         """Returns a replica's own sums, and the change, which is the same on all replicas."""

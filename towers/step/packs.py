@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from towers.step.gradients import Gradient, add_in_pairs, sum_gradient
 from towers.step.shards import part_sizes
-from towers.step.vectors import cut_by_dtype, join_by_dtype
+from towers.step.vectors import ALIGNMENT, cut_aligned, join_aligned
 
 CPU = "/CPU:0"  # The host.
 PACK_BYTES = 4 * 2**20
@@ -82,7 +82,9 @@ def plan_packs(
 ) -> Iterator[list[int]]:
     """Yields the indices of the gradients in each pack, the last variable's first.
 
-    A sparse gradient is a pack of its own, and so is one that some towers lack.
+    A pack with a quarter of the bytes that it may have is full: it does not wait for a gradient
+    that is computed later. A sparse gradient is a pack of its own, and so is one that some towers
+    lack.
     """
     pack: list[int] = []
     bytes_left, dtype = pack_bytes, None
@@ -97,6 +99,9 @@ def plan_packs(
             pack, bytes_left = [], pack_bytes
         pack.append(index)
         bytes_left, dtype = bytes_left - size, gradients[0].dtype
+        if pack_bytes - bytes_left >= pack_bytes / 4:
+            yield pack
+            pack, bytes_left = [], pack_bytes
     if pack:
         yield pack
 
@@ -167,11 +172,14 @@ def sum_pack(
     vectors = []
     for device, gradients in zip(devices, parts, strict=True):
         with tf.device(device):
-            vectors += join_by_dtype(gradients)
+            alone = len(gradients) == 1
+            vectors.append(tf.reshape(gradients[0], [-1]) if alone else join_aligned(gradients))
     split_sums = []
     for device, total, gradients in zip(devices, add(vectors), parts, strict=True):
         with tf.device(device):
-            split_sums.append(cut_by_dtype([total], gradients))
+            alone = len(gradients) == 1
+            whole = [tf.reshape(total, gradients[0].shape)] if alone else None
+            split_sums.append(whole or cut_aligned(total, gradients))
     return [list(copies) for copies in zip(*split_sums, strict=True)]
 
 
@@ -184,20 +192,57 @@ def sum_whole(owner: str, devices: Sequence[str], send: Send, vectors: Sequence[
 
 def sum_slices(devices: Sequence[str], send: Send, vectors: Sequence[Any]) -> list[Any]:
     """Returns the sum of the vectors on each device; each device adds a slice of them."""
-    sizes = part_sizes(vectors[0].shape.num_elements(), len(devices))
+    sizes = slice_sizes(vectors[0], len(devices))
     slices = []
     for device, vector in zip(devices, vectors, strict=True):
         with tf.device(device):
-            slices.append(tf.split(vector, sizes))
+            starts = itertools.accumulate(sizes[:-1], initial=0)
+            slices.append(
+                [
+                    tf.slice(vector, *([one] for one in cut))
+                    for cut in zip(starts, sizes, strict=True)
+                ]
+            )
+    arrived = send_by_turns(lambda source, target: slices[source][target], devices, send)
     totals = []
-    for owner, own in zip(devices, zip(*slices, strict=True), strict=True):
-        with tf.device(owner):
-            totals.append(sum_gradient([send(piece, owner) for piece in own]))
-    sums = []
-    for device in devices:
+    for device, own in zip(devices, arrived, strict=True):
         with tf.device(device):
-            sums.append(tf.concat([send(total, device) for total in totals], axis=0))
+            totals.append(sum_gradient(own))
+    arrived = send_by_turns(lambda source, target: totals[source], devices, send)
+    sums = []
+    for device, parts in zip(devices, arrived, strict=True):
+        with tf.device(device):
+            sums.append(tf.concat(parts, axis=0))
     return sums
+
+
+def slice_sizes(vector: tf.Tensor, count: int) -> list[int]:
+    """Returns the sizes of the slices; all but the last end where a GPU cuts without a copy."""
+    entries = ALIGNMENT // vector.dtype.size
+    lines, rest = divmod(vector.shape.num_elements(), entries)
+    *sizes, last = [entries * part for part in part_sizes(lines, count)]
+    return [*sizes, last + rest]
+
+
+def send_by_turns(
+    value: Callable[[int, int], tf.Tensor], devices: Sequence[str], send: Send
+) -> list[list[tf.Tensor]]:
+    """Returns, for each device, what all devices have sent to it.
+
+    In each turn every device sends to another one, so that none waits for a link.
+
+    Args:
+        value: from the numbers of two devices to what the first sends to the second.
+        devices: the devices.
+        send: copies a tensor to a device.
+    """
+    count = len(devices)
+    arrived: list[list[Any]] = [[None] * count for _ in devices]
+    for turn in range(count):
+        for source in range(count):
+            target = (source + turn) % count
+            arrived[target][source] = send(value(source, target), devices[target])
+    return arrived
 
 
 @functools.cache

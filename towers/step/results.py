@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.step.exchange import Total
+from towers.step.exchange import EachTower, Total
 from towers.step.gradients import global_norm
 from towers.step.sums import MetricSums, TowerSums
 from towers.step.update import Change, Scales
@@ -68,37 +68,31 @@ class EvaluationResults(NamedTuple):
     metrics: dict[str, MetricSums]
 
 
-def step_results(
-    sums: Sequence[TowerSums],
-    total: Total,
-    change: Change,
-    scales: Scales,
-    norms: Sequence[tf.Tensor] | None,
-) -> StepResults:
+def step_results(each: EachTower, total: Total, change: Change, scales: Scales) -> StepResults:
     """Returns the results of a step.
 
     Args:
-        sums: each tower's sums.
+        each: what each tower found; without norms if there is one tower in one process, whose
+            gradient norm is that of the averaged gradient.
         total: the sums over all towers.
         change: the change that followed from them.
         scales: the learning rate and the loss scale.
-        norms: the norm of each tower's own gradient; None for one tower in one process, whose
-            gradient norm is that of the averaged gradient.
     """
     with tf.name_scope("results"):
         norm = change.gradient_norm
+        norms = tf.stack([norm]) if each.norm is None else each.norm
         return StepResults(
             **mean_results(total),
             gradient_norm=norm,
             learning_rate=scales.learning_rate,
             finite=change.finite,
             loss_scale=scales.loss_scale,
-            towers=tower_results(sums, norms or [norm]),
+            towers=TowerResults(**mean_results(each), gradient_norm=norms),
         )
 
 
-def mean_results(sums: TowerSums | Total) -> dict[str, Any]:
-    """Returns loss, weight and metrics of a shard or a batch; loss and metrics are means."""
+def mean_results(sums: TowerSums | EachTower | Total) -> dict[str, Any]:
+    """Returns loss, weight and metrics of shards or of a batch; loss and metrics are means."""
     means = {key: mean_metric(*pair) for key, pair in sums.metrics.items()}
     loss = tf.math.divide_no_nan(sums.loss, sums.weight)
     return {"loss": loss, "weight": sums.weight, "metrics": means}
@@ -107,19 +101,6 @@ def mean_results(sums: TowerSums | Total) -> dict[str, Any]:
 def mean_metric(total: tf.Tensor, weight: tf.Tensor | None) -> tf.Tensor:
     """Returns a metric's mean, or its sum without a weight."""
     return total if weight is None else tf.math.divide_no_nan(total, weight)
-
-
-def tower_results(sums: Sequence[TowerSums], norms: Sequence[tf.Tensor]) -> TowerResults:
-    """Returns each tower's means; arguments as in `step_results`."""
-    each = list(map(mean_results, sums))
-    return TowerResults(
-        loss=tf.stack([mean["loss"] for mean in each]),
-        weight=tf.stack([mean["weight"] for mean in each]),
-        metrics={
-            key: tf.stack([mean["metrics"][key] for mean in each]) for key in each[0]["metrics"]
-        },
-        gradient_norm=tf.stack(norms),
-    )
 
 
 def tower_norms(sums: Sequence[TowerSums], devices: Sequence[str]) -> list[tf.Tensor]:

@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.step.gradients import add_in_pairs
 from towers.step.parts import Part
 
 BATCH_NORM_POLICIES = ("first", "mean")
@@ -73,28 +72,6 @@ def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor |
     if first is None or second is None:
         return second if first is None else first
     return first + second
-
-
-def sum_states(
-    tower_states: Sequence[Sequence[tf.Tensor | None]],
-    weights: Sequence[tf.Tensor],
-    policy: str,
-    *,
-    has_first_tower: bool = True,
-) -> tuple[list[tf.Tensor | None], tf.Tensor]:
-    """Returns each state's shares summed over the towers, and the weight of the moving averages.
-
-    Args:
-        tower_states: for each tower, for each state, its share, or None if the tower function did
-            not assign it.
-        weights: for each tower, its number of examples (or tokens).
-        policy: whose moving averages count: those of the `first` tower, or the `mean` of all.
-        has_first_tower: whether tower 0 of all processes is one of these.
-    """
-    sums = [add_in_pairs(add_states, shares) for shares in zip(*tower_states, strict=True)]
-    if policy == "mean":
-        return sums, add_in_pairs(tf.add, weights)
-    return sums, weights[0] if has_first_tower else tf.zeros_like(weights[0])
 
 
 def merge_states(

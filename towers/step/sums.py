@@ -140,6 +140,13 @@ def add_nests(first: Any, second: Any) -> Any:
     return tf.nest.map_structure(add, first, second)
 
 
+def stack_nests(nests: Sequence[Any]) -> Any:
+    """Returns nests of the same structure as one, whose tensors begin with a dimension more."""
+    return tf.nest.map_structure(
+        lambda *values: None if values[0] is None else tf.stack(values), *nests
+    )
+
+
 def sum_results(sums: Sequence[TowerSums]) -> tuple[Any, Any, dict[str, MetricSums]]:
     """Returns loss, weight and metrics summed over the towers."""
     return add_in_pairs(add_nests, [(tower.loss, tower.weight, tower.metrics) for tower in sums])

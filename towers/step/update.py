@@ -75,6 +75,8 @@ class Update:
         self.loss_scale = options.loss_scale
         self._clip_norm = options.clip_norm
         self._device = copies.devices[0]
+        on_gpu = tf.DeviceSpec.from_string(self._device).device_type == "GPU"
+        self._host = CPU if on_gpu else self._device
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
@@ -113,14 +115,18 @@ class Update:
         """
 
         def assign() -> None:
-            self.copies.assign_trainable(change.assigned)
-            self.copies.apply(change.gradients, change.factor, change.states, add_states=add_states)
-            self.carried.assign(change.carried)
+            with tf.device(self._device):
+                self.copies.assign_trainable(change.assigned)
+                self.copies.apply(
+                    change.gradients, change.factor, change.states, add_states=add_states
+                )
+                self.carried.assign(change.carried)
 
         with tf.device(self._device), tf.name_scope("update"):
             learning_rate = self.copies.learning_rate()
             loss_scale = tf.ones([]) if self.loss_scale is None else self.loss_scale.read()
-            tf.cond(change.finite, assign, lambda: None)
+            with tf.device(self._host):  # A GPU would get the decision first, and be waited for.
+                tf.cond(change.finite, assign, lambda: None)
             if self.loss_scale is not None:
                 self.loss_scale.update(change.finite)
             return Scales(learning_rate, loss_scale)
@@ -134,6 +140,7 @@ def average(total: Total, clip_norm: float | None) -> Change:
         clip_norm: the norm to which the averaged gradient is clipped, or None.
     """
     inverse_weight = tf.math.reciprocal_no_nan(total.weight)
-    norm, finite = norm_of_sums(total.gradients[0], inverse_weight, CPU)
-    factor = inverse_weight * clip_factor(norm, clip_norm)
+    norm, finite, inverse_weight = norm_of_sums(total.gradients[0], inverse_weight, CPU)
+    with tf.device(norm.device or None):  # That of the host, if the gradients are on a GPU.
+        factor = inverse_weight * clip_factor(norm, clip_norm)
     return Change(total.gradients, factor, [], total.carried, total.assigned, norm, finite)

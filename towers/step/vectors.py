@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.step.gradients import add_in_pairs
+
 # TensorFlow cuts a vector without a copy where a piece begins at a multiple of Eigen's alignment,
 # at most 64 bytes; GPUs read whole lines of 128.
 ALIGNMENT = 128
@@ -35,6 +37,36 @@ def send_together(nest: Any, source: str, targets: Sequence[str]) -> list[Any]:
     return sent
 
 
+def add_and_stack(nests: Sequence[Any], sources: Sequence[str], target: str) -> tuple[Any, Any]:
+    """Returns the sum of the nests, and the nests as one whose tensors begin with a dimension more.
+
+    Each travels to the target device as one vector of each dtype. There, whole vectors are added
+    and stacked, so that a GPU starts a few kernels, however many nests and tensors there are.
+
+    Args:
+        nests: of the same structure; tensors of the same shapes, and None.
+        sources: where the tensors of each nest are.
+        target: the device.
+    """
+    parts = tf.nest.flatten(nests[0])
+    like = [part for part in parts if part is not None]
+    rows = []
+    for nest, source in zip(nests, sources, strict=True):
+        with tf.device(source):
+            rows.append(join_by_dtype([part for part in tf.nest.flatten(nest) if part is not None]))
+    with tf.device(target):
+        columns = [list(map(tf.identity, column)) for column in zip(*rows, strict=True)]
+        sums = cut_by_dtype([add_in_pairs(tf.add, column) for column in columns], like)
+        stacks = cut_stacks(list(map(tf.stack, columns)), like)
+
+    def as_nest(tensors: list[tf.Tensor]) -> Any:
+        values = iter(tensors)
+        filled = [None if part is None else next(values) for part in parts]
+        return tf.nest.pack_sequence_as(nests[0], filled)
+
+    return as_nest(sums), as_nest(stacks)
+
+
 def join_by_dtype(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns one vector for each dtype, with the entries of its tensors, on the current device.
 
@@ -61,6 +93,26 @@ def cut_by_dtype(vectors: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> lis
         for place, piece in zip(places, tf.split(vector, sizes_of(parts)), strict=True):
             results[place] = tf.reshape(piece, shape_of(like[place]))
             results[place].set_shape(like[place].shape)
+    return results
+
+
+def cut_stacks(matrices: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the tensors of which the vectors in the rows of each matrix were joined.
+
+    Args:
+        matrices: for each dtype, vectors of `join_by_dtype`, stacked.
+        like: tensors with the dtypes and the shapes of one row.
+
+    Returns:
+        Tensors of the shape [rows, *shape].
+    """
+    results: list[Any] = [None] * len(like)
+    for matrix, places in zip(matrices, places_by_dtype(like), strict=True):
+        sizes = sizes_of([like[place] for place in places])
+        for place, piece in zip(places, tf.split(matrix, sizes, axis=1), strict=True):
+            shape = tf.concat([matrix.shape[:1], shape_of(like[place])], axis=0)
+            results[place] = tf.reshape(piece, shape)
+            results[place].set_shape(matrix.shape[:1].concatenate(like[place].shape))
     return results
 
 

@@ -496,6 +496,7 @@ def test_a_missing_library_or_model_is_an_error_of_every_process(tmp_path):
             )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "zh").is_dir(), reason=missing("zh"))
 def test_real_dialogues_are_nearly_all_known(tmp_path):
     with open(SHARED / "zh" / "dgk_100k.conv", "rb") as file:

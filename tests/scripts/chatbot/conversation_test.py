@@ -57,6 +57,7 @@ def test_help_says_what_can_be_typed_and_a_wrong_command_says_what_is_near(hold)
     assert hold("/bean 5")[0].startswith("There is no command /bean. Did you mean '/beam'?")
 
 
+@pytest.mark.slow
 def test_a_beam_is_that_of_the_option_and_greedy_goes_back(hold):
     question = "rain or sun ?"
     searched, sampled = hold(question, beam=4), hold(question, top_p=0.9)

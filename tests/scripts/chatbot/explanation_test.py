@@ -75,6 +75,7 @@ def test_a_transformer_that_copies_words_is_explained_alike(tmp_path):
     assert {word for look in looks for word, _ in look.places} <= set(" / ".join(TURNS).split())
 
 
+@pytest.mark.slow
 def test_an_explanation_marks_what_was_said_among_the_likeliest(opened):
     options = DecodingOptions(beam=3)
     said = said_by(opened, options)

@@ -104,6 +104,7 @@ def test_the_best_are_those_of_an_exhaustive_search(models, direction, weight, r
         np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_candidates_are_scored_once_for_all_weights(models):
     chatbot, second = models
 

@@ -84,6 +84,7 @@ def test_mirrored_strategy_gives_the_weights_of_the_towers(straight, on_towers):
             )
 
 
+@pytest.mark.slow
 def test_fit_begins_with_the_loss_of_the_towers_and_learns(straight, on_towers):
     (first, *_, last), (expected, *_) = curve_of(straight("keras")), curve_of(on_towers)
     np.testing.assert_allclose(first, expected, rtol=1e-6)

@@ -125,7 +125,14 @@ def test_a_generator_is_read_on_and_loses_no_batch():
         epochs_of(read_data(generate()), None)
 
 
-@pytest.mark.parametrize("kind", ["arrays", "dataset", "py_dataset", "generator"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "arrays",
+        "dataset",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("py_dataset", "generator")),
+    ],
+)
 def test_every_kind_of_data_trains_the_same(kind):
     kinds = {
         "arrays": lambda: ((X, Y), {"batch_size": 4}),

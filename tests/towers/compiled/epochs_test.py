@@ -138,6 +138,7 @@ def test_a_run_folder_holds_the_curves_of_each_tower(tmp_path):
     assert [step for step, _ in curves["loss"]] == [10, 20]
 
 
+@pytest.mark.slow
 @old_copy
 def test_what_callbacks_assign_reaches_every_copy_of_the_parameters():
     scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.01 * (epoch + 1))

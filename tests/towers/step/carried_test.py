@@ -154,7 +154,7 @@ ACCUMULATED = {"accumulate": 3, "clip_norm": 0.05}
 @pytest.mark.parametrize(
     ("options", "num_towers"),
     [
-        (ACCUMULATED, 1),
+        pytest.param(ACCUMULATED, 1, marks=pytest.mark.slow),
         *[pytest.param({}, number, marks=pytest.mark.slow) for number in (1, 2, 3, 4)],
         pytest.param({"clip_norm": 0.05}, 2, marks=pytest.mark.slow),
         pytest.param(ACCUMULATED, 3, marks=pytest.mark.slow),

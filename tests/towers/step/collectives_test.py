@@ -1,4 +1,4 @@
-"""Sums by collective ops: right for every kind of gradient, one op a tower and dtype, refusals."""
+"""Sums by collective ops: right for every kind of gradient, one op a tower and pack, refusals."""
 
 import json
 import pathlib
@@ -32,20 +32,27 @@ def gradients_of(tower):
 
 
 def traced(group, rows):
-    """Returns the group's sums of constant gradients, what is left, and the graph."""
+    """Returns the group's sums of constant gradients, what is left, and the ops that add."""
 
     @tf.function(autograph=False)
     def add(rows):
         return group.sum(rows)
 
-    function = add.get_concrete_function(rows)
-    return *add(rows), function.graph
+    ops = ops_of(add.get_concrete_function(rows).graph)
+    # Groups across processes wait for the others.
+    return *(add(rows) if group.size == len(group.devices) else (None, None)), ops
 
 
+def ops_of(graph):
+    return [op for op in graph.get_operations() if op.type == "CollectiveReduce"]
+
+
+@pytest.mark.parametrize("pack_bytes", [1, 2**20])
 @pytest.mark.parametrize("num_towers", [2, 3, 4])
-def test_every_tower_gets_the_same_sum_of_all_dense_gradients(num_towers):
+def test_every_tower_gets_the_same_sum_of_all_dense_gradients(num_towers, pack_bytes):
     rows = [gradients_of(tower) for tower in range(num_towers)]
-    totals, left, _ = traced(Group(helpers.tower_devices(num_towers), limit=LIMIT), rows)
+    group = Group(helpers.tower_devices(num_towers), limit=LIMIT, pack_bytes=pack_bytes)
+    totals, left, _ = traced(group, rows)
     expected = sum_gradients(rows)
     for place, wanted in enumerate(expected):
         if place in (1, 2, 3):  # Sparse, missing, and missing on the first tower.
@@ -57,24 +64,34 @@ def test_every_tower_gets_the_same_sum_of_all_dense_gradients(num_towers):
             np.testing.assert_array_equal(total[place].numpy(), wanted.numpy())
 
 
-def test_there_is_one_op_a_tower_and_dtype_and_no_number_is_used_twice():
+def test_there_is_one_op_a_tower_and_pack_and_no_number_is_used_twice():
+    """A pack holds one dtype; here the only float64 gradient stands between the others."""
     group = Group(helpers.tower_devices(3), limit=LIMIT)
     rows = [gradients_of(tower) for tower in range(3)]
     numbers = []
     for _ in range(2):
-        graph = traced(group, rows)[-1]
-        ops = [op for op in graph.get_operations() if op.type == "CollectiveReduce"]
-        assert sorted(op.get_attr("T").name for op in ops) == ["float32"] * 3 + ["float64"] * 3
+        ops = traced(group, rows)[-1]
+        assert sorted(op.get_attr("T").name for op in ops) == ["float32"] * 6 + ["float64"] * 3
         assert {op.get_attr("communication_hint") for op in ops} == {b"ring"}
         places = sorted(tf.DeviceSpec.from_string(op.device).device_index for op in ops)
-        assert places == [1, 1, 2, 2, 3, 3]
+        assert places == [1, 1, 1, 2, 2, 2, 3, 3, 3]
         turns = [op.get_attr("instance_key") for op in ops]
         assert sorted(turns) == sorted([*set(turns)] * 3)
         numbers += set(turns)
-        for op in ops:  # In the same order on every tower.
-            if op.get_attr("T") == tf.float64:
-                assert [other.type for other in op.control_inputs] == ["CollectiveReduce"]
-    assert len(numbers) == len(set(numbers)) == 4
+        assert not any(op.control_inputs for op in ops)  # None waits for another.
+    assert len(numbers) == len(set(numbers)) == 6
+
+
+def test_packs_of_several_processes_are_summed_in_the_same_order():
+    rows, devices = [gradients_of(tower) for tower in range(3)], helpers.tower_devices(3)
+    for num_processes in (1, 2):
+        ops = traced(Group(devices, num_processes, LIMIT, pack_bytes=1), rows)[-1]
+        turns = {op: op.get_attr("instance_key") for op in ops}
+        assert len(ops) == 3 * len(set(turns.values())) == 12
+        for op, turn in turns.items():
+            before = [other for other in op.control_inputs if other in turns]
+            expected = [turn - 1] if num_processes > 1 and turn > min(turns.values()) else []
+            assert [turns[other] for other in before] == expected
 
 
 def test_groups_of_other_devices_have_other_numbers():
@@ -101,7 +118,7 @@ def test_a_step_joins_all_gradients_and_reads_as_packs_do():
             assert bool(step(parts, number).finite)
         step.check_copies()
         weights[exchange] = helpers.weights_of(model)
-        ops = [op for op in step.graph.get_operations() if op.type == "CollectiveReduce"]
+        ops = ops_of(step.graph)
         assert len(ops) == (3 if exchange == "nccl" else 0)
     helpers.assert_same_weights(weights["nccl"], weights["replicated"])
 

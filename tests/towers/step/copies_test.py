@@ -71,6 +71,7 @@ def test_copies_stay_the_same_to_the_last_bit():
     step.check_copies()
 
 
+@pytest.mark.slow
 def test_updates_run_on_every_tower_and_nothing_on_the_cpu_zero():
     _, step, shards = dense_step()
     with record_op_devices() as placement:

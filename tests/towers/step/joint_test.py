@@ -102,7 +102,7 @@ def train_plainly(game, epochs=1):
         (1, {}),
         (2, {"accumulate": 2}),
         pytest.param(3, {}, marks=pytest.mark.slow),
-        (2, {"parameters": "replicated"}),
+        pytest.param(2, {"parameters": "replicated"}, marks=pytest.mark.slow),
         pytest.param(2, {"parameters": "nccl"}, marks=pytest.mark.slow),
     ],
 )

@@ -46,9 +46,11 @@ def test_every_tower_gets_the_sum_of_all(num_towers, pack_bytes, whole_bytes):
             )
 
 
-def test_packs_begin_with_the_last_variable_and_hold_so_many_bytes():
-    row = [tf.zeros([10]), tf.zeros([3]), tf.zeros([4]), tf.zeros([5])]
-    assert list(plan_packs([row, row], 40)) == [[3, 2], [1], [0]]
+def test_packs_begin_with_the_last_variable_and_are_full_at_a_quarter():
+    """So a gradient that is computed late does not hold up a large one."""
+    row = [tf.zeros([10]), tf.zeros([1]), tf.zeros([3]), tf.zeros([5])]
+    assert list(plan_packs([row, row], 40)) == [[3], [2], [1], [0]]
+    assert list(plan_packs([row, row], 90)) == [[3, 2], [1, 0]]
     assert list(plan_packs([row, row], 10_000)) == [[3, 2, 1, 0]]
     assert list(plan_packs([row, row], 1)) == [[3], [2], [1], [0]]
 
@@ -76,9 +78,9 @@ def test_no_link_carries_a_large_pack_alone():
         return send(tensor, device)
 
     sum_in_packs(rows, devices, whole_bytes=4000, send=count)
-    assert {size for size, _ in sent} == {250, 251}
+    assert {size for size, _ in sent} == {256, 234}  # Slices end where a line of 32 numbers ends.
     received = {device: sum(size for size, to in sent if to == device) for device in devices}
-    assert max(received.values()) - min(received.values()) <= 4
+    assert max(received.values()) - min(received.values()) <= 4 * 32
     sent.clear()
     sum_in_packs(rows, devices, whole_bytes=4008, send=count)
     assert {size for size, _ in sent} == {1002}

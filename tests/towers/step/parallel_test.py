@@ -122,6 +122,7 @@ def test_tensors_may_be_nests():
     assert letters.numpy().tolist() == [b"a", b"b", b"c", b"d", b"e"]
 
 
+@pytest.mark.slow
 def test_one_trace_takes_every_batch(float64):
     model = helpers.dense_model()
     traces = []

@@ -84,7 +84,8 @@ def test_recomputed_activations_give_the_same_gradients(way, place):
     assert products(recomputed) >= products(kept) + num_parts  # The hidden layer's, again.
 
 
-@pytest.mark.parametrize("embedding", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("embedding", [False, True])
 def test_a_generator_may_draw_often_in_what_is_recomputed(embedding):
     expected, _ = train(lambda function: function, draws=3, embedding=embedding)
     actual, _ = train(towers.recompute, draws=3, embedding=embedding)

@@ -76,7 +76,7 @@ def test_gradients_arrive_as_they_were(monkeypatch):
         assert arrived[place].device.endswith(target[1:])
 
 
-@pytest.mark.parametrize("num_towers", [1, 2])
+@pytest.mark.parametrize("num_towers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_step_with_packed_values_trains_as_one_without(num_towers, packed, monkeypatch):
     """With a table that is only looked up: its rows travel, not in the pack."""
 
