@@ -138,3 +138,9 @@ def test_activations_travel_between_stages_and_no_gradient_of_a_variable(count):
     facts = count("chatbot", "replicated", 2, gpus_per_tower=2, published=True)
     for device in facts["devices"]:
         assert device["bytes_to_peers"] <= 0.2 * facts["gradient_bytes"]
+
+
+@pytest.mark.slow
+def test_batches_travel_through_page_locked_memory(count):
+    for device in count("cifar10", "replicated")["devices"]:
+        assert device["bytes_from_host"] - device["pinned_bytes"] <= SMALL

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("log.c", "cuda.c", "libraries.c")
+SOURCES = ("log.c", "clock.c", "cuda.c", "libraries.c")
 # TensorFlow's lists of the functions that it may look up.
 LISTS = (
     "cuda", "cudart", "cublas", "cublasLt", "cudnn", "cufft", "cusolver", "cusparse", "nccl",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.loop.requests import take
+from towers.step.placement import CPU
 from towers.step.shards import Shard
 
 PATIENCE = 1.0  # Seconds for which closing a feed waits for its thread.
@@ -199,6 +201,7 @@ class DeviceFeed(Feed):
         super().__init__(devices, may_stop=may_stop)
         self._queue: queue.Queue[FeedItem] = queue.Queue(maxsize=ahead)
         self._closed = threading.Event()
+        self._senders: dict[Any, Callable[[tf.Tensor], tf.Tensor]] = {}
         self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
         self._thread.start()
 
@@ -237,6 +240,34 @@ class DeviceFeed(Feed):
         placed, ready = [], []
         for device, shard in zip(self._devices, shards, strict=True):
             with tf.device(device):
-                placed.append(tf.nest.map_structure(tf.identity, shard))
+                send = functools.partial(self._send, device)
+                placed.append(tf.nest.map_structure(send, shard, expand_composites=True))
             ready.append(time.perf_counter())
         return FeedItem(tuple(placed), ready)
+
+    def _send(self, device: str, part: tf.Tensor) -> tf.Tensor:
+        """Returns a tensor on the current device; int32 numbers and strings stay on the host."""
+        if part.dtype in (tf.int32, tf.string):
+            return tf.identity(part)
+        key = device, part.dtype, part.shape.rank
+        if key not in self._senders:
+            spec = tf.TensorSpec([None] * part.shape.rank, part.dtype)
+            self._senders[key] = sender(device, spec)
+        return self._senders[key](part)
+
+
+def sender(device: str, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a function that sends a tensor from the host to a device; call it in its scope.
+
+    A GPU fetches it by itself from page-locked memory, into which TensorFlow puts the result of an
+    op that goes to a GPU only. `tf.data` has other memory: of that, the host makes each copy.
+    """
+
+    @tf.function(input_signature=[spec], autograph=False)
+    def send(tensor: tf.Tensor) -> tf.Tensor:
+        with tf.device(CPU):
+            tensor = tf.raw_ops.DeepCopy(x=tensor)
+        with tf.device(device):
+            return tf.identity(tensor)
+
+    return send

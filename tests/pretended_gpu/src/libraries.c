@@ -1,13 +1,18 @@
-// cuBLAS, cuDNN, NCCL and NVML: enough of each that TensorFlow takes its usual path. All other
-// functions of these libraries return 0 (stubs.S).
+// cuBLAS, cuDNN, NCCL and NVML: enough of each that TensorFlow takes its usual path, and the
+// numbers from which operations can be counted. All other functions of these libraries return 0
+// (stubs.S).
 #include "common.h"
 #include "third_party/gpus/cudnn/include/cudnn.h"
 
-// ---- cuBLAS. A handle holds its stream; of a call's arguments only the handle is looked at.
-static int work(int kind, const char* name, const void* stream) {
-  command((Command){kind, device_of_stream(stream), -1, .name = name});
-  return 0;
+// ---- cuBLAS. A handle is its stream. dims of a GEMM: m, n, k, batch, bytes of an element.
+static void gemm(const char* name, void* stream, long m, long n, long k, long batch, int size) {
+  command((Command){GEMM, device_of_stream(stream), -1, .stream = stream, .name = name,
+                    .bytes = (uint64_t)size * batch * (m * k + k * n + m * n),
+                    .flops = 2.0 * m * n * k * batch, .dims = {m, n, k, batch, size}});
 }
+static int type_bytes(int t) {
+  return t == 0 ? 4 : t == 1 ? 8 : t == 2 || t == 14 ? 2 : t == 3 || t == 8 ? 1 : 4;
+}  // cudaDataType_t
 EXPORT int cublasCreate_v2(void** h) {
   *h = calloc(1, 64);
   return 0;
@@ -36,20 +41,47 @@ EXPORT int cublasGetMathMode(void* h, int* m) {
   *m = 0;
   return 0;
 }
-#define PRODUCT(NAME) \
-  EXPORT int NAME(void** h) { return work(GEMM, #NAME, *h); }
-PRODUCT(cublasSgemm_v2)
-PRODUCT(cublasDgemm_v2)
-PRODUCT(cublasHgemm)
-PRODUCT(cublasGemmEx)
-PRODUCT(cublasSgemmBatched)
-PRODUCT(cublasDgemmBatched)
-PRODUCT(cublasHgemmBatched)
-PRODUCT(cublasGemmBatchedEx)
-PRODUCT(cublasSgemmStridedBatched)
-PRODUCT(cublasDgemmStridedBatched)
-PRODUCT(cublasHgemmStridedBatched)
-PRODUCT(cublasGemmStridedBatchedEx)
+#define PLAIN_GEMM(NAME, SIZE)                                     \
+  EXPORT int NAME(void** h, int ta, int tb, int m, int n, int k) { \
+    gemm(#NAME, *h, m, n, k, 1, SIZE);                             \
+    return 0;                                                      \
+  }
+PLAIN_GEMM(cublasSgemm_v2, 4)
+PLAIN_GEMM(cublasDgemm_v2, 8) PLAIN_GEMM(cublasHgemm, 2)
+#define BATCHED_GEMM(NAME, SIZE)                                                             \
+  EXPORT int NAME(void** h, int ta, int tb, int m, int n, int k, void* al, void* A, int lda, \
+                  void* B, int ldb, void* be, void* C, int ldc, int batch) {                 \
+    gemm(#NAME, *h, m, n, k, batch, SIZE);                                                   \
+    return 0;                                                                                \
+  }
+    BATCHED_GEMM(cublasSgemmBatched, 4) BATCHED_GEMM(cublasDgemmBatched, 8)
+        BATCHED_GEMM(cublasHgemmBatched, 2)
+#define STRIDED_GEMM(NAME, SIZE)                                                             \
+  EXPORT int NAME(void** h, int ta, int tb, int m, int n, int k, void* al, void* A, int lda, \
+                  long sa, void* B, int ldb, long sb, void* be, void* C, int ldc, long sc,   \
+                  int batch) {                                                               \
+    gemm(#NAME, *h, m, n, k, batch, SIZE);                                                   \
+    return 0;                                                                                \
+  }
+            STRIDED_GEMM(cublasSgemmStridedBatched, 4) STRIDED_GEMM(cublasDgemmStridedBatched, 8)
+                STRIDED_GEMM(cublasHgemmStridedBatched, 2) EXPORT
+    int cublasGemmEx(void** h, int ta, int tb, int m, int n, int k, void* al, void* A, int at) {
+  gemm("cublasGemmEx", *h, m, n, k, 1, type_bytes(at));
+  return 0;
+}
+EXPORT int cublasGemmBatchedEx(void** h, int ta, int tb, int m, int n, int k, void* al, void* A,
+                               int at, int lda, void* B, int bt, int ldb, void* be, void* C, int ct,
+                               int ldc, int batch) {
+  gemm("cublasGemmBatchedEx", *h, m, n, k, batch, type_bytes(at));
+  return 0;
+}
+EXPORT int cublasGemmStridedBatchedEx(void** h, int ta, int tb, int m, int n, int k, void* al,
+                                      void* A, int at, int lda, long sa, void* B, int bt, int ldb,
+                                      long sb, void* be, void* C, int ct, int ldc, long sc,
+                                      int batch) {
+  gemm("cublasGemmStridedBatchedEx", *h, m, n, k, batch, type_bytes(at));
+  return 0;
+}
 
 // ---- Descriptors of cublasLt and cuDNN: bags of attributes.
 typedef struct Attribute {
@@ -62,8 +94,9 @@ typedef struct Attribute {
   struct Attribute* next;
 } Attribute;
 typedef struct Bag {
-  int type;
+  int magic, type;
   Attribute* first;
+  struct Bag* graph;
   char pad[512];
 } Bag;
 static Bag* bag(int type) {
@@ -164,7 +197,10 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void* h, void* o, void* a, void* b, vo
 EXPORT int cublasLtMatmul(void* h, Bag* o, void* al, void* A, Bag* a, void* B, Bag* b, void* be,
                           void* C, Bag* c, void* D, Bag* d, void* algo, void* w, size_t n,
                           void* stream) {
-  return work(GEMM, "cublasLtMatmul", stream);
+  long batch = number_at(a, 5, 0, 4), k = number_at(a, number_at(o, 3, 0, 4) ? 2 : 3, 0, 8);
+  gemm("cublasLtMatmul", stream, number_at(d, 2, 0, 8), number_at(d, 3, 0, 8), k,
+       batch > 0 ? batch : 1, type_bytes(number_at(a, 0, 0, 4)));
+  return 0;
 }
 
 // ---- cuDNN: handles and descriptors. Prototypes that a header has are kept out with FN.
@@ -178,18 +214,13 @@ EXPORT int cublasLtMatmul(void* h, Bag* o, void* al, void* A, Bag* a, void* B, B
     return 0;                                           \
   }
 CREATES(TensorDescriptor)
-CREATES(FilterDescriptor)
-CREATES(ConvolutionDescriptor)
-CREATES(PoolingDescriptor)
-CREATES(LRNDescriptor)
-CREATES(ActivationDescriptor)
-CREATES(DropoutDescriptor)
-CREATES(RNNDescriptor)
-CREATES(RNNDataDescriptor)
-CREATES(CTCLossDescriptor)
-CREATES(OpTensorDescriptor)
-CREATES(ReduceTensorDescriptor)
-EXPORT size_t cudnnGetVersion(void) { return 91002; }
+CREATES(FilterDescriptor) CREATES(ConvolutionDescriptor) CREATES(PoolingDescriptor)
+    CREATES(LRNDescriptor) CREATES(ActivationDescriptor) CREATES(DropoutDescriptor)
+        CREATES(RNNDescriptor) CREATES(RNNDataDescriptor) CREATES(CTCLossDescriptor)
+            CREATES(OpTensorDescriptor) CREATES(ReduceTensorDescriptor) EXPORT size_t
+    cudnnGetVersion(void) {
+  return 91002;
+}
 EXPORT size_t cudnnGetCudartVersion(void) { return 12050; }
 EXPORT const char* cudnnGetErrorString(cudnnStatus_t s) {
   return "an error of the pretended cuDNN";
@@ -219,20 +250,66 @@ EXPORT cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t h, size_t* n) {
 }
 static int dnn_bytes(int t) { return t == CUDNN_DATA_FLOAT ? 4 : t == CUDNN_DATA_DOUBLE ? 8 : 2; }
 
-// ---- cuDNN: layers.
-#define CALL(KIND, NAME)                  \
-  int my_##NAME(void** h) __asm__(#NAME); \
-  EXPORT int my_##NAME(void** h) { return work(KIND, #NAME, *h); }
-CALL(DNN, cudnnPoolingForward)
-CALL(DNN, cudnnPoolingBackward)
-CALL(DNN, cudnnSoftmaxForward)
-CALL(DNN, cudnnLRNCrossChannelForward)
-CALL(DNN, cudnnLRNCrossChannelBackward)
-CALL(DNN, cudnnBatchNormalizationForwardInference)
-CALL(DNN, cudnnBatchNormalizationForwardTraining)
-CALL(DNN, cudnnBatchNormalizationForwardTrainingEx)
-CALL(DNN, cudnnBatchNormalizationBackward)
-CALL(DNN, cudnnBatchNormalizationBackwardEx)
+// Tensors: attribute 0 is what RNN weights ask for, 1 the number of bytes.
+FN(int, cudnnSetTensorNdDescriptor, Bag* d, int type, int n, const int* dims, const int* strides) {
+  uint64_t bytes = dnn_bytes(type);
+  for (int i = 0; i < n; i++) bytes *= dims[i];
+  put(d, 1, &bytes, 8, 1, 0);
+  return 0;
+}
+FN(int, cudnnSetTensor4dDescriptor, Bag* d, int format, int type, int n, int c, int h, int w) {
+  uint64_t bytes = (uint64_t)dnn_bytes(type) * n * c * h * w;
+  put(d, 1, &bytes, 8, 1, 0);
+  return 0;
+}
+static void dnn(const char* name, void* stream, const Bag* tensor, int passes) {
+  command((Command){DNN, device_of_stream(stream), -1, .stream = stream, .name = name,
+                    .bytes = passes * number_at(tensor, 1, 0, 8)});
+}
+FN(int, cudnnPoolingForward, void** h, void* p, void* al, Bag* x) {
+  dnn("cudnnPoolingForward", *h, x, 2);
+  return 0;
+}
+FN(int, cudnnPoolingBackward, void** h, void* p, void* al, Bag* y, void* yp, Bag* dy, void* dyp,
+   Bag* x) {
+  dnn("cudnnPoolingBackward", *h, x, 3);
+  return 0;
+}
+FN(int, cudnnLRNCrossChannelForward, void** h, void* p, int mode, void* al, Bag* x) {
+  dnn("cudnnLRNCrossChannelForward", *h, x, 2);
+  return 0;
+}
+FN(int, cudnnLRNCrossChannelBackward, void** h, void* p, int mode, void* al, Bag* y) {
+  dnn("cudnnLRNCrossChannelBackward", *h, y, 4);
+  return 0;
+}
+FN(int, cudnnSoftmaxForward, void** h, int al, int mode, void* a, Bag* x) {
+  dnn("cudnnSoftmaxForward", *h, x, 2);
+  return 0;
+}
+FN(int, cudnnBatchNormalizationForwardInference, void** h, int mode, void* al, void* be, Bag* x) {
+  dnn("cudnnBatchNormalizationForwardInference", *h, x, 2);
+  return 0;
+}
+FN(int, cudnnBatchNormalizationForwardTraining, void** h, int mode, void* al, void* be, Bag* x) {
+  dnn("cudnnBatchNormalizationForwardTraining", *h, x, 3);
+  return 0;
+}
+FN(int, cudnnBatchNormalizationForwardTrainingEx, void** h, int mode, int ops, void* al, void* be,
+   Bag* x) {
+  dnn("cudnnBatchNormalizationForwardTrainingEx", *h, x, 3);
+  return 0;
+}
+FN(int, cudnnBatchNormalizationBackward, void** h, int mode, void* a, void* b, void* c, void* d,
+   Bag* x) {
+  dnn("cudnnBatchNormalizationBackward", *h, x, 5);
+  return 0;
+}
+FN(int, cudnnBatchNormalizationBackwardEx, void** h, int mode, int ops, void* a, void* b, void* c,
+   void* d, Bag* x) {
+  dnn("cudnnBatchNormalizationBackwardEx", *h, x, 5);
+  return 0;
+}
 FN(int, cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, void* a, int m, int o, void* x,
    void* z, void* y, void* bn, void* act, size_t* n) {
   *n = 0;
@@ -249,21 +326,53 @@ FN(int, cudnnGetBatchNormalizationTrainingExReserveSpaceSize, void* a, int m, in
   return 0;
 }
 
-// ---- cuDNN: recurrent layers. Attribute 0 of a tensor is the shape of an RNN's weights.
+// ---- cuDNN: recurrent layers. dims of an RNN: time, batch, input, hidden, gates.
 typedef struct {
-  int64_t hidden, input, gates, size;
+  int64_t hidden, input, layers, gates, ways, size;
 } Rnn;
 static Rnn* rnn_of(const void* d) { return (Rnn*)find(d, 0)->data; }
 FN(int, cudnnSetRNNDescriptor_v8, Bag* d, int algo, int mode, int bias, int direction, int skip,
    int type, int math, int mt, int input, int hidden, int proj, int layers, void* drop,
    unsigned aux) {
-  Rnn r = {hidden, input, mode == CUDNN_LSTM ? 4 : mode == CUDNN_GRU ? 3 : 1, dnn_bytes(type)};
+  Rnn r = {hidden,
+           input,
+           layers,
+           mode == CUDNN_LSTM  ? 4
+           : mode == CUDNN_GRU ? 3
+                               : 1,
+           direction == CUDNN_BIDIRECTIONAL ? 2 : 1,
+           dnn_bytes(type)};
   put(d, 0, &r, sizeof r, 1, 0);
   return 0;
 }
-CALL(RNN, cudnnRNNForward)
-CALL(RNN, cudnnRNNBackwardData_v8)
-CALL(RNN, cudnnRNNBackwardWeights_v8)
+FN(int, cudnnSetRNNDataDescriptor, Bag* d, int type, int layout, int time, int batch, int vector,
+   const int* lengths, void* fill) {
+  int v[3] = {time, batch, vector};
+  put(d, 0, v, sizeof v, 3, 0);
+  return 0;
+}
+static void rnn(const char* name, void* stream, const void* d, const Bag* x) {
+  Rnn* r = rnn_of(d);
+  int64_t t = number_at(x, 0, 0, 4), b = number_at(x, 0, 1, 4);
+  double weights = (double)r->ways * r->gates * r->hidden *
+                   (r->input + r->hidden + (r->layers - 1) * (r->ways + 1) * r->hidden);
+  command((Command){RNN, device_of_stream(stream), -1, .stream = stream, .name = name,
+                    .bytes = r->size * (t * b * (r->input + 6 * r->hidden) + weights),
+                    .flops = 2 * t * b * weights,
+                    .dims = {t, b, r->input, r->hidden, r->gates, r->layers, r->ways, r->size}});
+}
+FN(int, cudnnRNNForward, void** h, void* d, int mode, void* lengths, Bag* x) {
+  rnn("cudnnRNNForward", *h, d, x);
+  return 0;
+}
+FN(int, cudnnRNNBackwardData_v8, void** h, void* d, void* lengths, Bag* y) {
+  rnn("cudnnRNNBackwardData_v8", *h, d, y);
+  return 0;
+}
+FN(int, cudnnRNNBackwardWeights_v8, void** h, void* d, int add, void* lengths, Bag* x) {
+  rnn("cudnnRNNBackwardWeights_v8", *h, d, x);
+  return 0;
+}
 FN(int, cudnnGetRNNWeightSpaceSize, void* h, void* d, size_t* n) {
   Rnn* r = rnn_of(d);
   *n = r->size * r->gates * (r->hidden * r->input + r->hidden * r->hidden + 2 * r->hidden);
@@ -296,7 +405,7 @@ FN(int, cudnnGetTensorNdDescriptor, Bag* d, int want, int* t, int* nd, int* dims
   return 0;
 }
 
-// ---- cuDNN's graphs, such as convolutions: a heuristic finds one engine.
+// ---- cuDNN's graphs: a heuristic finds one engine. dims of a convolution: of y, then of w.
 FN(int, cudnnBackendCreateDescriptor, int type, void** d) {
   *d = bag(type);
   return 0;
@@ -316,8 +425,22 @@ static size_t size_of(int t) {
     default: return 4;
   }
 }
+static Bag* link_of(const Bag* b, int name) {
+  Attribute* a = find(b, name);
+  return a && a->count ? *(Bag**)data_of(a) : 0;
+}
 FN(int, cudnnBackendSetAttribute, Bag* d, int name, int type, int64_t count, const void* p) {
   put(d, name, p, count * size_of(type), count, type);
+  // The graph of operations is handed on: heuristic -> configuration -> engine and plan.
+  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR && count == 1) {
+    Bag* other = *(Bag**)p;
+    if (name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH || name == CUDNN_ATTR_ENGINE_OPERATION_GRAPH)
+      d->graph = other;
+    else if (name == CUDNN_ATTR_ENGINECFG_ENGINE ||
+             name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
+      if (other->graph) d->graph = other->graph;
+    }
+  }
   return 0;
 }
 FN(int, cudnnBackendGetAttribute, Bag* d, int name, int type, int64_t want, int64_t* got, void* p) {
@@ -331,6 +454,7 @@ FN(int, cudnnBackendGetAttribute, Bag* d, int name, int type, int64_t want, int6
                 : name == CUDNN_ATTR_ENGINECFG_ENGINE ? 1
                 : a                                   ? a->count
                                                       : 0;
+    if (p && want > 0 && n) ((Bag**)p)[0]->graph = d->graph;
     if (got) *got = n;
     return 0;
   }
@@ -344,38 +468,88 @@ FN(int, cudnnBackendGetAttribute, Bag* d, int name, int type, int64_t want, int6
   if (p && want) memset(p, 0, size_of(type));
   return 0;
 }
-CALL(DNN, cudnnBackendExecute)
+static double elements(const Bag* tensor, int32_t* dims, int room) {
+  Attribute* a = find(tensor, CUDNN_ATTR_TENSOR_DIMENSIONS);
+  double n = a ? 1 : 0;
+  for (int i = 0; a && i < a->count; i++) {
+    n *= number_at(tensor, CUDNN_ATTR_TENSOR_DIMENSIONS, i, 8);
+    if (i < room) dims[i] = number_at(tensor, CUDNN_ATTR_TENSOR_DIMENSIONS, i, 8);
+  }
+  return n;
+}
+FN(int, cudnnBackendExecute, void** h, Bag* plan, void* pack) {
+  Command c = {DNN, device_of_stream(*h), -1, .stream = *h, .name = "cudnnBackendExecute"};
+  Bag* graph = plan->graph ? plan->graph : link_of(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+  Bag* op = link_of(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  static const int names[3][3] = {
+      {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+      {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+      {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY}};
+  static const char* called[3] = {"convolution forward", "convolution backward data",
+                                  "convolution backward filter"};
+  for (int i = 0; op && i < 3; i++) {
+    Bag *x = link_of(op, names[i][0]), *w = link_of(op, names[i][1]), *y = link_of(op, names[i][2]);
+    if (!x || !w || !y) continue;
+    double nx = elements(x, 0, 0), ny = elements(y, c.dims, 4), nw = elements(w, c.dims + 4, 4);
+    int size = dnn_bytes(number_at(x, CUDNN_ATTR_TENSOR_DATA_TYPE, 0, 4));
+    c.kind = CONV;
+    c.name = called[i];
+    c.bytes = size * (nx + ny + nw);
+    c.flops = 2 * ny * nw / (c.dims[4] ? c.dims[4] : 1);  // w is [outputs, inputs / groups, ...].
+  }
+  command(c);
+  return 0;
+}
 
-// ---- NCCL: sums are not made.
+// ---- NCCL: a communicator knows its clique; sums are not made.
 typedef struct {
   char id[128];
 } Unique;
 typedef struct {
+  Unique id;
   int ranks, rank, device;
+  long calls;
 } Comm;
+static _Atomic long cliques;
+static __thread int group;
 EXPORT int ncclGetVersion(int* v) {
   *v = 22700;
   return 0;
 }
 EXPORT int ncclGetUniqueId(Unique* id) {
   memset(id, 0, sizeof *id);
+  *(long*)id->id = ++cliques;
   return 0;
 }
-static int join(Comm** out, int ranks, int rank, int device) {
+static int join(Comm** out, int ranks, Unique id, int rank) {
   const char* there = getenv("PRETENDED_NCCL");
   if (there && !strcmp(there, "0")) return 2;  // ncclSystemError
-  *out = calloc(1, sizeof **out);
-  **out = (Comm){ranks, rank, device};
+  Comm* c = calloc(1, sizeof *c);
+  c->id = id;
+  c->ranks = ranks;
+  c->rank = rank;
+  c->device = device_now();
+  *out = c;
   return 0;
 }
 EXPORT int ncclCommInitRank(Comm** c, int ranks, Unique id, int rank) {
-  return join(c, ranks, rank, device_now());
+  return join(c, ranks, id, rank);
 }
 EXPORT int ncclCommInitRankConfig(Comm** c, int ranks, Unique id, int rank, void* config) {
-  return join(c, ranks, rank, device_now());
+  return join(c, ranks, id, rank);
 }
 EXPORT int ncclCommInitAll(Comm** c, int n, const int* devices) {
-  for (int i = 0; i < n; i++) join(&c[i], n, i, devices ? devices[i] : i);
+  Unique id;
+  ncclGetUniqueId(&id);
+  for (int i = 0; i < n; i++) {
+    int error = join(&c[i], n, id, i);
+    if (error) return error;
+    c[i]->device = devices ? devices[i] : i;
+  }
   return 0;
 }
 EXPORT int ncclCommCount(Comm* c, int* n) {
@@ -396,33 +570,44 @@ EXPORT int ncclCommGetAsyncError(Comm* c, int* e) {
 }
 EXPORT const char* ncclGetErrorString(int e) { return "an error of the pretended NCCL"; }
 EXPORT const char* ncclGetLastError(Comm* c) { return ""; }
-static int nccl_bytes(int t) {
-  static const int bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8};  // By ncclDataType_t, up to float64.
-  return t >= 0 && t < 9 ? bytes[t] : 2;
+EXPORT int ncclGroupStart(void) {
+  group++;
+  return 0;
 }
-static int collective(const char* name, Comm* c, size_t n, int type, const void* from, void* to,
+EXPORT int ncclGroupEnd(void) {
+  group--;
+  return 0;
+}
+static int nccl_bytes(int t) {
+  return t <= 1 ? 1 : t <= 3 ? 4 : t <= 5 ? 8 : t == 6 ? 2 : t == 7 ? 4 : t == 8 ? 8 : 2;
+}
+static int collective(const char* name, Comm* c, uint64_t bytes, const void* from, void* to,
                       void* stream) {
-  uint64_t bytes = n * nccl_bytes(type);
+  char key[160];
+  snprintf(key, sizeof key, "%ld:%ld", *(long*)c->id.id, c->calls++);
+  Command d = {NCCL,         device_of_stream(stream),   c->ranks, 1, bytes, stream,
+               .name = name, .dims = {c->ranks, c->rank}};
   if (from != to && to) memmove(to, from, bytes);
-  command((Command){NCCL, device_of_stream(stream), c->ranks, 1, bytes, name});
+  if (group) command(d);
+  else clock_collective(key, c->ranks, d);
   return 0;
 }
 EXPORT int ncclAllReduce(const void* s, void* r, size_t n, int t, int op, Comm* c, void* stream) {
-  return collective("ncclAllReduce", c, n, t, s, r, stream);
+  return collective("ncclAllReduce", c, n * nccl_bytes(t), s, r, stream);
 }
 EXPORT int ncclReduce(const void* s, void* r, size_t n, int t, int op, int root, Comm* c,
                       void* stream) {
-  return collective("ncclReduce", c, n, t, s, r, stream);
+  return collective("ncclReduce", c, n * nccl_bytes(t), s, r, stream);
 }
 EXPORT int ncclBroadcast(const void* s, void* r, size_t n, int t, int root, Comm* c, void* stream) {
-  return collective("ncclBroadcast", c, n, t, s, r, stream);
+  return collective("ncclBroadcast", c, n * nccl_bytes(t), s, r, stream);
 }
 EXPORT int ncclReduceScatter(const void* s, void* r, size_t n, int t, int op, Comm* c,
                              void* stream) {
-  return collective("ncclReduceScatter", c, n, t, s, r, stream);
+  return collective("ncclReduceScatter", c, n * nccl_bytes(t), s, r, stream);
 }
 EXPORT int ncclAllGather(const void* s, void* r, size_t n, int t, Comm* c, void* stream) {
-  return collective("ncclAllGather", c, n, t, s, r, stream);
+  return collective("ncclAllGather", c, n * nccl_bytes(t), s, r, stream);
 }
 
 // ---- NVML: there, and knows nothing.
