@@ -201,7 +201,6 @@ class DeviceFeed(Feed):
         super().__init__(devices, may_stop=may_stop)
         self._queue: queue.Queue[FeedItem] = queue.Queue(maxsize=ahead)
         self._closed = threading.Event()
-        self._senders: dict[Any, Callable[[tf.Tensor], tf.Tensor]] = {}
         self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
         self._thread.start()
 
@@ -240,28 +239,27 @@ class DeviceFeed(Feed):
         placed, ready = [], []
         for device, shard in zip(self._devices, shards, strict=True):
             with tf.device(device):
-                send = functools.partial(self._send, device)
+                send = functools.partial(send_to, device)
                 placed.append(tf.nest.map_structure(send, shard, expand_composites=True))
             ready.append(time.perf_counter())
         return FeedItem(tuple(placed), ready)
 
-    def _send(self, device: str, part: tf.Tensor) -> tf.Tensor:
-        """Returns a tensor on the current device; int32 numbers and strings stay on the host."""
-        if part.dtype in (tf.int32, tf.string):
-            return tf.identity(part)
-        key = device, part.dtype, part.shape.rank
-        if key not in self._senders:
-            spec = tf.TensorSpec([None] * part.shape.rank, part.dtype)
-            self._senders[key] = sender(device, spec)
-        return self._senders[key](part)
+
+def send_to(device: str, part: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor on the current device; int32 numbers and strings stay on the host."""
+    if part.dtype in (tf.int32, tf.string):
+        return tf.identity(part)
+    return sender(device, part.dtype, part.shape.rank)(part)
 
 
-def sender(device: str, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor]:
+@functools.cache
+def sender(device: str, dtype: tf.DType, rank: int) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns a function that sends a tensor from the host to a device; call it in its scope.
 
     A GPU fetches it by itself from page-locked memory, into which TensorFlow puts the result of an
     op that goes to a GPU only. `tf.data` has other memory: of that, the host makes each copy.
     """
+    spec = tf.TensorSpec([None] * rank, dtype)
 
     @tf.function(input_signature=[spec], autograph=False)
     def send(tensor: tf.Tensor) -> tf.Tensor:

@@ -18,7 +18,7 @@ from tensorflow.python.framework import kernels
 
 from towers.step.gradients import Gradient
 from towers.step.packs import num_bytes, plan_packs, wrong_devices
-from towers.step.vectors import cut_aligned, join_aligned
+from towers.step.vectors import cut_pack, join_pack
 
 FIRST_KEY = 2**20  # Above the numbers that `tf.distribute` gives.
 LOCAL_KEYS = 2**10  # So many groups can each process have of its own devices.
@@ -94,12 +94,11 @@ class Group:
         for device, tensors in zip(self.devices, parts, strict=True):
             with tf.device(device):
                 rows = [[tensors[place] for place in pack] for pack in packs]
-                totals = self._sum_vectors(map(join_aligned, rows), turns)
-                sums = [tensors[0]] * len(tensors)
+                totals = self._sum_vectors(map(join_pack, rows), turns)
+                sums: dict[int, tf.Tensor] = {}
                 for pack, row, total in zip(packs, rows, totals, strict=True):
-                    for place, one in zip(pack, cut_aligned(total, row), strict=True):
-                        sums[place] = one
-                yield sums
+                    sums.update(zip(pack, cut_pack(total, row), strict=True))
+                yield [sums[place] for place in range(len(tensors))]
 
     def _sum_vectors(self, vectors: Iterable[tf.Tensor], turns: Iterable[int]) -> list[tf.Tensor]:
         """Returns the sums of one device's vectors with those of the other devices."""

@@ -112,6 +112,7 @@ class Exchange:
         """
         for tower in sums:
             set_shapes(tower, self._shared)
+        sums = with_all_states(sums, self._devices)
         with tf.device(self.device), tf.name_scope("exchange"):
             (loss, weight, metrics, _, states), each = self._add_and_stack(sums, norms)
             downloaded = list(map(self._download, sums, self._devices))
@@ -222,6 +223,21 @@ def merge(totals: list[Gradient], others: list[Gradient]) -> list[Gradient]:
     """Returns the gradients of both lists; of each variable, at least one has None."""
     pairs = zip(totals, others, strict=True)
     return [other if total is None else total for total, other in pairs]
+
+
+def with_all_states(sums: Sequence[TowerSums], devices: Sequence[str]) -> list[TowerSums]:
+    """Returns the towers' sums with the same states in each: a share that one lacks is zeros."""
+    columns = list(zip(*(tower.states for tower in sums), strict=True))
+    like = [next((one for one in column if one is not None), None) for column in columns]
+    filled = []
+    for tower, device in zip(sums, devices, strict=True):
+        with tf.device(device):
+            states = [
+                tf.zeros_like(other) if own is None and other is not None else own
+                for own, other in zip(tower.states, like, strict=True)
+            ]
+        filled.append(tower._replace(states=states))
+    return filled
 
 
 def set_shapes(sums: TowerSums, shared: SharedVariables) -> None:

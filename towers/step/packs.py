@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from towers.step.gradients import Gradient, add_in_pairs, sum_gradient
 from towers.step.shards import part_sizes
-from towers.step.vectors import ALIGNMENT, cut_aligned, join_aligned
+from towers.step.vectors import ALIGNMENT, cut_pack, join_pack
 
 CPU = "/CPU:0"  # The host.
 PACK_BYTES = 4 * 2**20
@@ -172,14 +172,11 @@ def sum_pack(
     vectors = []
     for device, gradients in zip(devices, parts, strict=True):
         with tf.device(device):
-            alone = len(gradients) == 1
-            vectors.append(tf.reshape(gradients[0], [-1]) if alone else join_aligned(gradients))
+            vectors.append(join_pack(gradients))
     split_sums = []
     for device, total, gradients in zip(devices, add(vectors), parts, strict=True):
         with tf.device(device):
-            alone = len(gradients) == 1
-            whole = [tf.reshape(total, gradients[0].shape)] if alone else None
-            split_sums.append(whole or cut_aligned(total, gradients))
+            split_sums.append(cut_pack(total, gradients))
     return [list(copies) for copies in zip(*split_sums, strict=True)]
 
 

@@ -149,6 +149,18 @@ def cut_aligned(vector: tf.Tensor, like: Sequence[tf.Tensor]) -> list[tf.Tensor]
     return results
 
 
+def join_pack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the vector of `join_aligned`, or a single tensor as a vector, without a copy."""
+    return join_aligned(tensors) if len(tensors) > 1 else tf.reshape(tensors[0], [-1])
+
+
+def cut_pack(vector: tf.Tensor, like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the tensors of which `join_pack` made a vector; arguments as in `cut_aligned`."""
+    if len(like) > 1:
+        return cut_aligned(vector, like)
+    return [tf.reshape(vector, like[0].shape)]
+
+
 def aligned_size(tensor: tf.Tensor) -> int:
     """Returns how many entries a tensor takes in a vector of aligned pieces."""
     entries = ALIGNMENT // tensor.dtype.size

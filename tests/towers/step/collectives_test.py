@@ -82,6 +82,13 @@ def test_there_is_one_op_a_tower_and_pack_and_no_number_is_used_twice():
     assert len(numbers) == len(set(numbers)) == 6
 
 
+def test_a_group_without_dense_gradients_has_nothing_to_sum():
+    rows = [gradients_of(tower)[1:3] for tower in range(2)]
+    totals, left, ops = traced(Group(helpers.tower_devices(2), limit=LIMIT), rows)
+    assert totals == [[None, None]] * 2 and not ops
+    assert [row[0].indices.shape for row in left] == [[3], [3]]
+
+
 def test_packs_of_several_processes_are_summed_in_the_same_order():
     rows, devices = [gradients_of(tower) for tower in range(3)], helpers.tower_devices(3)
     for num_processes in (1, 2):
