@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from towers.data.text.files import reason_of
+
 Dialogues = Iterable[Sequence[str]]
 _BLOCK_BYTES = 1 << 20
 
@@ -52,7 +54,10 @@ def digest_file(path: Path) -> str:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     except OSError as error:
-        raise ValueError(f"{path}: expected a file, found {error}.") from error
+        raise ValueError(
+            f"{path}: expected a file that this user may read, found: {reason_of(error)}. "
+            "Give the path of such a file."
+        ) from error
     return digest.hexdigest()
 
 

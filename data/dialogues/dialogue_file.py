@@ -22,6 +22,7 @@ from towers.data.dialogues.report import (
     UNDECODED,
     ReadingReport,
 )
+from towers.data.text.files import reason_of
 
 Dialogue = list[str]
 Progress = Callable[[int], None]
@@ -203,7 +204,7 @@ def decoded_chunks(
                 position = raw.tell()
             yield decoder.decode(b"", final=True)
     except (OSError, EOFError, zlib.error, UnicodeError) as error:
-        raise ValueError(f"{path} cannot be read to its end: {error}.") from error
+        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
 
 
 def _line(number: int, text: str, is_cut: bool) -> Line:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from towers.data.dialogues.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.dialogues.records import COLUMNS, LIST_KEYS, find_columns, turns_of
 from towers.data.extras import import_extra
+from towers.data.text.files import reason_of
 
 MAGIC = b"PAR1"
 ROWS = 1024  # In memory at a time.
@@ -47,7 +48,7 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
                     else:
                         file.skip("rows that are not a dialogue", line)
     except errors as error:
-        raise ValueError(f"{file.path} cannot be read to its end: {error}.") from error
+        raise ValueError(f"{file.path} cannot be read to its end: {reason_of(error)}.") from error
 
 
 def _columns(file: DialogueFile, names: list[str]) -> list[str]:

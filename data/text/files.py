@@ -1,4 +1,4 @@
-"""Text files: read as UTF-8, or refused by name."""
+"""Text files: read as UTF-8, or refused by name; why a file could not be read."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def read_text(path: str | Path) -> str:
         return Path(path).read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected UTF-8 text, found {error}.") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a file could not be read: the system's words without number and name."""
+    return getattr(error, "strerror", None) or str(error)

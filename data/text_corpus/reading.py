@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from towers.data.extras import import_extra
+from towers.data.text.files import reason_of
 from towers.data.text_corpus.report import TextReport
 from towers.data.text_corpus.text_files import TextFile
 
@@ -169,7 +170,7 @@ def _parquet(path: Path, reader: Reader) -> Iterator[str]:
                 reader.progress(size * batch.num_rows // total)
                 done += size * batch.num_rows // total
     except (OSError, import_extra("pyarrow", "parquet", "").ArrowException) as error:
-        raise ValueError(f"{path} cannot be read to its end: {error}.") from error
+        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
     reader.progress(size - done)
 
 
@@ -186,7 +187,7 @@ def _decoded(path: Path, encoding: str, progress: Progress) -> Iterator[str]:
             progress(raw.tell() - position)
             yield decoder.decode(b"", final=True)
     except _read_errors() as error:
-        raise ValueError(f"{path} cannot be read to its end: {error}.") from error
+        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
 
 
 def _decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager[Any]:

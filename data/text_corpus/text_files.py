@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.corpus.digests import digest_file
+from towers.data.text.files import reason_of
 
 PARTS = ("train", "valid", "test")
 KINDS = {
@@ -92,7 +93,10 @@ def kind_of(path: Path) -> str:
             if file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
                 return "parquet"
     except OSError as error:
-        raise ValueError(f"{path}: expected a file, found {error}.") from error
+        raise ValueError(
+            f"{path}: expected a file that this user may read, found: {reason_of(error)}. "
+            "Give the path of such a file."
+        ) from error
     suffix = _suffix(path)
     return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
 

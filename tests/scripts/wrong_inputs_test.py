@@ -67,7 +67,7 @@ def fault(code, text):
         return f"no message: {text[-200:]}"
     if len(message) > LONGEST:
         return f"{len(message)} characters: {message}"
-    if message.startswith("[Errno") or "invalid positive_" in message:
+    if "[Errno" in message or "invalid positive_" in message:
         return f"raw: {message}"
     return ""
 
