@@ -8,6 +8,7 @@ from .loop.actions import every as every
 from .loop.actions import print_report as print_report
 from .loop.actions import profile_steps as profile_steps
 from .loop.actions import with_rates as with_rates
+from .loop.actions import write_histograms as write_histograms
 from .loop.actions import write_summaries as write_summaries
 from .loop.advice import advise_placement as advise_placement
 from .loop.asynchronous import AsynchronousUpdates as AsynchronousUpdates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from towers.scripts.commands.options import (
     chosen_recipe,
     read_options,
 )
+from towers.scripts.launching.schedulers import warn_alone
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.config import config_text
@@ -96,6 +98,9 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
                             "versions")  # fmt: skip
     group.add_argument("--json", action="store_true",
                        help="last line: one JSON object with the run's metrics")  # fmt: skip
+    group.add_argument("--histograms", type=positive_int, metavar="STEPS",
+                       help="write histograms of the trained variables for TensorBoard every so "
+                            "many steps (default: none)")  # fmt: skip
     group.add_argument("--profile", type=step_range, metavar="FIRST-LAST",
                        help="record these steps for TensorBoard's profiler, such as 100-110 "
                             "(default: none)")  # fmt: skip
@@ -127,6 +132,7 @@ def train(recipe: Recipe, options: TrainOptions) -> int:
     from towers.scripts.training.overview import read_overview
     from towers.scripts.training.training import SIGNAL_CODES
 
+    warn_alone(os.environ)
     run_dir = Path(options.run_dir or f"runs/{recipe.name}")
     if options.overwrite:
         confirm_overwrite(run_dir)

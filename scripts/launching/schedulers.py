@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 
 import towers
@@ -104,6 +105,18 @@ def check_is_task(environment: Mapping[str, str]) -> None:
         raise ValueError(
             f"This is the script of a Slurm job of {number} tasks, and none of them: write srun "
             "towers launch ..., or give --processes N for processes on this machine alone."
+        )
+
+
+def warn_alone(environment: Mapping[str, str]) -> None:
+    """Warns if this is a task of `srun` that is about to train without the others of its step."""
+    number = environment.get("SLURM_STEP_NUM_TASKS", "")
+    if not environment.get("TF_CONFIG") and number.isdecimal() and int(number) > 1:
+        warnings.warn(
+            f"srun started {number} tasks, and this one trains alone. To train together, write "
+            "srun towers launch -- train ...",
+            RuntimeWarning,
+            stacklevel=2,
         )
 
 

@@ -84,12 +84,14 @@ class OutputOptions:
         quiet: whether to print warnings and errors only.
         verbose: whether to print every save, the model's size and the versions as well.
         json: whether the last line is one JSON object.
+        histograms: steps between two histograms of every trained variable, None for none.
         profile: the first and the last step to profile, such as 100-110, or None.
     """
 
     quiet: bool = False
     verbose: bool = False
     json: bool = False
+    histograms: int | None = None
     profile: str | None = None
 
 

@@ -179,6 +179,8 @@ class Training:
         if not is_chief:
             return
         yield towers.with_rates(self._files.metrics.report(), steps=report)
+        if self._options.output.histograms is not None:
+            yield towers.every(self._write_histograms(), steps=self._options.output.histograms)
         if self._options.output.profile is not None:
             first, last = map(int, self._options.output.profile.split("-"))
             last = max(first, min(last, self._total_steps()))
@@ -198,6 +200,15 @@ class Training:
             epochs=every is None,
             seconds=60 * periods.checkpoint_minutes,
         )
+
+    def _write_histograms(self) -> towers.Action:
+        write = towers.write_histograms(self._files.curves, self._session.model.trainable_variables)
+
+        def paused(report: towers.StepReport) -> None:
+            with self._updates.paused():
+                write(report)
+
+        return paused
 
     def _compare_processes(self, report: towers.StepReport | None = None) -> None:
         with self._updates.paused():

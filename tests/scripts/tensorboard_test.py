@@ -35,7 +35,7 @@ def run_dir(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "shapes"
     epochs = "5" if "TOWERS_SCREENSHOTS" in os.environ else "2"  # Longer curves for documents.
     command = ["train", "shapes", "--towers", "2", "--epochs", epochs, "--report-every", "5"]
-    assert main([*command, "--run-dir", str(path)]) == 0
+    assert main([*command, "--histograms", "10", "--run-dir", str(path)]) == 0
     return path
 
 
@@ -174,3 +174,11 @@ def test_text_page_has_the_sample_answers(browser, bot_address, tmp_path):
     browser.get(f"{bot_address}#text")
     wait_for(browser, "tf-markdown-view", lambda views: any("->" in view.text for view in views))
     save_screenshot(browser, "text.png", tmp_path)
+
+
+@pytest.mark.slow
+def test_histograms_of_the_variables_are_drawn(browser, address):
+    browser.get(f"{address}?tagFilter=kernel#timeseries")
+    cards = wait_for(browser, "histogram-card", lambda cards: len(cards) > 1)
+    assert all("kernel" in card.text and "average" in card.text for card in cards)
+    wait_for(browser, "histogram-card tb-histogram .histogram path", lambda paths: len(paths) > 3)

@@ -7,9 +7,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 import tqdm
@@ -199,6 +200,28 @@ def write_summaries(
                     continue
                 scalars["staleness"] = rates.tower_staleness[tower]
             writers.write(f"tower_{first_tower + tower}", report.step, to_floats(scalars))
+
+    return write
+
+
+def write_histograms(
+    writers: SummaryWriters, variables: Iterable[keras.Variable], *, run: str = "average"
+) -> Action:
+    """Returns an action that writes how the values of each variable are distributed.
+
+    It reads every variable, so run it seldom: `every(write_histograms(...), steps=1000)`. Towers
+    that update asynchronously do not wait for it; enclose it in `Trainer.paused()` if they should.
+
+    Args:
+        writers: the writers of TensorBoard's event files.
+        variables: such as `model.trainable_variables`; each is named by its path.
+        run: the run whose page Histograms shows them.
+    """
+    by_path = {variable.path: variable for variable in variables}
+
+    def write(report: StepReport) -> None:
+        arrays = {path: variable.numpy() for path, variable in by_path.items()}
+        writers.write_histograms(run, report.step, arrays)
 
     return write
 

@@ -15,15 +15,17 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.histogram.metadata import create_summary_metadata
 from tensorboard.plugins.hparams.api import hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.util.tensor_util import make_ndarray
+from tensorboard.util.tensor_util import make_ndarray, make_tensor_proto
 
 from towers.run.durable import durable_file, make_folder, sync_file, sync_folder
 from towers.run.graph_boxes import box_graph
 
 GRAPH_RUN = "average"
 FLUSH_MILLISECONDS = 10_000
+HISTOGRAM_BUCKETS = 30  # As TensorFlow's own histograms have.
 EVENTS = "tfevents"
 DAMAGED = "damaged"
 PARTIAL = "rewriting.partial"  # Without "tfevents", so that TensorBoard does not read it.
@@ -58,9 +60,19 @@ class SummaryWriters:
         """
         with np.errstate(over="ignore"):  # A float64 too large for float32 becomes infinite.
             values = [scalar_pb(tag, value).value[0] for tag, value in scalars.items()]
-        summary = Summary(value=values).SerializeToString()
-        with self._default_writer(run):
-            tf.summary.experimental.write_raw_pb(summary, step=np.int64(step))
+        self._write(run, step, values)
+
+    def write_histograms(self, run: str, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Writes how the numbers of each array are distributed, for TensorBoard's page Histograms.
+
+        Numbers that are not finite are left out.
+
+        Args:
+            run: the run whose page shows them.
+            step: the step of the run.
+            arrays: floating point or integers of any shape, by tag.
+        """
+        self._write(run, step, [histogram_value(tag, array) for tag, array in arrays.items()])
 
     def write_text(self, run: str, step: int, tag: str, text: str) -> None:
         """Writes a text; TensorBoard renders it as Markdown."""
@@ -103,6 +115,11 @@ class SummaryWriters:
             while self._writers:
                 self._writers.popitem()[1].close()
 
+    def _write(self, run: str, step: int, values: list[Summary.Value]) -> None:
+        summary = Summary(value=values).SerializeToString()
+        with self._default_writer(run):
+            tf.summary.experimental.write_raw_pb(summary, step=np.int64(step))
+
     @contextlib.contextmanager
     def _default_writer(self, run: str) -> Iterator[None]:
         """The scope in which summaries go to this run."""
@@ -115,6 +132,22 @@ class SummaryWriters:
                 )
             with self._writers[run].as_default():
                 yield
+
+
+def histogram_value(tag: str, array: np.ndarray) -> Summary.Value:
+    """Returns the histogram of an array's finite numbers: buckets of equal width.
+
+    TensorBoard's own functions make a row of 30 numbers for each number of the array; this one
+    needs no more than a copy.
+    """
+    numbers = np.asarray(array, np.float64).ravel()
+    counts, edges = np.histogram(numbers[np.isfinite(numbers)], bins=HISTOGRAM_BUCKETS)
+    buckets = np.stack([edges[:-1], edges[1:], counts], axis=1)
+    return Summary.Value(
+        tag=tag,
+        metadata=create_summary_metadata(display_name=None, description=None),
+        tensor=make_tensor_proto(buckets, dtype=np.float64),
+    )
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ import sys
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.run.checkpoint_folder import CheckpointFolder
@@ -132,3 +134,26 @@ def test_weights_of_a_run_that_is_none_are_refused(run, tmp_path, capsys):
     assert train(tmp_path / "new", "--init-from", str(run)) == 2
     assert "has no checkpoint yet" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_histograms_show_each_trained_variable_at_its_steps(run):
+    """Those of the last checkpoint are those of its weights; a resumed run has each step once."""
+    options = ["--histograms", "2", "--quiet"]
+    assert train(run, "--steps", "9", *options) == 0
+    assert train(run, "--steps", "10", "--towers", "2", *options) == 0
+    accumulator = EventAccumulator(str(run / "summaries" / "average"), {"tensors": 0})
+    accumulator.Reload()
+    tags = accumulator.PluginTagToContent("histograms")
+    weights = weights_of(run)
+    assert len(tags) == len(weights) > 0
+    for tag in tags:
+        assert [event.step for event in accumulator.Tensors(tag)] == [8, 10]
+    ends = sorted(
+        (left, right, counts.sum())
+        for left, right, counts in (
+            (buckets[0, 0], buckets[-1, 1], buckets[:, 2])
+            for buckets in (make_ndarray(accumulator.Tensors(tag)[-1].tensor_proto) for tag in tags)
+        )
+    )
+    expected = sorted((value.min(), value.max(), value.size) for value in weights)
+    np.testing.assert_array_equal(ends, np.array(expected, np.float64))

@@ -7,7 +7,7 @@ import yaml
 
 from tests.paths import ROOT
 from towers.scripts.launching.addresses import LaunchOptions, choose_cluster
-from towers.scripts.launching.schedulers import node_names, scheduled_place
+from towers.scripts.launching.schedulers import node_names, scheduled_place, warn_alone
 from towers.scripts.main import build_parser
 
 
@@ -70,6 +70,13 @@ def test_a_process_alone_has_no_place():
     assert scheduled_place({}) is None
     assert scheduled_place(task(0, 0, number=1)) is None
     assert scheduled_place(config(0, addresses=["a:1"])) is None
+
+
+def test_a_task_that_trains_alone_is_warned():
+    with pytest.warns(RuntimeWarning, match="started 3 tasks, .* srun towers launch -- train"):
+        warn_alone(task(0, 0))
+    for others in ({}, config(0), {**task(0, 0), **config(0)}, task(0, 0, number=1)):
+        warn_alone(others)  # A warning would be an error here.
 
 
 def test_tasks_without_a_count_for_each_node_are_spread_evenly():

@@ -131,6 +131,40 @@ def test_forgetting_keeps_everything_up_to_the_step(tmp_path):
     assert [event.step for event in accumulator.Tensors("note")] == list(range(7))
 
 
+def test_histograms_hold_every_finite_number(tmp_path):
+    numbers = np.random.default_rng(3).normal(size=(40, 50)).astype(np.float32)
+    numbers[0, :2] = np.nan, np.inf
+    arrays = {
+        "dense/kernel": numbers,
+        "equal": np.full(7, 2.5, np.float16),
+        "whole": np.arange(30),
+        "none": np.full(3, np.nan),
+        "empty": np.zeros((0, 4)),
+    }
+    with SummaryWriters(tmp_path) as writers:
+        writers.write_histograms("average", 5, arrays)
+    accumulator = EventAccumulator(str(tmp_path / "average"))
+    accumulator.Reload()
+    found = {}
+    for tag in arrays:
+        metadata = accumulator.SummaryMetadata(tag)
+        assert metadata.plugin_data.plugin_name == "histograms"
+        [event] = accumulator.Tensors(tag)
+        assert event.step == 5
+        found[tag] = make_ndarray(event.tensor_proto)
+        assert found[tag].shape == (30, 3) and (found[tag][:, 0] <= found[tag][:, 1]).all()
+    finite = numbers[np.isfinite(numbers)].astype(np.float64)
+    left, right, counts = found["dense/kernel"].T
+    assert (left[0], right[-1], counts.sum()) == (finite.min(), finite.max(), finite.size)
+    inside = [((low <= finite) & (finite < high)).sum() for low, high, _ in found["dense/kernel"]]
+    inside[-1] += 1  # The largest number is the end of the last bucket.
+    np.testing.assert_array_equal(counts, inside)
+    [(low, high, count)] = [bucket for bucket in found["equal"] if bucket[2]]
+    assert low <= 2.5 <= high and count == 7
+    np.testing.assert_array_equal(found["whole"][:, 2], 1)
+    assert not found["none"][:, 2].any() and not found["empty"][:, 2].any()
+
+
 def test_files_without_later_events_are_left_alone(tmp_path):
     write_steps(tmp_path, range(1, 5), runs=RUNS)
     before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in event_files(tmp_path)]
