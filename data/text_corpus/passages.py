@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import bisect
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 from towers.data.preparing.chunks import Chunk
 from towers.data.text_corpus.reading import Reader
@@ -21,7 +23,7 @@ def passages(files: Sequence[TextFile], reader: Reader, share: float) -> Iterato
     period = max(4, round(1 / share))
     number = 0
     for file in files:
-        for lines in _in_passages(reader.lines(file)):
+        for lines in _in_passages(reader.blocks(file)):
             own = PARTS.index(file.part) if file.part else _dealt(number, period)
             yield Chunk(lines, [own] * len(lines))
             number += 1
@@ -32,14 +34,20 @@ def _dealt(number: int, period: int) -> int:
     return {period // 2 - 1: VALID, period - 1: TEST}.get(number % period, TRAIN)
 
 
-def _in_passages(lines: Iterator[str]) -> Iterator[list[str]]:
-    passage: list[str] = []
-    num_characters = 0
-    for line in lines:
-        passage.append(line)
-        num_characters += len(line)
-        if num_characters >= PASSAGE_CHARACTERS:
-            yield passage
-            passage, num_characters = [], 0
-    if passage:
-        yield passage
+def _in_passages(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Yields the lines of some blocks in passages, each of which ends with the line that fills it.
+
+    A passage is a slice between two places that a search finds, since a loop over lines would take
+    most of the time of reading.
+    """
+    rest: list[str] = []
+    for block in blocks:
+        lines = rest + block
+        ends = list(itertools.accumulate(map(len, lines)))
+        start, done = 0, 0
+        while (last := bisect.bisect_left(ends, done + PASSAGE_CHARACTERS, start)) < len(ends):
+            yield lines[start : last + 1]
+            start, done = last + 1, ends[last]
+        rest = lines[start:]
+    if rest:
+        yield rest

@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -41,8 +41,8 @@ class Reader(NamedTuple):
     report: TextReport
     progress: Progress
 
-    def lines(self, file: TextFile) -> Iterator[str]:
-        """Yields the lines of a file that are not blank, without their ends.
+    def blocks(self, file: TextFile) -> Iterator[list[str]]:
+        """Yields the lines of a file that are not blank, without their ends, a few at a time.
 
         A line that is too long becomes several, cut at blanks.
 
@@ -50,54 +50,68 @@ class Reader(NamedTuple):
             ValueError: the file cannot be read to its end, or its records have no such field.
         """
         self.report.num_files += 1
-        for text in self._texts(file):
-            for line in text:
-                if self._is_usable(line, file):
-                    yield line
+        for lines in self._blocks(file):
+            usable = self._usable(lines, file)
+            if usable:
+                yield usable
 
-    def _texts(self, file: TextFile) -> Iterator[Iterable[str]]:
+    def _blocks(self, file: TextFile) -> Iterator[list[str]]:
         if file.kind == "parquet":
-            return (cut(text) for text in _parquet(file.path, self))
+            return map(lines_of, _parquet(file.path, self))
         if file.kind == "json_lines":
-            return (cut(text) for text in _json_lines(file.path, self))
-        return iter([_plain(file.path, self)])
+            return map(lines_of, _json_lines(file.path, self))
+        return _plain(file.path, self)
 
-    def _is_usable(self, line: str, file: TextFile) -> bool:
-        if not line or line.isspace():
-            return False
+    def _usable(self, lines: list[str], file: TextFile) -> list[str]:
+        lines = [line for line in lines if line and not line.isspace()]
+        block = "\n".join(lines)
+        if "\0" in block or DAMAGED in block:
+            lines = [line for line in lines if self._is_whole(line, file)]
+        self.report.num_lines += len(lines)
+        return lines
+
+    def _is_whole(self, line: str, file: TextFile) -> bool:
         if "\0" in line:
             self.report.skip("lines with NUL characters", str(file.path))
             return False
         if line.count(DAMAGED) > max(1, len(line) // 10):
             self.report.skip("lines with bytes that do not decode", str(file.path))
             return False
-        self.report.num_lines += 1
         return True
 
 
-def cut(text: str) -> Iterator[str]:
-    """Yields the lines of a text, long ones in pieces that end at a blank if they have one."""
-    for line in text.split("\n"):
-        rest = line.removesuffix("\r")
-        while len(rest) > MAX_LINE_CHARACTERS:
-            place = rest.rfind(" ", MAX_LINE_CHARACTERS // 2, MAX_LINE_CHARACTERS) + 1
-            place = place or MAX_LINE_CHARACTERS
-            yield rest[:place]
-            rest = rest[place:]
-        yield rest
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a text, long ones in pieces."""
+    lines = text.split("\n")
+    if "\r" in text:
+        lines = [line.removesuffix("\r") for line in lines]
+    if max(map(len, lines)) > MAX_LINE_CHARACTERS:
+        lines = [piece for line in lines for piece in cut(line)]
+    return lines
 
 
-def _plain(path: Path, reader: Reader) -> Iterator[str]:
+def cut(line: str) -> list[str]:
+    """Returns the pieces of a line, each of which ends at a blank if it has one."""
+    pieces, start = [], 0
+    while len(line) - start > MAX_LINE_CHARACTERS:
+        end = start + MAX_LINE_CHARACTERS
+        place = line.rfind(" ", start + MAX_LINE_CHARACTERS // 2, end) + 1
+        pieces.append(line[start : place or end])
+        start = place or end
+    return [*pieces, line[start:]]
+
+
+def _plain(path: Path, reader: Reader) -> Iterator[list[str]]:
     """Yields the lines of a file of text."""
     rest = ""
     for chunk in _decoded(path, reader.encoding, reader.progress):
-        *whole, rest = (rest + chunk).split("\n")
-        if whole:
-            yield from cut("\n".join(whole))
+        whole, end, rest = (rest + chunk).rpartition("\n")
+        if end:
+            yield lines_of(whole)
         if len(rest) > MAX_LINE_CHARACTERS:
             *pieces, rest = cut(rest)
-            yield from pieces
-    yield rest.removesuffix("\r")
+            yield pieces
+    yield [rest.removesuffix("\r")]
 
 
 def _json_lines(path: Path, reader: Reader) -> Iterator[str]:

@@ -28,7 +28,8 @@ def read(path, **options):
     report, done = TextReport(), []
     options = {"encoding": "utf-8", "field": "text", **options}
     reader = Reader(report=report, progress=done.append, **options)
-    return [line for file in find_texts([path]) for line in reader.lines(file)], report, sum(done)
+    blocks = [block for file in find_texts([path]) for block in reader.blocks(file)]
+    return [line for block in blocks for line in block], report, sum(done)
 
 
 def compressed(content, how):
