@@ -45,9 +45,9 @@ def write_language_text(folder: Path, name: str) -> None:
         (folder / name.format(part)).write_text("".join(lines))
 
 
-def write_dialogues(path: Path, language: str) -> None:
-    """Writes 300 dialogues as `E` and `M` lines."""
-    dialogues = conversations(language, "train")[:300]
+def write_dialogues(path: Path, language: str, number: int = 300) -> None:
+    """Writes dialogues as `E` and `M` lines."""
+    dialogues = conversations(language, "train")[:number]
     text = "".join("E\n" + "".join(f"M {turn}\n" for turn in turns) for turns in dialogues)
     path.write_text(text, encoding="utf-8")
 

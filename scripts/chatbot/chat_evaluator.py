@@ -109,6 +109,11 @@ class ChatEvaluator:
         """Returns the first exchanges of the held-out part, chosen by nobody."""
         return self._ask(self._corpus.held_out_pairs[:number])
 
+    def spare_questions(self) -> None:
+        """Makes `evaluate` ask at most every second held-out question, the others being to tune."""
+        half = -(-len(self._corpus.held_out_pairs) // 2)
+        self._num_questions = max(1, min(self._num_questions, half))
+
     def unasked_exchanges(self) -> list[Exchange]:
         """Returns held-out exchanges that `evaluate` does not ask, evenly chosen, to tune with."""
         pairs = self._corpus.held_out_pairs

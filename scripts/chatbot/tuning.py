@@ -41,7 +41,7 @@ def tune_reranking(
     seed: int,
     write: Callable[[str], None],
 ) -> Trial:
-    """Returns the best trial on held-out questions that an evaluation does not ask.
+    """Returns the best trial on held-out questions that the evaluation leaves out from now on.
 
     Args:
         reranker: gives the candidates, which are decoded and scored once for all trials.
@@ -53,12 +53,12 @@ def tune_reranking(
     Raises:
         ValueError: too few questions are left to tune with.
     """
+    evaluator.spare_questions()
     exchanges = evaluator.unasked_exchanges()
     if len(exchanges) < FEWEST:
         raise ValueError(
-            f"--tune needs at least {FEWEST} held-out questions that the evaluation does not ask. "
-            f"Received {len(exchanges)}: ask fewer with --set exam_questions=N, or train with more "
-            "of --set held_out=SHARE."
+            f"--tune needs {FEWEST} held-out questions besides those that the evaluation asks. "
+            f"Received {len(exchanges)}: train with more of --set held_out=SHARE."
         )
     greedy = judge(exchanges, language)
     candidates = reranker.candidates([exchange.turns for exchange in exchanges], seed=seed)
@@ -105,8 +105,8 @@ def describe(
         reason = f"the best BLEU with the ten commonest answers at {limit:.3f} at most"
     else:
         reason = (
-            f"the fewest stock answers; none came down to {limit:.3f}. The answers of a beam "
-            "search are much alike: sample them with --temperature 0.7"
+            f"the fewest stock answers; none came down to {limit:.3f}. Candidates vary more as "
+            "samples than as beams, and with a higher --temperature"
         )
     chosen = f"--mmi-weight {best.weight:g} --length-reward {best.length_reward:g}"
     return [*lines, f"chosen: {chosen} ({reason})"]

@@ -33,6 +33,15 @@ def test_questions_to_tune_with_are_not_asked(tmp_path, num_answers, limit):
     assert [one.reference for one in first] == ["w0.", "w1."]
 
 
+@pytest.mark.parametrize(("limit", "asked"), [(1000, 5), (10, 5), (3, 3)])
+def test_half_of_the_questions_are_left_to_tune_with(tmp_path, limit, asked):
+    evaluator = make_evaluator(tmp_path, 10, exam_questions=limit)
+    evaluator.answer_by(Silent(), 0)
+    evaluator.spare_questions()
+    assert evaluator.evaluate([].append)["asked"] == asked
+    assert len(evaluator.unasked_exchanges()) >= min(asked, 3)
+
+
 class Silent:
     """A chatbot without a model."""
 

@@ -17,7 +17,7 @@ STOCK, VARIED, BETTER = trial(0.1, 9.0, 0.8), trial(0.5, 1.0, 0.1), trial(0.7, 2
     [
         pytest.param([STOCK, VARIED, BETTER], 0.2, BETTER, "best BLEU", id="few stock answers"),
         pytest.param([STOCK, VARIED, BETTER], 0.1, VARIED, "best BLEU", id="at the limit"),
-        pytest.param([STOCK, BETTER], 0.1, BETTER, "sample them", id="all have many"),
+        pytest.param([STOCK, BETTER], 0.1, BETTER, "vary more", id="all have many"),
         pytest.param([STOCK, VARIED], 1.0, STOCK, "best BLEU", id="no limit in effect"),
     ],
 )
