@@ -43,7 +43,7 @@ JOBS = {
         [*TOWERS, "chat", RUN_DIR, "--ask", *QUESTIONS],
     ],
     # For two cores, since some tests wait; in the order of conftest.py, the long ones first.
-    "test": [["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]],
+    "test": [["-m", "pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]],
     "install": [],
 }
 
