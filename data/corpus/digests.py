@@ -55,8 +55,8 @@ def digest_file(path: Path) -> str:
                 digest.update(block)
     except OSError as error:
         raise ValueError(
-            f"{path}: expected a file that this user may read, found: {reason_of(error)}. "
-            "Give the path of such a file."
+            f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
+            "permissions."
         ) from error
     return digest.hexdigest()
 

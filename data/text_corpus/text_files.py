@@ -94,8 +94,8 @@ def kind_of(path: Path) -> str:
                 return "parquet"
     except OSError as error:
         raise ValueError(
-            f"{path}: expected a file that this user may read, found: {reason_of(error)}. "
-            "Give the path of such a file."
+            f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
+            "permissions."
         ) from error
     suffix = _suffix(path)
     return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")

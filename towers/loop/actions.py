@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import os
@@ -214,13 +215,19 @@ def write_histograms(
 
     Args:
         writers: the writers of TensorBoard's event files.
-        variables: such as `model.trainable_variables`; each is named by its path.
+        variables: such as `model.trainable_variables`; each is named by its path, with a number
+            behind it where an earlier one has the same.
         run: the run whose page Histograms shows them.
     """
-    by_path = {variable.path: variable for variable in variables}
+    by_tag: dict[str, keras.Variable] = {}
+    times: collections.Counter[str] = collections.Counter()
+    for variable in variables:
+        times[variable.path] += 1
+        number = f"_{times[variable.path]}" if times[variable.path] > 1 else ""
+        by_tag[variable.path + number] = variable
 
     def write(report: StepReport) -> None:
-        arrays = {path: variable.numpy() for path, variable in by_path.items()}
+        arrays = {tag: variable.numpy() for tag, variable in by_tag.items()}
         writers.write_histograms(run, report.step, arrays)
 
     return write

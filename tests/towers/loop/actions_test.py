@@ -6,10 +6,13 @@ import sys
 import textwrap
 import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.util.tensor_util import make_ndarray
 
 from tests.paths import ROOT
 from tests.programs import PATIENCE, finish, started
@@ -317,6 +320,23 @@ def test_a_report_of_eight_towers_fits_a_terminal():
         True
     ] * 4
     assert lines[4] == "train | step 120000 | loss 3.2104 | accuracy 0.2500 | 20 examples/s"
+
+
+def test_variables_of_one_path_have_histograms_of_their_own(tmp_path):
+    variables = [keras.Variable([value], name="same") for value in (1.0, 2.0, 3.0)]
+    assert len({variable.path for variable in variables}) == 1
+    with SummaryWriters(tmp_path) as writers:
+        actions.write_histograms(writers, variables)(report_of(7))
+    events = EventAccumulator(str(tmp_path / "average")).Reload()
+    found = {
+        tag: make_ndarray(events.Tensors(tag)[0].tensor_proto) for tag in events.Tags()["tensors"]
+    }
+    middles = {tag: buckets[buckets[:, 2] > 0][0, :2].mean() for tag, buckets in found.items()}
+    assert {tag: round(middle) for tag, middle in middles.items()} == {
+        "same": 1,
+        "same_2": 2,
+        "same_3": 3,
+    }
 
 
 def test_the_steps_of_a_range_are_profiled(tmp_path):
