@@ -14,7 +14,8 @@ from keras.src.utils.python_utils import pythonify_logs
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
-from towers.loop.actions import with_rates, write_summaries
+from towers.loop.actions import with_rates
+from towers.loop.curves import write_summaries
 from towers.loop.finite import NonFiniteGradientError
 from towers.loop.rates import Rates
 from towers.loop.synchronous import SynchronousUpdates

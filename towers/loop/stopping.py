@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 from towers.loop import requests
-from towers.loop.actions import Best
 from towers.loop.updates import Action, StepReport, StopTraining
 from towers.run.processes import NO_SIGNAL, Processes
 
@@ -159,3 +160,33 @@ def share_stop_requests(processes: Processes, actions: Sequence[Action]) -> list
 def signal_number(reason: str) -> int:
     """Returns the number of the signal that a reason names, or `NO_SIGNAL`."""
     return signal.Signals.__members__.get(reason, NO_SIGNAL)
+
+
+@dataclasses.dataclass
+class Best:
+    """The best evaluation so far, to be saved in checkpoints.
+
+    Args:
+        metric: the name of the metric to compare.
+        maximize: whether a larger value is better.
+        value: the best value, or None before the first evaluation.
+        step: the step of the best value.
+        stale: the number of evaluations since then.
+    """
+
+    metric: str
+    maximize: bool
+    value: float | None = None
+    step: int = 0
+    stale: int = 0
+
+    def improves(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Records an evaluation and returns whether it is the best so far."""
+        value = metrics[self.metric]
+        sign = 1 if self.maximize else -1
+        better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
+        if better:
+            self.value, self.step, self.stale = value, step, 0
+        else:
+            self.stale += 1
+        return better

@@ -12,7 +12,9 @@ import tensorflow as tf
 import towers
 from tests import helpers, programs
 from towers import NonFiniteGradientError, Position, StepReport
-from towers.loop import actions
+from towers.loop.actions import with_rates
+from towers.loop.curves import write_summaries
+from towers.loop.printing import format_report
 from towers.loop.tower_threads import MOST_UNREPORTED
 from towers.run.op_devices import record_op_devices
 from towers.run.summaries import SummaryWriters, read_scalars
@@ -571,9 +573,9 @@ def test_a_report_leaves_out_who_has_made_no_update():
     lines: list[str] = []
 
     def write(report, rates):
-        lines.append(actions.format_report(report, rates))
+        lines.append(format_report(report, rates))
 
-    handed = [actions.with_rates(write, steps=1), release]
+    handed = [with_rates(write, steps=1), release]
     helpers.make_async_trainer(Before(step, second), batches, handed).train(epochs=1)
     assert all("(t0 " in line for line in lines)
     assert not any(" t1 " in line for line in lines[:10])
@@ -585,9 +587,9 @@ def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
     lines: list[str] = []
     with SummaryWriters(tmp_path) as writers:
         handed = [
-            actions.with_rates(actions.write_summaries(writers), steps=10),
-            actions.with_rates(
-                lambda report, rates: lines.append(actions.format_report(report, rates)),
+            with_rates(write_summaries(writers), steps=10),
+            with_rates(
+                lambda report, rates: lines.append(format_report(report, rates)),
                 steps=10,
             ),
         ]
