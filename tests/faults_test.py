@@ -60,8 +60,9 @@ def test_a_run_that_was_killed_at_random_moments_ends_as_one_that_was_not(
         lambda folder: scenarios.train(folder, 8),
         scenarios.SameRun(expected(8)),
         count,
+        duration=expected.seconds(8),
         seed=random.randrange(1000),
     )
-    assert done.kills >= count and (done.with_checkpoint or count < 20)
+    assert done.kills == count and (done.with_checkpoint or count < 20)
     with capsys.disabled():
         print(f"\n{done}")

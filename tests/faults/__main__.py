@@ -71,6 +71,7 @@ def kill(server, expected, options, until):
             lambda folder: train(folder, KILLED_STEPS),
             SameRun(expected(KILLED_STEPS)),
             options.kills,
+            duration=expected.seconds(KILLED_STEPS),
             seed=options.seed,
             tell=tell,
             until=until,

@@ -22,7 +22,9 @@ class Kills:
     runs: int = 0
 
 
-def kill_often(server, command, check, count, *, seed=0, tell=lambda done: None, until=None):
+def kill_often(
+    server, command, check, count, *, duration, seed=0, tell=lambda done: None, until=None
+):
     """Kills starts of a training until so many were killed and the last run has ended.
 
     Args:
@@ -30,6 +32,7 @@ def kill_often(server, command, check, count, *, seed=0, tell=lambda done: None,
         command: `command(folder)` returns the arguments.
         check: `check(folder, output)` raises AssertionError unless a run is the undisturbed one.
         count: how many kills.
+        duration: the seconds of a run that nobody kills.
         seed: of the moments.
         tell: is called with the `Kills` so far at the end of each run.
         until: the `time.monotonic()` after which no other run begins, or None.
@@ -39,17 +42,14 @@ def kill_often(server, command, check, count, *, seed=0, tell=lambda done: None,
     done = Kills()
     shutil.rmtree(folder.parent, ignore_errors=True)
     folder.parent.mkdir()
-    begin = time.monotonic()
-    code, _, output = server.run(command(folder), folder.parent, watched=False)
-    assert code == 0, output
-    duration = time.monotonic() - begin
     while done.kills < count and (until is None or time.monotonic() < until):
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         starts = 0
         while True:
             starts += 1
             # A machine that got slower since must not keep a run from its end.
-            seconds = moments.uniform(0, duration * (0.8 + starts / 20))
+            longest = duration * (0.8 + starts / 20)
+            seconds = moments.uniform(0, longest) if done.kills < count else None
             code, _, output = server.run(
                 command(folder), folder.parent, watched=False, seconds=seconds
             )

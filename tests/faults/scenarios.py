@@ -5,6 +5,7 @@ import dataclasses
 import http.server
 import shutil
 import threading
+import time
 
 import numpy as np
 
@@ -73,15 +74,23 @@ class ExpectedRuns:
     def __init__(self, server, folder):
         self._server = server
         self._folder = folder
+        self._seconds = {}
 
     def __call__(self, *steps):
         """Returns the directory of a run of so many steps, one start after another."""
         path = self._folder / "-".join(map(str, steps))
         if not path.exists():
+            begin = time.monotonic()
             for step in steps:
                 code, _, output = self._server.run(train(path, step), self._folder, watched=False)
                 assert code == 0, output
+            self._seconds[steps] = time.monotonic() - begin
         return path
+
+    def seconds(self, *steps):
+        """Returns how long the run of so many steps took."""
+        self(*steps)
+        return self._seconds[steps]
 
 
 def train(folder, steps):

@@ -84,15 +84,23 @@ def check_rows(batch: Batch) -> None:
             "A batch without examples has no loss and no statistics (a filter after `batch`, or an "
             "empty file, makes some). Let the data set leave it out."
         )
-        tf.debugging.assert_positive(tf.shape(parts[0])[0], message)
+        check(tf.shape(parts[0])[0] > 0, message)
     if len(parts) > 1 and any(shape.rank is None or shape[0] is None for shape in shapes):
         rows = tf.stack([tf.shape(part)[0] for part in parts])
         message = (
-            "All tensors of a batch must have the same number of rows. Received the numbers in x "
-            f"below for tensors of shapes {', '.join(map(str, shapes))}. Let the data set give "
-            "every example a row in each of them."
+            "All tensors of a batch must have the same number of rows. Received the numbers below "
+            f"for tensors of shapes {', '.join(map(str, shapes))}. Let the data set give every "
+            "example a row in each of them."
         )
-        tf.debugging.assert_equal(rows, rows[0], message, summarize=len(parts))
+        check(tf.reduce_all(rows == rows[0]), message, rows)
+
+
+def check(condition: tf.Tensor, message: str, *facts: tf.Tensor) -> None:
+    """Adds an op that raises `tf.errors.InvalidArgumentError` unless a condition holds.
+
+    `tf.debugging` would trace a conditional for it, in each epoch anew.
+    """
+    tf.raw_ops.Assert(condition=condition, data=[message, *facts], summarize=-1)
 
 
 def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:

@@ -270,10 +270,10 @@ def test_several_processes_are_refused_before_they_wait(options, capsys, tmp_pat
 
 @pytest.fixture(scope="module")
 def asynchronous(tmp_path_factory):
-    """A run of 25 steps that went on to 100, and what the two commands printed."""
+    """A run of 25 steps that went on to 50, and what the two commands printed."""
     path = tmp_path_factory.mktemp("async") / "run"
     outputs = []
-    for steps in (25, 100):
+    for steps in (25, 50):
         with contextlib.redirect_stdout(io.StringIO()) as output:
             assert train(path, *ASYNC, "--log-placement", steps=steps) == 0
         outputs.append(output.getvalue())
@@ -287,21 +287,21 @@ def test_asynchronous_towers_report_each_update_and_evaluate(asynchronous):
     assert len(reports) == 25 and all(" | stale t" in line for line in reports)
     assert "test  | step 20 | " in output and "test  | step 25 | " in output
     evaluated = curve_of(run_dir, "evaluation")
-    assert evaluated[-1][0] == 100 and all(np.isfinite(loss) for _, loss in evaluated)
+    assert evaluated[-1][0] == 50 and all(np.isfinite(loss) for _, loss in evaluated)
 
 
 def test_an_asynchronous_run_goes_on_where_it_stopped(asynchronous):
     run_dir, (_, output) = asynchronous
     assert "continues at step 25" in output
-    assert arrays_of(run_dir)[0] == 100
-    assert [step for step, _ in curve_of(run_dir)] == list(range(1, 101))
+    assert arrays_of(run_dir)[0] == 50
+    assert [step for step, _ in curve_of(run_dir)] == list(range(1, 51))
 
 
 def test_each_asynchronous_tower_has_a_curve_of_its_staleness(asynchronous):
     run_dir, _ = asynchronous
     points = [curve_of(run_dir, f"tower_{tower}", "staleness") for tower in range(2)]
     assert all(points)
-    assert sorted(step for own in points for step, _ in own) == list(range(1, 101))
+    assert sorted(step for own in points for step, _ in own) == list(range(1, 51))
     assert any(value > 0 for own in points for _, value in own)
 
 
