@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -52,15 +54,28 @@ def bucketed_epoch(
         ValueError: there is no such step in an epoch.
     """
     check_position(epoch, first_step, layout.num_batches)
-    examples, batches = example_order(layout, epoch, seed), batch_order(layout, epoch, seed)
+    batches = batch_order(layout, epoch, seed)
+    # Of millions of examples it takes a second, in which the first batch may still be unwanted.
+    order = once(lambda: example_order(layout, epoch, seed))
 
     def batch_of_step(step: np.ndarray) -> ArrayPair:
-        batch = batches[step]
+        examples, batch = order(), batches[step]
         chosen = examples[layout.bounds[batch] : layout.bounds[batch + 1]]
         shape = layout.shapes[batch]
         return assemble(chosen, shape, choose(int(shape[0])))
 
     return dataset_of_steps(batch_of_step, first_step, layout.num_batches)
+
+
+def once(make: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+    """Returns a function that makes a value at its first call, for all threads that call it."""
+    lock, made = threading.Lock(), functools.cache(make)
+
+    def value() -> np.ndarray:
+        with lock:
+            return made()
+
+    return value
 
 
 def row_counts(layout: Layout, epoch: int, seed: int | None) -> np.ndarray:
