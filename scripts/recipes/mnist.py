@@ -31,11 +31,15 @@ class Fields(common.Fields):
 
     Attributes:
         network: lenet, mlp or softmax.
+        filters: of the two convolutions of lenet.
+        augmentation: none, shifts (by up to two pixels) or shifts_and_flips.
         dropout_rate: before the last layer of lenet and mlp.
         label_smoothing: share of each label that is spread evenly over all classes.
     """
 
     network: str = "lenet"
+    filters: tuple[int, ...] = (20, 50)
+    augmentation: str = "none"
     dropout_rate: Annotated[float, common.SHARE] = 0.0
     label_smoothing: Annotated[float, common.SHARE] = 0.0
 
@@ -44,18 +48,31 @@ def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -
     """Returns the batches, pixels in [0, 1]."""
     train, test = (idx.load(folder, split, name=name) for split in ("train", "test"))
     scaled = augmentation.scaled()
+    augmented = augmentation.Transform(scaled.operations + shifts(fields.augmentation))
     return Data(
-        image_batches(train, fields.batch_size, seed=seed, transform=scaled),
+        image_batches(train, fields.batch_size, seed=seed, transform=augmented),
         image_batches(test, fields.batch_size, shuffle=False, transform=scaled),
         key=content_key(train, test),
     )
+
+
+def shifts(name: str) -> tuple[augmentation.Operation, ...]:
+    """Returns the operations of an augmentation; the padding is black, as the background is."""
+    height, width, _ = INPUT_SHAPE
+    shift = (augmentation.pad(2), augmentation.random_crop(height, width))
+    known = {"none": (), "shifts": shift, "shifts_and_flips": (*shift, augmentation.random_flip())}
+    if name not in known:
+        raise ValueError(f"There is no augmentation {name!r}.{nearest(name, known)}")
+    return known[name]
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     rate = fields.dropout_rate
     networks = {
-        "lenet": lambda: cnn.lenet(INPUT_SHAPE, NUM_CLASSES, dropout_rate=rate),
+        "lenet": lambda: cnn.lenet(
+            INPUT_SHAPE, NUM_CLASSES, filters=fields.filters, dropout_rate=rate
+        ),
         "mlp": lambda: mlp.mlp(INPUT_SHAPE, NUM_CLASSES, dropout_rate=rate),
         "softmax": lambda: mlp.softmax_regression(INPUT_SHAPE, NUM_CLASSES),
     }
