@@ -1,6 +1,7 @@
-"""MNIST with a LeNet-style CNN, an MLP or softmax regression.
+"""MNIST with a LeNet-style CNN, a residual network, an MLP or softmax regression.
 
-Paper:    LeCun et al. 1998, "Gradient-based learning applied to document recognition"
+Papers:   LeCun et al. 1998, "Gradient-based learning applied to document recognition";
+          He et al. 2015, "Deep Residual Learning for Image Recognition", section 4.2
 Data:     towers download mnist
 Command:  towers train mnist --towers 2
           towers train mnist --set network=mlp (or network=softmax)
@@ -17,7 +18,7 @@ import keras
 from towers.data.images import augmentation, idx
 from towers.data.images.batches import image_batches
 from towers.data.images.image_set import content_key
-from towers.models import cnn, losses, mlp
+from towers.models import cnn, losses, mlp, resnet
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.wrong_input import nearest
@@ -30,8 +31,9 @@ class Fields(common.Fields):
     """The common fields, and:
 
     Attributes:
-        network: lenet, mlp or softmax.
+        network: lenet, resnet, mlp or softmax.
         filters: of the two convolutions of lenet.
+        depth: number of layers of resnet, 6n+2.
         augmentation: none, shifts (by up to two pixels) or shifts_and_flips.
         dropout_rate: before the last layer of lenet and mlp.
         label_smoothing: share of each label that is spread evenly over all classes.
@@ -39,6 +41,7 @@ class Fields(common.Fields):
 
     network: str = "lenet"
     filters: tuple[int, ...] = (20, 50)
+    depth: int = 8
     augmentation: str = "none"
     dropout_rate: Annotated[float, common.SHARE] = 0.0
     label_smoothing: Annotated[float, common.SHARE] = 0.0
@@ -73,6 +76,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         "lenet": lambda: cnn.lenet(
             INPUT_SHAPE, NUM_CLASSES, filters=fields.filters, dropout_rate=rate
         ),
+        "resnet": lambda: resnet.cifar_resnet(INPUT_SHAPE, NUM_CLASSES, depth=fields.depth),
         "mlp": lambda: mlp.mlp(INPUT_SHAPE, NUM_CLASSES, dropout_rate=rate),
         "softmax": lambda: mlp.softmax_regression(INPUT_SHAPE, NUM_CLASSES),
     }

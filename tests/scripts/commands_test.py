@@ -246,7 +246,10 @@ def test_cifar10_recipes_train_on_the_published_format(tmp_path):
 
 @pytest.mark.parametrize(
     "network",  # The recipe `shapes` trains a lenet too.
-    ["softmax", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mlp", "lenet"))],
+    [
+        "softmax",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mlp", "lenet", "resnet")),
+    ],
 )
 def test_mnist_networks_train(network, tmp_path):
     if not FASHION_MNIST.is_dir():
