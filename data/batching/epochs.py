@@ -55,7 +55,7 @@ def bucketed_epoch(
     """
     check_position(epoch, first_step, layout.num_batches)
     batches = batch_order(layout, epoch, seed)
-    # Of millions of examples it takes a second, in which the first batch may still be unwanted.
+    # It takes a second for millions of examples; who wants the spec alone does not wait for it.
     order = once(lambda: example_order(layout, epoch, seed))
 
     def batch_of_step(step: np.ndarray) -> ArrayPair:

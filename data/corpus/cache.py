@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from towers.data.arguments import check_choice
-from towers.data.corpus.digests import digests_of
+from towers.data.corpus.digests import digest_file
 from towers.data.text import END, UNKNOWN, TextCodec
 
 VERSION = 2
@@ -145,21 +145,18 @@ def check_files(folder: Path) -> None:
     Caches of earlier versions have sizes and no digests.
     """
     manifest = read_manifest(folder)
+    digests = manifest.get("digests", {})
     for name, size in manifest["sizes"].items():
         path = folder / name
-        there = path.stat().st_size if path.exists() else None
-        if there != size:
+        found = path.stat().st_size if path.exists() else None
+        if found != size:
             raise ValueError(
                 f"{path} of a prepared corpus is damaged: expected {size} bytes, found "
-                f"{'no file' if there is None else there}."
+                f"{'no file' if found is None else found}."
             )
-    written = manifest.get("digests", {})
-    found = digests_of([folder / name for name in written])
-    for (name, digest), own in zip(written.items(), found, strict=True):
-        if own != digest:
+        if name in digests and digest_file(path) != digests[name]:
             raise ValueError(
-                f"{folder / name} of a prepared corpus is damaged: it has other bytes than were "
-                "written."
+                f"{path} of a prepared corpus is damaged: it has other bytes than were written."
             )
 
 
@@ -179,7 +176,7 @@ def write_cache(
     codec.save(folder / "text")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
-    digests = dict(zip(sizes, digests_of([folder / name for name in sizes]), strict=True))
+    digests = {name: digest_file(folder / name) for name in sizes}
     content = {"version": VERSION, **manifest, "sizes": sizes, "digests": digests}
     content["digest"] = digest_manifest(content)
     (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

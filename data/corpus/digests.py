@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from towers.data.text.files import reason_of
@@ -24,10 +23,9 @@ def digest_files(paths: Sequence[str | os.PathLike[str]], kind: str) -> str:
         ValueError: a file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
-    files = list(all_files(map(Path, paths)))
-    for path, own in zip(files, digests_of(files), strict=True):
+    for path in all_files(map(Path, paths)):
         suffixes = "".join(path.suffixes[-2:]).lower() if kind == "auto" else ""
-        digest.update(f"{suffixes}|{own}\n".encode())
+        digest.update(f"{suffixes}|{digest_file(path)}\n".encode())
     return digest.hexdigest()
 
 
@@ -61,16 +59,6 @@ def digest_file(path: Path) -> str:
             "permissions."
         ) from error
     return digest.hexdigest()
-
-
-def digests_of(paths: Sequence[Path]) -> list[str]:
-    """Returns the digests of files, on all cores: hashing does not hold Python's lock.
-
-    Raises:
-        ValueError: a file cannot be read.
-    """
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(pool.map(digest_file, paths))
 
 
 def digest_dialogues(parts: Iterable[Dialogues]) -> str:

@@ -43,7 +43,8 @@ def kill_often(
     shutil.rmtree(folder.parent, ignore_errors=True)
     folder.parent.mkdir()
     while done.kills < count and (until is None or time.monotonic() < until):
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder)
         starts = 0
         while True:
             starts += 1

@@ -14,7 +14,7 @@ NUM_IMAGES = 16
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Published files of images that all differ, each with a number of its own as its label."""
+    """The folder of published files, their images in [0, 1], which all differ, and their labels."""
     path = tmp_path_factory.mktemp("mnist")
     images = np.random.default_rng(0).integers(1, 256, (NUM_IMAGES, 28, 28), dtype=np.uint8)
     labels = np.arange(NUM_IMAGES, dtype=np.uint8) % 10
@@ -31,7 +31,7 @@ def batches_of(folder, augmentation):
 
 
 def views_of(image, mirrored):
-    """Yields what an image may look like."""
+    """Yields what an image may look like; without mirroring, the 12th view is the image itself."""
     padded = np.pad(image, 2)
     for top, left in itertools.product(range(5), repeat=2):
         view = padded[top : top + 28, left : left + 28]
