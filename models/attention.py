@@ -83,9 +83,13 @@ class Attention(layers.Layer):
 
     def _scores(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         if self.query is not None:
-            sums = memory.keys[:, None, :, :] + self.query(queries)[:, :, None, :]
+            # Matrices, since XLA differentiates no product of more dimensions within a loop.
+            asked = self.query(tf.reshape(queries, [-1, queries.shape[-1]]))
+            asked = tf.reshape(asked, [-1, tf.shape(queries)[1], 1, self.units])
+            sums = tf.tanh(memory.keys[:, None, :, :] + asked)
             direction = tf.cast(self.direction.value, sums.dtype)
-            return tf.squeeze(tf.tensordot(tf.tanh(sums), direction, 1), -1)
+            scores = tf.matmul(tf.reshape(sums, [-1, self.units]), direction)
+            return tf.reshape(scores, tf.shape(sums)[:-1])
         scores = tf.matmul(queries, memory.keys, transpose_b=True)
         if self.kind == "luong_scaled":
             scores *= tf.cast(self.scale.value, scores.dtype)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import tensorflow as tf
+
+# TensorFlow 2 does not publish these.
 from tensorflow.python.framework.config import is_op_determinism_enabled
+from tensorflow.python.framework.ops import get_default_graph
+from tensorflow.python.ops import control_flow_util
 
 CHUNK_SIZE = 1024
 
@@ -59,8 +63,10 @@ def linear_cross_entropy(
         counted: bool [num_tokens], whether the weight of a token is not zero; by default found from
             the weights. The host need not wait for a GPU if it follows from ids alone.
     """
-    places = tf.where(weights > 0 if counted is None else counted)[:, 0]
-    tokens = Chunk(*(tf.gather(part, places) for part in (hidden, labels, weights)))
+    tokens = Chunk(hidden, labels, weights)
+    if not is_compiled():  # XLA must know the number of tokens in advance.
+        places = tf.where(weights > 0 if counted is None else counted)[:, 0]
+        tokens = Chunk(*(tf.gather(part, places) for part in tokens))
     # In GPU memory, unlike int32: the loop below does not ask the host for them.
     tokens = tokens._replace(labels=tf.cast(tokens.labels, tf.int64))
     if not training:
@@ -80,65 +86,95 @@ def linear_cross_entropy(
     return TokenSums(*with_gradients(tokens.hidden, kernel, bias))
 
 
+def is_compiled() -> bool:
+    """Returns whether what is traced here is compiled by XLA."""
+    return control_flow_util.GraphOrParentsInXlaContext(get_default_graph())
+
+
 def forward_sums(
     tokens: Chunk, kernel: tf.Tensor, bias: tf.Tensor, label_smoothing: float, chunk_size: int
 ) -> TokenSums:
     """Returns the sums without gradients."""
 
-    def add(start: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        chunk = rows_from(tokens, start, chunk_size)
+    def add(chunk: Chunk, index: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
         own, _ = chunk_sums(chunk, logits_of(chunk, kernel, bias), label_smoothing)
-        return (start + chunk_size, *(total + part for total, part in zip(sums, own, strict=True)))
+        return tuple(total + part for total, part in zip(sums, own, strict=True))
 
-    return TokenSums(*over_chunks(add, tokens, [zeros(tokens), zeros(tokens)]))
+    chunks = cut(tokens, chunk_size)
+    return TokenSums(*over_chunks(add, chunks, [zeros(tokens), zeros(tokens)]))
 
 
 def sums_and_gradients(
     tokens: Chunk, kernel: tf.Tensor, bias: tf.Tensor, label_smoothing: float, chunk_size: int
 ) -> tuple[TokenSums, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
     """Returns the sums, and the loss's gradients with respect to hidden, kernel and bias."""
-    num_chunks = -(-at_least_one(tokens) // chunk_size)
-    parts = tf.TensorArray(tokens.hidden.dtype, num_chunks, infer_shape=False)
 
-    def add(start, loss, correct, of_kernel, of_bias, parts):  # type: ignore[no-untyped-def]
-        chunk = rows_from(tokens, start, chunk_size)
+    def add(chunk, index, loss, correct, of_kernel, of_bias, parts):  # type: ignore[no-untyped-def]
         own, of_logits = chunk_sums(chunk, logits_of(chunk, kernel, bias), label_smoothing)
         of_logits = tf.cast(of_logits, kernel.dtype)
         return (
-            start + chunk_size,
             loss + own.loss,
             correct + own.correct,
             of_kernel + tf.matmul(of_logits, chunk.hidden, transpose_a=True),
             of_bias + tf.reduce_sum(of_logits, 0),
-            parts.write(start // chunk_size, tf.matmul(of_logits, kernel)),
+            parts.write(index, tf.matmul(of_logits, kernel)),
         )
 
+    chunks = cut(tokens, chunk_size)
+    parts = tf.TensorArray(tokens.hidden.dtype, num_chunks(chunks), infer_shape=False)
     initial = [zeros(tokens), zeros(tokens), tf.zeros_like(kernel), tf.zeros_like(bias), parts]
-    loss, correct, of_kernel, of_bias, parts = over_chunks(add, tokens, initial)
-    of_hidden = tf.reshape(parts.concat(), tf.shape(tokens.hidden))
-    return TokenSums(loss, correct), (of_hidden, of_kernel, of_bias)
+    loss, correct, of_kernel, of_bias, parts = over_chunks(add, chunks, initial)
+    of_hidden = tf.reshape(parts.stack(), tf.shape(chunks.hidden))
+    return TokenSums(loss, correct), (joined(of_hidden, tokens.hidden), of_kernel, of_bias)
 
 
-def over_chunks(add, tokens: Chunk, initial: list) -> list:  # type: ignore[no-untyped-def]
-    """Returns the sums after the last chunk."""
-    num_tokens = at_least_one(tokens)
+def cut(tokens: Chunk, chunk_size: int) -> Chunk:
+    """Returns the tokens in equal chunks, as many as are needed, at least one.
+
+    Args:
+        tokens: [n, ...].
+        chunk_size: the most tokens of a chunk.
+
+    Returns:
+        Parts [num_chunks, size, ...] with `size <= chunk_size`. Tokens of weight zero fill the last
+        chunk: fewer than there are chunks, or one if there was none.
+    """
+    num_tokens = tf.shape(tokens.labels)[0]
+    count = tf.maximum(-(-num_tokens // chunk_size), 1)
+    size = tf.maximum(-(-num_tokens // count), 1)
+
+    def cut_part(part: tf.Tensor) -> tf.Tensor:
+        rest = [[0, 0]] * (part.shape.rank - 1)
+        padded = tf.pad(part, [[0, count * size - num_tokens], *rest])
+        return tf.reshape(padded, tf.concat([[count, size], tf.shape(part)[1:]], 0))
+
+    return Chunk(*map(cut_part, tokens))
+
+
+def joined(parts: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """Returns what `cut` made of a tensor as it was, [n, units]."""
+    return tf.reshape(parts, [-1, like.shape[-1]])[: tf.shape(like)[0]]
+
+
+def num_chunks(chunks: Chunk) -> tf.Tensor:
+    """Returns the number of chunks, an int32 scalar."""
+    return tf.shape(chunks.labels)[0]
+
+
+def over_chunks(add, chunks: Chunk, initial: list) -> list:  # type: ignore[no-untyped-def]
+    """Returns the sums after the last chunk; `add(chunk, index, *sums)` returns them after one."""
+    count = num_chunks(chunks)
+
+    def step(index: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return (index + 1, *add(Chunk(*(part[index] for part in chunks)), index, *sums))
+
     _, *sums = tf.while_loop(
-        lambda start, *_: start < num_tokens,
-        add,
+        lambda index, *_: index < count,
+        step,
         [tf.constant(0), *initial],
         parallel_iterations=1,  # More keep the logits of several chunks in memory.
     )
     return sums
-
-
-def at_least_one(tokens: Chunk) -> tf.Tensor:
-    """Returns the number of tokens, or 1 without tokens, for one empty chunk."""
-    return tf.maximum(tf.shape(tokens.labels)[0], 1)
-
-
-def rows_from(tokens: Chunk, start: tf.Tensor, size: int) -> Chunk:
-    """Returns `size` tokens from `start` on, fewer at the end."""
-    return Chunk(*(part[start : start + size] for part in tokens))
 
 
 def logits_of(chunk: Chunk, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:

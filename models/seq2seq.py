@@ -305,7 +305,8 @@ class Seq2Seq(keras.Model):
         *_, outputs = tf.while_loop(
             lambda index, *_: index < length,
             advance,
-            [tf.constant(0), state.cells, state.attended, outputs],
+            (tf.constant(0), state.cells, state.attended, outputs),
+            maximum_iterations=length,  # XLA reserves memory for the gradients of so many.
         )
         return self._drop(
             len(self.dropouts) - 1, tf.transpose(outputs.stack(), [1, 0, 2]), training
@@ -329,7 +330,8 @@ class Seq2Seq(keras.Model):
     ) -> tuple[tf.Tensor, State]:
         """Returns the attentional vector after one token, [batch, output size], and the state."""
         queries, cells = self._query(inputs, state, masks)
-        attended = self._attend(queries[:, None, :], state.memory, training=False)[:, 0]
+        context = self.attention(queries[:, None, :], state.memory)[:, 0]
+        attended = self.combine(tf.concat([context, queries], -1))
         return attended, State(cells, attended, state.memory)
 
     def _query(

@@ -16,7 +16,7 @@ from towers.scripts.commands.option_types import (
     positive_int,
     seed_number,
 )
-from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.catalogue import find_recipe, load_recipe
 from towers.scripts.training.recipe import Recipe
 
 # The fields of recipes that have a flag of their own on the command line.
@@ -65,7 +65,10 @@ def check_contradictions(given: argparse.Namespace) -> None:
 def chosen_recipe(given: argparse.Namespace) -> Recipe:
     """Returns the recipe that a command line names, its fields set by the flags and `--set`."""
     flags = {name: getattr(given, name) for name in FLAGS if hasattr(given, name)}
-    return load_recipe(given.recipe, getattr(given, "overrides", ()), **flags)
+    overrides = list(getattr(given, "overrides", ()))
+    if getattr(given, "xla", False) and hasattr(find_recipe(given.recipe).fields, "fixed_shapes"):
+        overrides.insert(0, "fixed_shapes=true")  # XLA compiles a step for each shape.
+    return load_recipe(given.recipe, overrides, **flags)
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:

@@ -89,6 +89,8 @@ class Fields(common.Fields):
         max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
         max_answer_repeats: training leaves out pairs whose answer occurs more often, beyond this
             number, also with other punctuation or capital letters; 0 keeps all.
+        fixed_shapes: whether training batches have at most 16 shapes, as --xla wants them, which
+            compiles a step for each shape; they have more padding.
         direction: forward trains a chatbot. backward trains the questions from the answers, and
             answers the answers without a question, for models that rerank a chatbot's answers.
         network: recurrent or transformer.
@@ -130,6 +132,7 @@ class Fields(common.Fields):
     max_question_length: int = 40
     max_answer_length: int = 30
     max_answer_repeats: Annotated[int, common.NOT_NEGATIVE] = 0
+    fixed_shapes: bool = False
     direction: str = "forward"
     network: str = "recurrent"
     cell: str = "lstm"
@@ -159,7 +162,12 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         "direction": fields.direction,
     }
     train = pair_batches(
-        corpus, "train", seed=seed, max_answer_repeats=fields.max_answer_repeats, **limits
+        corpus,
+        "train",
+        seed=seed,
+        max_answer_repeats=fields.max_answer_repeats,
+        fixed_shapes=fields.fixed_shapes,
+        **limits,
     )
     return Data(
         train,

@@ -131,11 +131,6 @@ def check_engine(recipe: Recipe, options: TrainOptions) -> None:
         check_sharing(options)
     if engine.exchange == "nccl":
         check_collective(options)
-    if engine.xla and recipe.unit == "tokens":
-        raise ValueError(
-            f"--xla cannot compile {recipe.name}: its loss leaves padding out, and XLA needs to "
-            "know sizes in advance. Leave --xla out; image networks can be compiled."
-        )
     if engine.engine == "towers":
         return
     parameters, num_towers = options.devices.parameters, options.devices.towers

@@ -77,11 +77,12 @@ def plain(network, form):
     return helpers.weights_of(model)
 
 
-def train(network, form, num_towers, **rates):
+def train(network, form, num_towers, *, compiled=False, **rates):
     """Returns the model and the reported losses of all batches."""
     tower_fn, model, carried = fresh(network, form, **rates)
     dataset, optimizer = batches_of(form), keras.optimizers.Adam(0.01)
-    step = helpers.build_step_for(tower_fn, model, optimizer, dataset, num_towers, **carried)
+    options = {**carried, "compiled": compiled}
+    step = helpers.build_step_for(tower_fn, model, optimizer, dataset, num_towers, **options)
     results = [
         step(shards, number) for number, shards in enumerate(towers.split(dataset, num_towers), 1)
     ]
@@ -104,6 +105,17 @@ CASES = [
 def test_any_number_of_towers_matches_the_plain_loop(network, form, num_towers):
     keras.config.set_dtype_policy("float64")
     model, _ = train(network, form, num_towers)
+    helpers.assert_same_weights(helpers.weights_of(model), plain(network, form), float64=True)
+
+
+@pytest.mark.parametrize("form", ["streams", pytest.param("sentences", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "network",
+    [pytest.param(one, marks=() if one == "lstm" else pytest.mark.slow) for one in NETWORKS],
+)
+def test_towers_that_xla_compiles_match_the_plain_loop(network, form):
+    keras.config.set_dtype_policy("float64")
+    model, _ = train(network, form, 2, compiled=True)
     helpers.assert_same_weights(helpers.weights_of(model), plain(network, form), float64=True)
 
 

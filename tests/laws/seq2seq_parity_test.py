@@ -130,6 +130,12 @@ def test_towers_match_the_plain_loop_in_float64(case, num_towers):
     check_parity(case, num_towers, "adam", "float64")
 
 
+@pytest.mark.parametrize("case", [*(pytest.param(case, marks=SLOW) for case in CASES)])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_towers_that_xla_compiles_match_the_plain_loop(case, accumulate):
+    check_parity(case, 2, "sgd", "float64", compiled=True, accumulate=accumulate)
+
+
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=SLOW) for case in ("untied", "transformer", "lookup")]
 )

@@ -1,13 +1,18 @@
 """The chunked loss against NumPy and against the plain formula with automatic gradients."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
 from towers.models.linear_cross_entropy import (
+    Chunk,
+    cut,
     deterministic_losses,
     fused_losses,
+    joined,
     linear_cross_entropy,
 )
 
@@ -53,16 +58,38 @@ def in_chunks(sources, labels, weights, *, factor=1.0, **options):
     return sums, [tf.convert_to_tensor(one) for one in tape.gradient(loss, sources)]
 
 
+def test_chunks_are_equal_and_hold_every_token_once():
+    for num_tokens in range(12):
+        tokens = Chunk(
+            hidden=tf.reshape(tf.range(1.0, 2 * num_tokens + 1), [num_tokens, 2]),
+            labels=tf.range(num_tokens),
+            weights=tf.ones([num_tokens]),
+        )
+        chunks = cut(tokens, 4)
+        count, size = chunks.labels.shape
+        assert size <= 4 and count == max(1, -(-num_tokens // 4))
+        assert count * size - num_tokens < max(count, 2)
+        assert tf.reduce_sum(chunks.weights) == num_tokens
+        assert np.array_equal(joined(chunks.hidden, tokens.hidden), tokens.hidden)
+
+
 def assert_all_close(actual, expected, **tolerance):
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(np.asarray(one, np.float64), other, **tolerance)
 
 
-@pytest.mark.parametrize("graph", [False, True])
+WAYS = {
+    "eager": lambda run: run,
+    "graph": functools.partial(tf.function, autograph=False),
+    "compiled": functools.partial(tf.function, autograph=False, jit_compile=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk_size", [1, 2, 8, 1000])
-def test_sums_and_gradients_are_those_of_numpy(chunk_size, smoothing, graph):
-    run = tf.function(in_chunks, autograph=False) if graph else in_chunks
+def test_sums_and_gradients_are_those_of_numpy(chunk_size, smoothing, way):
+    run = WAYS[way](in_chunks)
     sums, gradients = run(*some_tokens(), chunk_size=chunk_size, label_smoothing=smoothing)
     expected, expected_gradients = in_numpy(*some_tokens(), smoothing)
     assert_all_close(sums, expected, rtol=1e-12)
@@ -96,9 +123,9 @@ def test_the_label_of_a_token_without_weight_does_not_matter():
     assert np.all(gradients[0].numpy()[[1, 4, 10]] == 0)
 
 
-@pytest.mark.parametrize("graph", [False, True])
-def test_no_tokens_at_all_give_zeros(graph):
-    run = tf.function(in_chunks, autograph=False) if graph else in_chunks
+@pytest.mark.parametrize("way", WAYS)
+def test_no_tokens_at_all_give_zeros(way):
+    run = WAYS[way](in_chunks)
     sources, labels, weights = some_tokens("float32", weights=0.0)
     for tokens in [
         (sources, labels, weights),

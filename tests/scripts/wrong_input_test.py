@@ -130,7 +130,6 @@ FLAGS = {
     "too much momentum": (train("--set", "momentum=1"), "momentum must be in [0, 1)"),
     "endless epoch": (train("--set", "boundaries=1,inf"), "boundaries must be from 0 to"),
     "no epoch": (train("--set", "decay_epochs=1e308"), "decay_epochs must be from 0 to"),
-    "compiled text": (["train", "stories", "--xla"], "--xla cannot compile stories"),
     "one address twice": (
         ["launch", "--cluster", "a:1,a:1", "--index", "0", "--", "train", "shapes"],
         "all different",

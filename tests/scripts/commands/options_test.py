@@ -13,7 +13,7 @@ from towers.scripts.commands.download import DownloadOptions
 from towers.scripts.commands.estimate import EstimateOptions
 from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
-from towers.scripts.commands.options import FLAGS, read_options
+from towers.scripts.commands.options import FLAGS, chosen_recipe, read_options
 from towers.scripts.commands.predict import PredictOptions
 from towers.scripts.commands.prepare import PrepareOptions
 from towers.scripts.commands.runs import RunsOptions
@@ -88,6 +88,21 @@ def test_options_that_are_given_arrive_in_their_group():
     assert options.devices.gpus == (0, 2)
     assert (options.engine.accumulate, options.engine.xla) == (3, True)
     assert options.periods.report_every == 7
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ("", False),
+        ("--xla", True),
+        ("--no-xla", False),
+        ("--xla --set fixed_shapes=false", False),
+        ("--set fixed_shapes=true", True),
+    ],
+)
+def test_xla_gets_batches_of_a_few_shapes(options, expected):
+    given = build_parser().parse_args(["train", "chatbot", *options.split()])
+    assert chosen_recipe(given).fields.fixed_shapes is expected
 
 
 @pytest.mark.parametrize("command", COMMANDS)
