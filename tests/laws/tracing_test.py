@@ -1,5 +1,6 @@
 """Law 8: one trace for all batches; a tower makes no variable and returns sums."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from tests.paths import ROOT
+from tests.programs import TOWERS, run
+from towers.scripts.training.catalogue import load_recipe
 
 
 def lookup_model():
@@ -121,6 +124,30 @@ def test_one_compilation_per_tower_and_shard_size_and_the_same_weights(tmp_path)
     expected, _ = helpers.train_plainly(helpers.classify(model), model, optimizer, batches)
     with np.load(tmp_path / "weights.npz") as actual:
         helpers.assert_same_weights(list(actual.values()), expected)
+
+
+@pytest.mark.slow
+def test_a_chatbot_is_compiled_once_for_each_tower_and_shape(tmp_path):
+    """Two epochs of the command line, whose first has every shape."""
+    words = np.random.default_rng(0).integers(1, 10, (300, 2))
+    corpus = tmp_path / "corpus.tsv"
+    lines = [" ".join(["a"] * number) + "\t" + " ".join(["b"] * size) for number, size in words]
+    corpus.write_text("".join(f"{line}\n" for line in lines))
+    fields = ["embedding_size=8", "hidden_size=8", "held_out=0.1", "exam_questions=1"]
+    fields += ["batch_tokens=200", "language=en"]
+    command = ["train", "chatbot", "--data", corpus, "--xla", "--towers", "2", "--epochs", "2"]
+    command += [
+        "--run-dir",
+        tmp_path / "run",
+        *itertools.chain(*(("--set", one) for one in fields)),
+    ]
+    dumped = tmp_path / "programs"
+    flags = f"--xla_dump_to={dumped} --xla_dump_hlo_as_text"
+    run([*TOWERS, *command], env={**os.environ, "XLA_FLAGS": flags})
+    recipe = load_recipe("chatbot", [*fields, "fixed_shapes=true"])
+    shapes = np.unique(recipe.make_data(recipe.fields, [corpus], 0).train.layout.shapes, axis=0)
+    assert 4 <= len(shapes) <= 16
+    assert len(list(dumped.glob("*before_optimizations.txt"))) == 2 * len(shapes)
 
 
 def build(tower_fn, model, num_towers=2):
