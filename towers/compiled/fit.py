@@ -42,6 +42,7 @@ def fit(
     *,
     towers: int | Sequence[str] | None = None,
     parameters: str = "auto",
+    exchange: str = "packs",
     clip_norm: float | None = None,
     accumulate: int = 1,
     seed: int = 0,
@@ -61,6 +62,7 @@ def fit(
         towers: the number of towers, or a device name for each. None: one on every GPU, or one on
             the CPU without any. A number without GPUs makes towers on the CPU, to try things out.
         parameters: where the shared variables live, as in `Placement`.
+        exchange: how gradients are summed between copies of them, as in `Placement`.
         clip_norm, accumulate: as in `StepOptions`.
         seed: the order of the data and all random numbers of the towers follow from it.
         run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
@@ -74,7 +76,7 @@ def fit(
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
     check_model(model, "fit", added_losses)
-    placement = place(model, towers, parameters)
+    placement = place(model, towers, parameters, exchange)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = train_validation_split(
             (x, y, sample_weight), validation_split

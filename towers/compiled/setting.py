@@ -18,7 +18,10 @@ from towers.step.shards import any_number_of_rows
 
 
 def place(
-    model: keras.Model, towers: int | Sequence[str] | None, parameters: str = "auto"
+    model: keras.Model,
+    towers: int | Sequence[str] | None,
+    parameters: str = "auto",
+    exchange: str = "packs",
 ) -> Placement:
     """Returns the placement of a model that exists already.
 
@@ -26,14 +29,15 @@ def place(
         model: the model; its variables stay where they are.
         towers: as in `towers.fit`.
         parameters: as in `Placement`; `auto` is where the variables are.
+        exchange: as in `Placement`.
 
     Raises:
         ValueError: there are no such devices, or the variables are somewhere else.
     """
     devices, home = tower_devices(towers), home_of(model)
-    if parameters == "auto" and home is not None:
+    if parameters == "auto" and exchange == "packs" and home is not None:
         parameters = "cpu" if home == CPU else "tower0"
-    placement = Placement(devices, parameters)
+    placement = Placement(devices, parameters, exchange)
     if home not in (None, placement.device):
         raise ValueError(
             f"With parameters={placement.parameters!r} the variables belong on {placement.device}. "

@@ -39,7 +39,7 @@ class Placement:
         exchange: how gradients are summed between copies of the variables:
             `packs`: by copies between the devices, some megabytes at a time, while others are
             computed; the sums do not depend on the number of towers (`enable_determinism`);
-            `nccl`: by one collective op a tower for each dtype, NCCL's on GPUs and a ring on CPUs,
+            `nccl`: by collective ops, some megabytes at a time: NCCL's on GPUs, a ring on CPUs,
             across processes too. `auto` parameters are `replicated` then.
         stage_of: for towers of several devices, the function that returns a layer's stage, from 0,
             or None; see `Stages` and `stages_by_size`. What is computed between layers stays with

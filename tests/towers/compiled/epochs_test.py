@@ -140,13 +140,14 @@ def test_a_run_folder_holds_the_curves_of_each_tower(tmp_path):
 
 @pytest.mark.slow
 @old_copy
-def test_what_callbacks_assign_reaches_every_copy_of_the_parameters():
+@pytest.mark.parametrize("options", [{"parameters": "replicated"}, {"exchange": "nccl"}], ids=str)
+def test_what_callbacks_assign_reaches_every_copy_of_the_parameters(options):
     scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.01 * (epoch + 1))
     with towers.Placement(tower_devices(2), "replicated").scope():
         model = make_model()
     towers.fit(
         model, X, Y, batch_size=8, epochs=3, verbose=0, shuffle=False,
-        towers=tower_devices(2), parameters="replicated", callbacks=[scheduler],
+        towers=tower_devices(2), callbacks=[scheduler], **options,
     )  # fmt: skip
     plain = make_model()
     plain.fit(X, Y, batch_size=8, epochs=3, verbose=0, shuffle=False, callbacks=[scheduler])
