@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 from towers.data.text.files import reason_of
@@ -48,16 +50,50 @@ def _partners(path: Path) -> list[Path]:
 
 def digest_file(path: Path) -> str:
     """Returns the digest of a file's content; ValueError if it cannot be read."""
-    digest = hashlib.blake2b(digest_size=16)
     try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
+        begun = _begun.pop(_state_of(path), None)
+        return (begun and begun.result()) or _digest_content(path)
     except OSError as error:
         raise ValueError(
             f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
             "permissions."
         ) from error
+
+
+def begin_digests(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Begins the digests of files beside what follows, such as an import; `digest_file` takes them.
+
+    Those of folders, and of what is no file, do not begin. What `digest_file` finds changed it
+    reads again.
+    """
+    files = [path for path in map(Path, paths) if path.is_file()]
+    begun: dict[Path, Future[str | None]] = {path: Future() for path in files}
+    _begun.update((_state_of(path), future) for path, future in begun.items())
+
+    def digest_all() -> None:
+        for path, future in begun.items():
+            try:
+                future.set_result(_digest_content(path))
+            except OSError:  # `digest_file` meets it again, and says it.
+                future.set_result(None)
+
+    threading.Thread(target=digest_all, daemon=True, name="digests").start()
+
+
+_begun: dict[tuple[Path, int, int], Future[str | None]] = {}
+
+
+def _state_of(path: Path) -> tuple[Path, int, int]:
+    """Returns what differs if a file was changed."""
+    found = path.stat()
+    return path, found.st_size, found.st_mtime_ns
+
+
+def _digest_content(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
     return digest.hexdigest()
 
 

@@ -79,18 +79,23 @@ class JiebaTokenizer:
     """Chinese words by jieba; everything else as in `WordTokenizer`.
 
     jieba breaks `don't` and `café`, so it only receives runs of Chinese with the plain letters and
-    digits next to them (`T恤`, `卡拉OK`).
+    digits next to them (`T恤`, `卡拉OK`). Its own dictionary is read when the first text comes,
+    files of the user's at once.
     """
 
     def __init__(self, settings: TextSettings) -> None:
         self.detokenise = _detokeniser(settings.language)
-        jieba = _load_jieba(settings.dictionary, settings.user_dictionary)
-        self._cut = functools.partial(jieba.cut, HMM=settings.new_words)
+        files = settings.dictionary, settings.user_dictionary
+        self._load = functools.cache(lambda: _load_jieba(*files))
+        self._new_words = settings.new_words
+        if any(files):
+            self._load()
 
     def tokenize(self, text: str) -> list[str]:
+        cut = functools.partial(self._load().cut, HMM=self._new_words)
         tokens: list[str] = []
         for match in _CHINESE_OR_WORDS.finditer(text):
-            tokens.extend(self._cut(match[0]) if match["chinese"] else [match[0]])
+            tokens.extend(cut(match[0]) if match["chinese"] else [match[0]])
         return tokens
 
 

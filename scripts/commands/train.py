@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from towers.scripts.commands.config_file import with_config
@@ -116,6 +117,7 @@ def run(given: argparse.Namespace) -> int:
             "`towers train` takes a RECIPE, here or in the file of --config. Received neither; "
             "`towers recipes` lists them."
         )
+    begin_digests_of(getattr(given, "data", ()))  # TensorFlow is imported meanwhile, for seconds.
     import_tensorflow_quietly()
     options = read_options(TrainOptions, given)
     with wrong_input():
@@ -124,6 +126,14 @@ def run(given: argparse.Namespace) -> int:
         show(config_text(recipe, options).rstrip("\n"))
         return 0
     return train(recipe, options)
+
+
+def begin_digests_of(paths: Sequence[str]) -> None:
+    """Begins the digests of the user's files, by which a recipe knows what is prepared already."""
+    if paths:
+        from towers.data.corpus.digests import begin_digests
+
+        begin_digests(paths)
 
 
 def train(recipe: Recipe, options: TrainOptions) -> int:
