@@ -30,6 +30,7 @@ from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.config import config_text
 from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.outline import takes_files
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -117,7 +118,7 @@ def run(given: argparse.Namespace) -> int:
             "`towers train` takes a RECIPE, here or in the file of --config. Received neither; "
             "`towers recipes` lists them."
         )
-    begin_digests_of(getattr(given, "data", ()))  # TensorFlow is imported meanwhile, for seconds.
+    begin_digests_for(given.recipe, getattr(given, "data", ()))
     import_tensorflow_quietly()
     options = read_options(TrainOptions, given)
     with wrong_input():
@@ -128,9 +129,9 @@ def run(given: argparse.Namespace) -> int:
     return train(recipe, options)
 
 
-def begin_digests_of(paths: Sequence[str]) -> None:
-    """Begins the digests of the user's files, by which a recipe knows what is prepared already."""
-    if paths:
+def begin_digests_for(recipe: str, paths: Sequence[str]) -> None:
+    """Begins the digests by which a recipe knows its files, for TensorFlow's import takes long."""
+    if paths and takes_files(recipe):
         from towers.data.corpus.digests import begin_digests
 
         begin_digests(paths)

@@ -67,6 +67,14 @@ def read_outline(name: str) -> Outline:
     return Outline(describe_recipe(name), find_recipe(name).fields)
 
 
+def takes_files(name: str) -> bool:
+    """Returns whether a recipe's `--data` takes files; False if only the recipe itself can say."""
+    try:
+        return light_module(name).RECIPE.takes_files is True
+    except Exception:  # As above; also where there is no such recipe.
+        return False
+
+
 def light_module(name: str) -> ModuleType:
     """Returns a recipe's module without what is heavy, under a name of its own."""
     own_name = f"{RECIPES}.{name}:outline"
