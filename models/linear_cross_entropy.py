@@ -49,7 +49,8 @@ def linear_cross_entropy(
     """Returns the summed loss of the logits `hidden @ kernel^T + bias`, computed in chunks.
 
     The forward pass also computes the gradients of each chunk, while its softmax is in memory:
-    three matrix products in all, as without chunks, and none for tokens of weight zero.
+    three matrix products in all, as without chunks, and none for tokens of weight zero. Compiled by
+    XLA, which must know their number in advance, these count as well.
 
     Args:
         hidden: floating point [num_tokens, units].
@@ -59,14 +60,16 @@ def linear_cross_entropy(
         weights: [num_tokens]; 0 for a token that does not count.
         training: whether gradients are computed; they are two thirds of the work.
         label_smoothing: share of each target that is spread over the vocabulary.
-        chunk_size: number of rows of logits in memory at a time.
+        chunk_size: the most rows of logits in memory at a time.
         counted: bool [num_tokens], whether the weight of a token is not zero; by default found from
             the weights. The host need not wait for a GPU if it follows from ids alone.
     """
-    tokens = Chunk(hidden, labels, weights)
-    if not is_compiled():  # XLA must know the number of tokens in advance.
-        places = tf.where(weights > 0 if counted is None else counted)[:, 0]
-        tokens = Chunk(*(tf.gather(part, places) for part in tokens))
+    counted = weights > 0 if counted is None else counted
+    if is_compiled():
+        tokens = Chunk(hidden, tf.where(counted, labels, 0), weights)
+    else:
+        places = tf.where(counted)[:, 0]
+        tokens = Chunk(*(tf.gather(part, places) for part in (hidden, labels, weights)))
     # In GPU memory, unlike int32: the loop below does not ask the host for them.
     tokens = tokens._replace(labels=tf.cast(tokens.labels, tf.int64))
     if not training:
