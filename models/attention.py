@@ -83,7 +83,7 @@ class Attention(layers.Layer):
 
     def _scores(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         if self.query is not None:
-            # Matrices, since XLA differentiates no product of more dimensions within a loop.
+            # As matrices: XLA cannot differentiate `tensordot` in a loop over batches of any size.
             asked = self.query(tf.reshape(queries, [-1, queries.shape[-1]]))
             asked = tf.reshape(asked, [-1, tf.shape(queries)[1], 1, self.units])
             sums = tf.tanh(memory.keys[:, None, :, :] + asked)

@@ -27,7 +27,7 @@ class TokenSums(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Some of the tokens: hidden [n, units], labels int64 [n], weights [n]."""
+    """Some of the tokens: hidden [n, units], labels [n], weights [n]."""
 
     hidden: tf.Tensor
     labels: tf.Tensor
@@ -70,8 +70,6 @@ def linear_cross_entropy(
     else:
         places = tf.where(counted)[:, 0]
         tokens = Chunk(*(tf.gather(part, places) for part in (hidden, labels, weights)))
-    # In GPU memory, unlike int32: the loop below does not ask the host for them.
-    tokens = tokens._replace(labels=tf.cast(tokens.labels, tf.int64))
     if not training:
         return forward_sums(tokens, kernel, bias, label_smoothing, chunk_size)
 
@@ -151,7 +149,9 @@ def cut(tokens: Chunk, chunk_size: int) -> Chunk:
         padded = tf.pad(part, [[0, count * size - num_tokens], *rest])
         return tf.reshape(padded, tf.concat([[count, size], tf.shape(part)[1:]], 0))
 
-    return Chunk(*map(cut_part, tokens))
+    chunks = Chunk(*map(cut_part, tokens))
+    # In GPU memory, unlike int32: the loop over the chunks does not ask the host for them.
+    return chunks._replace(labels=tf.cast(chunks.labels, tf.int64))
 
 
 def joined(parts: tf.Tensor, like: tf.Tensor) -> tf.Tensor:

@@ -213,7 +213,8 @@ class Seq2Seq(keras.Model):
             x = self._drop(len(self.forward_layers) + index, inputs, training)
             outputs, *_ = layer(x, initial_state=list(state.cells[index]))
             inputs = self._add(inputs, outputs)
-        return self._attend(inputs, state.memory, training)
+        attended = self._attended(self.attention(inputs, state.memory), inputs)
+        return self._drop(len(self.dropouts) - 1, attended, training)
 
     def start(self, question: tf.Tensor, training: bool = False) -> State:
         """Returns the state before the first token of the answers.
@@ -331,7 +332,7 @@ class Seq2Seq(keras.Model):
         """Returns the attentional vector after one token, [batch, output size], and the state."""
         queries, cells = self._query(inputs, state, masks)
         context = self.attention(queries[:, None, :], state.memory)[:, 0]
-        attended = self.combine(tf.concat([context, queries], -1))
+        attended = self._attended(context, queries)
         return attended, State(cells, attended, state.memory)
 
     def _query(
@@ -348,11 +349,9 @@ class Seq2Seq(keras.Model):
             inputs = self._add(inputs, outputs)
         return inputs, tuple(cells)
 
-    def _attend(self, queries: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
+    def _attended(self, context: tf.Tensor, queries: tf.Tensor) -> tf.Tensor:
         """Returns tanh(C [context; query]), Luong et al. 2015, equation 5."""
-        context = self.attention(queries, memory)
-        attended = self.combine(tf.concat([context, queries], -1))
-        return self._drop(len(self.dropouts) - 1, attended, training)
+        return self.combine(tf.concat([context, queries], -1))
 
     def _add(self, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """Returns a layer's outputs, plus its inputs if the model is residual and they fit."""

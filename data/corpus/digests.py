@@ -51,8 +51,8 @@ def _partners(path: Path) -> list[Path]:
 def digest_file(path: Path) -> str:
     """Returns the digest of a file's content; ValueError if it cannot be read."""
     try:
-        begun = _begun.pop(_state_of(path), None)
-        return (begun and begun.result()) or _digest_content(path)
+        begun = _begun.pop(_identity(path), None)
+        return begun.result() if begun else _digest_content(path)
     except OSError as error:
         raise ValueError(
             f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
@@ -66,27 +66,28 @@ def begin_digests(paths: Iterable[str | os.PathLike[str]]) -> None:
     Those of folders, and of what is no file, do not begin. What `digest_file` finds changed it
     reads again.
     """
-    files = [path for path in map(Path, paths) if path.is_file()]
-    begun: dict[Path, Future[str | None]] = {path: Future() for path in files}
-    _begun.update((_state_of(path), future) for path, future in begun.items())
+    files = {_identity(path): path for path in map(Path, paths) if path.is_file()}
+    begun: dict[Identity, Future[str]] = {identity: Future() for identity in files}
+    _begun.update(begun)
 
     def digest_all() -> None:
-        for path, future in begun.items():
+        for identity, path in files.items():
             try:
-                future.set_result(_digest_content(path))
-            except OSError:  # `digest_file` meets it again, and says it.
-                future.set_result(None)
+                begun[identity].set_result(_digest_content(path))
+            except Exception as error:  # `digest_file` waits for it, and raises it.
+                begun[identity].set_exception(error)
 
     threading.Thread(target=digest_all, daemon=True, name="digests").start()
 
 
-_begun: dict[tuple[Path, int, int], Future[str | None]] = {}
+Identity = tuple[int, int, int, int]
+_begun: dict[Identity, Future[str]] = {}
 
 
-def _state_of(path: Path) -> tuple[Path, int, int]:
-    """Returns what differs if a file was changed."""
+def _identity(path: Path) -> Identity:
+    """Returns what a file has by any of its names, and another if its content was changed."""
     found = path.stat()
-    return path, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _digest_content(path: Path) -> str:

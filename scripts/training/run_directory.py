@@ -23,7 +23,16 @@ SHOWN = 4  # Differences that an error lists.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
 BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
 # The same of the fields, in the recipes that have them.
-FIELDS_BEFORE = {"max_answer_repeats": 0, "columns": [], "fix_text": False, "simplify": False}
+FIELDS_BEFORE = {
+    "max_answer_repeats": 0,
+    "columns": [],
+    "fix_text": False,
+    "simplify": False,
+    "fixed_shapes": False,
+    "augmentation": "none",
+    "filters": [20, 50],
+    "depth": 8,
+}
 # What a process left that was killed while it wrote run.json, with the names of older versions.
 LOCK = ".lock"  # Of a process that was killed; it holds nothing any more.
 LEFTOVER = re.compile(r"\.run\.json\.(\d+\.tmp|partial)")

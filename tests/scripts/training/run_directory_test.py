@@ -1,5 +1,6 @@
 """A run directory goes on after a kill or a power cut at any moment, and all in it is durable."""
 
+import dataclasses
 import itertools
 import json
 import multiprocessing
@@ -7,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +16,9 @@ from tests.file_faults import assert_durable
 from tests.programs import PRELOAD
 from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
 from towers.scripts.main import main
+from towers.scripts.training.catalogue import find_recipe, recipe_names
 from towers.scripts.training.evaluation import check_text
-from towers.scripts.training.run_directory import RunDirectory, different_fields
+from towers.scripts.training.run_directory import FIELDS_BEFORE, RunDirectory, different_fields
 
 
 def exit_code(function, *arguments):
@@ -97,6 +100,15 @@ def test_a_run_from_before_a_field_goes_on_with_what_it_meant():
     (difference,) = different_fields({"batch_size": 4}, {**now, "max_answer_repeats": 9})
     assert difference == "max_answer_repeats: 0 before, 9 now"
     assert different_fields({"batch_size": 4}, {"batch_size": 4}) == []
+
+
+def test_a_field_that_is_new_in_a_recipe_has_a_meaning_for_runs_from_before():
+    """`recorded_fields.json` lists the fields of each recipe that every run.json holds."""
+    recorded = json.loads((Path(__file__).parent / "recorded_fields.json").read_text())
+    for recipe in recipe_names():
+        fields = {field.name for field in dataclasses.fields(find_recipe(recipe).fields)}
+        new = fields.difference(recorded.get(recipe, fields), FIELDS_BEFORE)
+        assert not new, f"{recipe}: what did runs without {sorted(new)} do? FIELDS_BEFORE says it."
 
 
 def test_files_of_somebody_else_still_block(tmp_path):
