@@ -30,13 +30,18 @@ def gather_variables(
         variables: the Keras variables, or the model that owns them.
         batch_spec: the specs of a shard's batch.
         compiled: whether XLA compiles the towers. XLA takes no variable from another device, so
-            each tower then reads whole tables.
+            each tower then reads whole tables. It compiles no kernel of cuDNN either: the model's
+            layers with `use_cudnn="auto"` use other ops from now on.
 
     Raises:
         ValueError: a variable is listed twice, used in a nested `tf.function`, or the state of a
-            recurrent layer with `stateful=True`.
+            recurrent layer with `stateful=True`; or XLA cannot compile the function.
     """
+    if compiled and isinstance(variables, keras.Model):
+        leave_out_cudnn(variables)
     graph = trace_once(tower_fn, batch_spec)
+    if compiled:
+        check_without_cudnn(graph)
     found = [*getattr(variables, "variables", variables), *metrics_in(variables, graph)]
     check_distinct(found)
     consumers = {id(variable): consumers_of(variable, graph) for variable in found}
@@ -48,6 +53,24 @@ def gather_variables(
         raise captured_error(captured, "XLA takes no variable of another device")
     unused = [variable for variable in found if not consumers[id(variable)]]
     return SharedVariables(found, [] if compiled else tables, captured, unused)
+
+
+def leave_out_cudnn(model: keras.Model) -> None:
+    """Makes layers that use cuDNN where they can, which is where there is a GPU, do without it."""
+    for layer in model._flatten_layers():
+        if getattr(layer, "use_cudnn", False) == "auto":
+            layer.use_cudnn = False
+
+
+def check_without_cudnn(graph: tf.Graph) -> None:
+    """Raises ValueError if the graph has a kernel of cuDNN for recurrent layers."""
+    names = sorted(op.name for op in graph.get_operations() if op.type.startswith("CudnnRNN"))
+    if names:
+        raise ValueError(
+            "XLA cannot compile the kernels of cuDNN for recurrent layers. Received compiled=True "
+            f"and a tower function with {', '.join(names)}. Make these layers with "
+            "use_cudnn=False, or pass the model that owns them instead of its variables."
+        )
 
 
 def trace_once(tower_fn: Callable[..., Any], batch_spec: Any) -> tf.Graph:

@@ -21,7 +21,8 @@ class StepOptions:
             `first` tower, or the `mean` over the towers, weighted by the towers' weights.
         seed: all random numbers derive from this seed, the step and the micro-batch's number.
         loss_scale: a loss scale for float16, or None.
-        compiled: whether XLA compiles each tower.
+        compiled: whether XLA compiles each tower. It compiles no kernel of cuDNN: a model's
+            recurrent layers do without them then, and others need `use_cudnn=False`.
         carried: a state that is carried from step to step, such as the LSTM state of a language
             model on contiguous streams, or None. The tower function is then
             `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`. The state has one row
