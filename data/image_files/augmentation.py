@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
 from towers.data.arguments import check_choice
-from towers.data.image_files.crops import central_crop, random_resized_crop
+from towers.data.image_files.crops import central_crop, random_crop, random_resized_crop
 from towers.data.image_files.rand_augment import rand_augment
 
-AUGMENTATIONS = ("none", "flip", "standard", "colour", "randaugment")
+AUGMENTATIONS = ("none", "flip", "crop", "standard", "colour", "randaugment")
 MOST_BRIGHTER, CONTRASTS, SATURATIONS = 0.4 * 255, (0.6, 1.4), (0.6, 1.4)
 
 
@@ -20,11 +21,12 @@ class Augmentation:
 
     Attributes:
         size: height and width of the result.
-        kind: none; flip; standard: random resized crop and flip; colour: that, and brightness,
-            contrast and saturation; randaugment: standard, and RandAugment.
-        smallest_crop: the random crop has at least this share of the picture's area.
-        central_share: side of the central square, without a random crop, as a share of the shorter
-            side of the picture.
+        kind: none; flip; crop: the square of `central_share` at a random place, and flip;
+            standard: random resized crop and flip; colour: that, and brightness, contrast and
+            saturation; randaugment: standard, and RandAugment.
+        smallest_crop: the random resized crop has at least this share of the picture's area.
+        central_share: side of the central square, which is seen without a random crop, as a share
+            of the shorter side of the picture.
         magnitude: of RandAugment, from 0 to 1.
         only_jpeg: whether all pictures are JPEGs.
     """
@@ -63,9 +65,10 @@ class Augmentation:
         )
 
     def _random(self, encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return random_resized_crop(
-            encoded, seed, size=self.size, smallest=self.smallest_crop, only_jpeg=self.only_jpeg
-        )
+        options: dict[str, Any] = {"size": self.size, "only_jpeg": self.only_jpeg}
+        if self.kind == "crop":
+            return random_crop(encoded, seed, share=self.central_share, **options)
+        return random_resized_crop(encoded, seed, smallest=self.smallest_crop, **options)
 
 
 def random_colours(pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -61,14 +61,53 @@ def central_crop(encoded: tf.Tensor, *, size: int, share: float, only_jpeg: bool
     """
 
     def central_window(shape: tf.Tensor) -> tf.Tensor:
-        extent = shape[:2]
-        side = tf.reduce_min(extent)
-        if share < 1:
-            part = tf.round(share * tf.cast(side, tf.float32))
-            side = tf.maximum(tf.cast(part, tf.int32), 1)
-        return tf.concat([(extent - side) // 2, tf.stack([side, side])], 0)
+        side = square_side(shape, share)
+        return tf.concat([(shape[:2] - side) // 2, tf.stack([side, side])], 0)
 
     return tf.image.resize(decode_window(encoded, central_window, only_jpeg), [size, size])
+
+
+def random_crop(
+    encoded: tf.Tensor, seed: tf.Tensor, *, size: int, share: float, only_jpeg: bool
+) -> tf.Tensor:
+    """Returns a square of a picture at a random place, as large as `central_crop`'s.
+
+    Krizhevsky et al. 2012, "ImageNet Classification with Deep Convolutional Neural Networks",
+    section 4.1.
+
+    Args:
+        encoded: string scalar, the bytes of a picture.
+        seed: int64 [2].
+        size: height and width of the result.
+        share: side of the square as a share of the picture's shorter side.
+        only_jpeg: whether the bytes are those of a JPEG for sure.
+
+    Returns:
+        float32 [size, size, 3], 0 to 255.
+    """
+
+    def random_square(shape: tf.Tensor) -> tf.Tensor:
+        side = square_side(shape, share)
+        places = shape[:2] - side + 1  # Of the corner, down and across.
+        random = tf.random.stateless_uniform([2], seed, None, None, dtype=tf.uint32)
+        corner = tf.cast(random, tf.int64) % tf.cast(places, tf.int64)
+        return tf.concat([tf.cast(corner, tf.int32), tf.stack([side, side])], 0)
+
+    return tf.image.resize(decode_window(encoded, random_square, only_jpeg), [size, size])
+
+
+def square_side(shape: tf.Tensor, share: float) -> tf.Tensor:
+    """Returns `share` of a picture's shorter side, a whole number of pixels, int32.
+
+    Args:
+        shape: height, width and channels, int32 [3].
+        share: above 0, at most 1.
+    """
+    side = tf.reduce_min(shape[:2])
+    if share == 1:
+        return side
+    part = tf.round(share * tf.cast(side, tf.float32))
+    return tf.maximum(tf.cast(part, tf.int32), 1)
 
 
 def decode_window(

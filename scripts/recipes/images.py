@@ -49,9 +49,10 @@ class Fields(common.Fields):
         multi_label: whether a picture has any number of labels, joined by | in a table.
         validation_share: share that is held out where there are no train/ and val/; chosen by name.
         part: the part that is evaluated, validation or test; by default the first that is there.
-        augmentation: none, flip, standard (random resized crop and flip), colour (that, and
-            brightness, contrast and saturation) or randaugment.
-        smallest_crop: the random crop has at least this share of a picture's area.
+        augmentation: none, flip, crop (the square of central_share at a random place, and flip),
+            standard (random resized crop and flip), colour (that, and brightness, contrast and
+            saturation) or randaugment.
+        smallest_crop: the random resized crop has at least this share of a picture's area.
         central_share: side of the central square that an evaluation sees, as a share of the shorter
             side of a picture.
         magnitude: strength of randaugment.

@@ -89,7 +89,23 @@ def test_pixels_stay_in_their_range(sets, kind):
         assert pixels.shape == (SIZE, SIZE, 3) and 0 <= pixels.min() <= pixels.max() <= 255
 
 
-@pytest.mark.parametrize("kind", ["none", "standard"])
+def test_a_random_crop_of_the_networks_size_keeps_every_pixel_as_it_is():
+    """One in nine is the central square that an evaluation sees, here of 3 x 3 places."""
+    pixels = np.random.default_rng(0).integers(0, 256, [8, 8, 3], np.uint8)
+    encoded = tf.io.encode_png(pixels)
+    augment = tf.function(Augmentation(6, "crop", central_share=0.75), autograph=False)
+    squares = [pixels[top : top + 6, left : left + 6] for top in range(3) for left in range(3)]
+    known = [square.tobytes() for square in (*squares, *(square[:, ::-1] for square in squares))]
+    seen = [
+        known.index(
+            augment(encoded, tf.constant([0, n], tf.int64)).numpy().astype(np.uint8).tobytes()
+        )
+        for n in range(360)
+    ]
+    assert np.bincount(seen, minlength=18).min() >= 5  # Of 20 that are expected.
+
+
+@pytest.mark.parametrize("kind", ["none", "crop", "standard"])
 def test_a_jpeg_is_cropped_alike_whether_or_not_all_are_jpegs(kind, sets):
     path = next(one for one in sets[0].parts["train"].paths if one.endswith(".jpg"))
     seed, encoded = tf.constant([1, 2], tf.int64), tf.io.read_file(path)
