@@ -67,7 +67,7 @@ class Attention(layers.Layer):
 
     def remember(self, values: tf.Tensor, mask: tf.Tensor) -> Memory:
         """Returns the memory of an encoder's outputs, [batch, question_length, units]."""
-        return Memory(values, self.key(values), mask)
+        return Memory(values, rows_through(self.key, values), mask)
 
     def call(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the context of each query, [batch, num_queries, units]."""
@@ -83,10 +83,8 @@ class Attention(layers.Layer):
 
     def _scores(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         if self.query is not None:
-            # As matrices: XLA cannot differentiate `tensordot` in a loop over batches of any size.
-            asked = self.query(tf.reshape(queries, [-1, queries.shape[-1]]))
-            asked = tf.reshape(asked, [-1, tf.shape(queries)[1], 1, self.units])
-            sums = tf.tanh(memory.keys[:, None, :, :] + asked)
+            asked = rows_through(self.query, queries)
+            sums = tf.tanh(memory.keys[:, None, :, :] + asked[:, :, None, :])
             direction = tf.cast(self.direction.value, sums.dtype)
             scores = tf.matmul(tf.reshape(sums, [-1, self.units]), direction)
             return tf.reshape(scores, tf.shape(sums)[:-1])
@@ -98,3 +96,13 @@ class Attention(layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "kind": self.kind, "units": self.units}
+
+
+def rows_through(layer: layers.Dense, x: tf.Tensor) -> tf.Tensor:
+    """Returns a dense layer of [batch, length, size], computed as one product of matrices.
+
+    Keras takes `tensordot`, whose shapes, of a batch of any size, a GPU computes while the host
+    waits; and XLA cannot differentiate it in a loop.
+    """
+    rows = layer(tf.reshape(x, [-1, x.shape[-1]]))
+    return tf.reshape(rows, [-1, tf.shape(x)[1], layer.units])

@@ -12,6 +12,7 @@ from keras import layers
 from towers.models.arguments import check_at_least, check_choice, check_share
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.embedding import Embedding
+from towers.models.linear_cross_entropy import is_compiled
 from towers.models.projection import Projection
 from towers.models.token_ids import PADDING_ID
 
@@ -307,7 +308,9 @@ class Seq2Seq(keras.Model):
             lambda index, *_: index < length,
             advance,
             (tf.constant(0), state.cells, state.attended, outputs),
-            maximum_iterations=length,  # XLA reserves memory for the gradients of so many.
+            # XLA reserves memory for the gradients of so many. Else it is a second condition, which
+            # a GPU would compute while the host waits for each token.
+            maximum_iterations=length if is_compiled() else None,
         )
         return self._drop(
             len(self.dropouts) - 1, tf.transpose(outputs.stack(), [1, 0, 2]), training

@@ -13,8 +13,7 @@ UNTRUSTED = ["-c", "from towers.step import placement; from towers.scripts.main 
              "placement.wrong_sums = lambda devices: []; import sys; sys.exit(main())"]  # fmt: skip
 STEPS = ["--steps", "2", "--batch-size", "16"]
 CHATBOT = ["--language", "en", "--batch-size", "16", "--set", "embedding_size=8"]
-# It is not asked anything: where no tower is, decoding computes shapes on the GPU.
-CHATBOT += ["--set", "hidden_size=8", "--set", "held_out=0.1", "--set", "direction=backward"]
+CHATBOT += ["--set", "hidden_size=8", "--set", "held_out=0.1"]
 LANGUAGE = ["--set", "hidden_size=8", "--set", "num_steps=5", "--batch-size", "8"]
 REPLICATED = ["--parameters", "replicated"]
 TRAININGS = {
@@ -72,6 +71,17 @@ def test_a_recipe_trains_on_gpus(recipe, num_gpus, options, run, tmp_path):
     gpus = ", ".join(map(str, range(num_gpus)))
     assert f"{num_gpus} tower{'s' * (num_gpus > 1)} on GPU {gpus}" in output
     assert "done: 2 steps done" in output
+
+
+@pytest.mark.slow
+def test_a_chatbot_of_a_gpu_is_evaluated_asked_and_exported_there(run, tmp_path):
+    run_dir = tmp_path / "run"
+    run(2, *train("chatbot", run_dir, *REPLICATED))
+    assert "exact_match" in run(2, "evaluate", run_dir)
+    for options in ([], ["--beam", "3"], ["--temperature", "0.8", "--top-k", "5"]):
+        answers = run(1, "chat", run_dir, *options, "--ask", "say w1", "say w2").splitlines()
+        assert len(answers) >= 2, answers
+    run(1, "export", run_dir, "--output", tmp_path / "exported")
 
 
 @pytest.mark.slow
