@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.models.arguments import check_choice
+from towers.models.dense import Dense
 
 KINDS = ("luong", "luong_scaled", "bahdanau")
 
@@ -48,10 +49,10 @@ class Attention(layers.Layer):
         check_choice("attention", kind, KINDS)
         self.kind = kind
         self.units = units
-        self.key = layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name="key")
+        self.key = Dense(units, use_bias=False, dtype=self.dtype_policy, name="key")
         self.query = None
         if kind == "bahdanau":
-            self.query = layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name="query")
+            self.query = Dense(units, use_bias=False, dtype=self.dtype_policy, name="query")
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables."""
@@ -67,7 +68,7 @@ class Attention(layers.Layer):
 
     def remember(self, values: tf.Tensor, mask: tf.Tensor) -> Memory:
         """Returns the memory of an encoder's outputs, [batch, question_length, units]."""
-        return Memory(values, rows_through(self.key, values), mask)
+        return Memory(values, self.key(values), mask)
 
     def call(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the context of each query, [batch, num_queries, units]."""
@@ -83,8 +84,8 @@ class Attention(layers.Layer):
 
     def _scores(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         if self.query is not None:
-            asked = rows_through(self.query, queries)
-            sums = tf.tanh(memory.keys[:, None, :, :] + asked[:, :, None, :])
+            asked = self.query(queries)[:, :, None, :]
+            sums = tf.tanh(memory.keys[:, None, :, :] + asked)
             direction = tf.cast(self.direction.value, sums.dtype)
             scores = tf.matmul(tf.reshape(sums, [-1, self.units]), direction)
             return tf.reshape(scores, tf.shape(sums)[:-1])
@@ -96,13 +97,3 @@ class Attention(layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "kind": self.kind, "units": self.units}
-
-
-def rows_through(layer: layers.Dense, x: tf.Tensor) -> tf.Tensor:
-    """Returns a dense layer of [batch, length, size], computed as one product of matrices.
-
-    Keras takes `tensordot`, whose shapes, of a batch of any size, a GPU computes while the host
-    waits; and XLA cannot differentiate it in a loop.
-    """
-    rows = layer(tf.reshape(x, [-1, x.shape[-1]]))
-    return tf.reshape(rows, [-1, tf.shape(x)[1], layer.units])

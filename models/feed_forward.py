@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 from keras import layers
 
+from towers.models.dense import Dense
+
 
 class FeedForward(layers.Layer):
     """Two dense layers with GELU between them (Hendrycks and Gimpel 2016).
@@ -20,10 +22,8 @@ class FeedForward(layers.Layer):
     def __init__(self, size: int, hidden_size: int, **options: Any):
         super().__init__(**options)
         self.size = size
-        self.inner = layers.Dense(
-            hidden_size, activation="gelu", dtype=self.dtype_policy, name="inner"
-        )
-        self.outer = layers.Dense(size, dtype=self.dtype_policy, name="outer")
+        self.inner = Dense(hidden_size, activation="gelu", dtype=self.dtype_policy, name="inner")
+        self.outer = Dense(size, dtype=self.dtype_policy, name="outer")
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables."""
@@ -49,9 +49,9 @@ class GatedFeedForward(layers.Layer):
         super().__init__(**options)
         self.size = size
         dense: dict[str, Any] = {"use_bias": False, "dtype": self.dtype_policy}
-        self.gate = layers.Dense(hidden_size, activation="silu", name="gate", **dense)
-        self.inner = layers.Dense(hidden_size, name="inner", **dense)
-        self.outer = layers.Dense(size, name="outer", **dense)
+        self.gate = Dense(hidden_size, activation="silu", name="gate", **dense)
+        self.inner = Dense(hidden_size, name="inner", **dense)
+        self.outer = Dense(size, name="outer", **dense)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.models.arguments import check_at_least
+from towers.models.dense import Dense
 from towers.models.multi_head import rotate
 
 
@@ -41,10 +42,10 @@ class GroupedAttention(layers.Layer):
         self.head_size = size // heads
         self.memory_size = key_value_heads * self.head_size
         dense: dict[str, Any] = {"use_bias": False, "dtype": self.dtype_policy}
-        self.query = layers.Dense(size, name="query", **dense)
-        self.key = layers.Dense(self.memory_size, name="key", **dense)
-        self.value = layers.Dense(self.memory_size, name="value", **dense)
-        self.output_layer = layers.Dense(size, name="output", **dense)
+        self.query = Dense(size, name="query", **dense)
+        self.key = Dense(self.memory_size, name="key", **dense)
+        self.value = Dense(self.memory_size, name="value", **dense)
+        self.output_layer = Dense(size, name="output", **dense)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.models.arguments import check_at_least
+from towers.models.dense import Dense
 
 ROTARY_BASE = 10_000.0  # Su et al. 2021, section 3.2.2, as Vaswani et al. 2017.
 
@@ -49,7 +50,7 @@ class MultiHeadAttention(layers.Layer):
         self.heads = heads
         self.rotary = rotary
         self.query, self.key, self.value, self.output_layer = (
-            layers.Dense(size, use_bias=False, dtype=self.dtype_policy, name=name)
+            Dense(size, use_bias=False, dtype=self.dtype_policy, name=name)
             for name in ("query", "key", "value", "output")
         )
 

@@ -74,14 +74,23 @@ def test_a_recipe_trains_on_gpus(recipe, num_gpus, options, run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_chatbot_of_a_gpu_is_evaluated_asked_and_exported_there(run, tmp_path):
+@pytest.mark.parametrize("network", ["recurrent", "transformer"])
+def test_a_chatbot_of_a_gpu_is_evaluated_asked_and_exported_there(network, run, tmp_path):
     run_dir = tmp_path / "run"
-    run(2, *train("chatbot", run_dir, *REPLICATED))
+    run(2, *train("chatbot", run_dir, *REPLICATED, "--set", f"network={network}"))
     assert "exact_match" in run(2, "evaluate", run_dir)
     for options in ([], ["--beam", "3"], ["--temperature", "0.8", "--top-k", "5"]):
         answers = run(1, "chat", run_dir, *options, "--ask", "say w1", "say w2").splitlines()
         assert len(answers) >= 2, answers
     run(1, "export", run_dir, "--output", tmp_path / "exported")
+
+
+@pytest.mark.slow
+def test_a_language_model_of_a_gpu_is_evaluated_and_writes_there(run, tmp_path):
+    run_dir = tmp_path / "run"
+    run(2, *train("stories", run_dir, *REPLICATED))
+    assert "perplexity" in run(2, "evaluate", run_dir)
+    run(1, "generate", run_dir, "--prompt", "the")
 
 
 @pytest.mark.slow
