@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import statistics
 import time
@@ -12,6 +14,7 @@ import tensorflow as tf
 
 import towers
 from towers.scripts.baselines import rivals
+from towers.scripts.baselines.apart import TimedApart
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.progress import progress
 from towers.scripts.shown import show
@@ -64,6 +67,11 @@ def open_benchmark(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
         OSError: a file cannot be read.
     """
     check_options(options)
+    return open_task(recipe, options)
+
+
+def open_task(recipe: Recipe, options: BenchmarkOptions) -> Benchmark:
+    """As `open_benchmark`, of options that were checked."""
     devices = towers.select_devices(
         max([*options.towers, needed_replicas(options)]), gpus_per_tower=options.gpus_per_tower
     )
@@ -129,8 +137,68 @@ def check_exchange(options: BenchmarkOptions) -> None:
 def needed_replicas(options: BenchmarkOptions) -> int:
     """Returns the number of replicas of the mirrored rivals: the most towers, at least 2."""
     rivals_of_steps = options.against if options.input is None else ()
-    mirrored = any(name.startswith("mirrored") for name in rivals_of_steps)
-    return max(2, *options.towers) if mirrored else 1
+    if not any(map(is_mirrored, rivals_of_steps)):
+        return 1
+    return max(options.replicas, *options.towers)
+
+
+def is_mirrored(name: str) -> bool:
+    """Returns whether a rival has replicas."""
+    return name.startswith("mirrored")
+
+
+@contextlib.contextmanager
+def open_contenders(
+    recipe: Recipe, options: BenchmarkOptions
+) -> Iterator[tuple[list[Contender], float]]:
+    """Yields every way to train, ready to be timed, and the examples of a batch on average.
+
+    Errors as in `open_benchmark`.
+    """
+    check_options(options)
+    own, *others = in_processes(options)
+    with contextlib.ExitStack() as stack:
+        apart = [stack.enter_context(TimedApart(recipe, part)) for part in others]
+        opened = open_task(recipe, own)
+        ways = list(make_contenders(opened, own))
+        for process in apart:
+            for name in process.names():
+                ways.append(Contender(name, functools.partial(process.run, name)))
+        yield sorted(ways, key=lambda way: place_in_table(way, options)), opened.rows
+
+
+def in_processes(options: BenchmarkOptions) -> list[BenchmarkOptions]:
+    """Returns the options of each process; the first one is this.
+
+    Without GPUs each number of towers has one, with the threads that towers of this number choose,
+    and so has each mirrored rival, with those of as many towers; the others are beside one tower.
+    GPUs cannot be shared by processes.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return [options]
+    alone = tuple(name for name in options.against if not is_mirrored(name))
+    numbers = [*options.towers, *((1,) if alone and 1 not in options.towers else ())]
+    parts = [
+        dataclasses.replace(
+            options,
+            towers=(number,) if number in options.towers else (),
+            against=alone if number == 1 else (),
+            exchange=options.exchange if number > 1 else (),
+        )
+        for number in numbers
+    ]
+    replicas = needed_replicas(options)
+    for name in filter(is_mirrored, options.against):
+        parts.append(
+            dataclasses.replace(options, towers=(), against=(name,), exchange=(), replicas=replicas)
+        )
+    return parts
+
+
+def place_in_table(way: Contender, options: BenchmarkOptions) -> int:
+    """Returns where a way stands: towers first, then the rivals as they were given."""
+    name = way.name.split()[0]
+    return options.against.index(name) + 1 if name in options.against else 0
 
 
 def make_contenders(opened: Benchmark, options: BenchmarkOptions) -> Iterator[Contender]:
@@ -146,7 +214,7 @@ def make_contenders(opened: Benchmark, options: BenchmarkOptions) -> Iterator[Co
             yield Contender(f"{exchange} {number}{label}", towers_run(task, placement))
     for name in options.against:
         replicas = devices[: needed_replicas(options)]
-        label = f"{name} {len(replicas)}" if name.startswith("mirrored") else name
+        label = f"{name} {len(replicas)}" if is_mirrored(name) else name
         timed = rivals.make_rival(name, task, replicas)
         yield Contender(label, timed)
 

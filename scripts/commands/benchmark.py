@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -60,33 +61,46 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Prints a table, and with --json one object in the last line."""
     import_tensorflow_quietly()
-    from towers.scripts.baselines import benchmark, input_rivals, slow_tower
+    from towers.scripts.baselines import benchmark, input_rivals
 
     options = read_options(BenchmarkOptions, given)
+    recipe = chosen_recipe(given)
     if options.input:
-        return run_input(chosen_recipe(given), options)
-    with wrong_input():
-        if options.input is not None:
-            input_rivals.check_input_rivals(chosen_recipe(given), options)
-        opened = benchmark.open_benchmark(chosen_recipe(given), options)
-        if options.slow or options.input is not None:
-            contenders = []
-        else:
-            contenders = list(benchmark.make_contenders(opened, options))
-    recipe = opened.task.recipe
+        return run_input(recipe, options)
     report: Any
-    if options.input is not None:
-        report = report_input(opened, options)
-    elif options.slow:
-        report = slow_tower.compare_slow_tower(opened.task, opened.devices, opened.rows, options)
-        slow_tower.print_table(report, opened.task, options)
+    if options.slow or options.input is not None:
+        with wrong_input():
+            if options.input is not None:
+                input_rivals.check_input_rivals(recipe, options)
+            opened = benchmark.open_benchmark(recipe, options)
+        report = report_slow(opened, options) if options.slow else report_input(opened, options)
     else:
-        seconds = benchmark.measure(contenders, options.repetitions, options.steps)
-        report = benchmark.summarise(seconds, opened.rows)
-        benchmark.print_table(report, recipe, options)
+        report = report_steps(recipe, options)
     if options.json:
         show(json.dumps({"recipe": recipe.name, "results": report}))
     return 0
+
+
+def report_steps(recipe: Recipe, options: BenchmarkOptions) -> list[dict[str, Any]]:
+    """Prints the time of a step in each way, and returns the rows."""
+    from towers.scripts.baselines import benchmark
+
+    with contextlib.ExitStack() as stack:
+        with wrong_input():
+            ways, rows = stack.enter_context(benchmark.open_contenders(recipe, options))
+        seconds = benchmark.measure(ways, options.repetitions, options.steps)
+    report = benchmark.summarise(seconds, rows)
+    benchmark.print_table(report, recipe, options)
+    return report
+
+
+def report_slow(opened: Benchmark, options: BenchmarkOptions) -> Any:
+    """Prints what a slow tower costs the others, and returns the numbers."""
+    from towers.scripts.baselines import slow_tower
+
+    report = slow_tower.compare_slow_tower(opened.task, opened.devices, opened.rows, options)
+    slow_tower.print_table(report, opened.task, options)
+    return report
 
 
 def report_input(opened: Benchmark, options: BenchmarkOptions) -> dict[str, Any]:

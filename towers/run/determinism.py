@@ -7,6 +7,8 @@ import tensorflow as tf
 # The public API enables determinism, but does not tell of it.
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
+from towers.run.cpu import use_all_cores
+
 
 def enable_determinism() -> None:
     """Makes this process compute bit-identical results from the same values on the same machine.
@@ -21,8 +23,13 @@ def enable_determinism() -> None:
     memory: one for each doubling of its micro-batches.
 
     This turns off TensorFlow's arithmetic optimizer, which flattens nested sums on one device and
-    so rounds differently on one tower than on several.
+    so rounds differently on one tower than on several. Towers on the CPU run each operation on as
+    many threads as one tower does, for the same reason, which takes longer.
+
+    Raises:
+        RuntimeError: TensorFlow is already running with other threads.
     """
+    use_all_cores()
     tf.config.experimental.enable_op_determinism()
     tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from towers.run.cpu import keep_memory, share_cores
+from towers.run.determinism import is_deterministic
 from towers.run.driver import total_memory
 
 VIRTUAL_GPU_MEGABYTES = 2048
@@ -192,8 +194,9 @@ def virtual_cpus(num_towers: int, per_tower: int = 1) -> Devices:
     """Returns CPU towers: the CPU itself for one device in all, virtual CPUs for several.
 
     These are virtual CPUs 1, 2, ..., so that CPU 0 holds only the parameters, as it does beside
-    GPUs.
+    GPUs. Each operation runs on one thread if the towers keep all cores busy.
     """
+    keep_memory()
     count = num_towers * per_tower
     if count == 1:
         return Devices(("/CPU:0",), "1 tower on the CPU (no GPU found)")
@@ -201,6 +204,8 @@ def virtual_cpus(num_towers: int, per_tower: int = 1) -> Devices:
     existing = tf.config.get_logical_device_configuration(cpu) or []
     if len(existing) <= count:
         configure(cpu, [tf.config.LogicalDeviceConfiguration()] * (count + 1))
+        if not is_deterministic():
+            share_cores(num_towers)
     towers = f"{num_towers} towers" if num_towers > 1 else "1 tower"
     each = "virtual CPUs" if per_tower == 1 else f"{per_tower} virtual CPUs each"
     return devices_of("CPU", range(1, count + 1), per_tower, f"{towers} on {each} (no GPU found)")

@@ -1,0 +1,81 @@
+"""How towers on the CPU use it: a core each for their operations, and memory that they keep."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import tensorflow as tf
+
+# Of <malloc.h>, with the largest values that every version of glibc takes.
+M_TRIM_THRESHOLD, KEPT_BYTES = -1, 2**31 - 1
+M_MMAP_THRESHOLD, HEAP_BYTES = -3, 32 * 1024**2
+SET_BY_USERS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+_has_shared = False  # Whether the number of threads is `share_cores`'s; TensorFlow holds it once.
+
+
+def share_cores(num_towers: int) -> None:
+    """Has each operation run on one thread, if every core has a tower that keeps it busy.
+
+    By default TensorFlow splits each operation between all cores. Towers that do so at the same
+    time wait for each other's parts. A number of threads that was chosen otherwise is kept.
+
+    Args:
+        num_towers: towers that run at the same time.
+    """
+    global _has_shared
+    if shares_cores(num_towers) and not are_threads_chosen():
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        _has_shared = True
+
+
+def use_all_cores() -> None:
+    """Takes `share_cores` back.
+
+    Raises:
+        RuntimeError: TensorFlow is already running with it.
+    """
+    global _has_shared
+    if not _has_shared:
+        return
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(0)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "The number of threads of an operation, which depends on the number of towers, cannot "
+            "be changed any more, because TensorFlow is already running. Call "
+            "enable_determinism() before the first tensor or variable is made."
+        ) from error
+    _has_shared = False
+
+
+def are_threads_chosen() -> bool:
+    """Returns whether the environment or the program says on how many threads operations run."""
+    chosen = tf.config.threading.get_intra_op_parallelism_threads()
+    return chosen != 0 or "TF_NUM_INTRAOP_THREADS" in os.environ
+
+
+def shares_cores(num_towers: int) -> bool:
+    """Returns whether so many towers, at least two, leave no core without one."""
+    return 1 < num_towers >= num_cores()
+
+
+def num_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def keep_memory() -> None:
+    """Has the process keep the memory that a step frees, since the next step needs it again.
+
+    By default glibc returns it to the system, which then clears page after page for every step.
+    Without glibc, or with malloc set by environment variables, nothing is changed.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None and not any(name in os.environ for name in SET_BY_USERS):
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(M_MMAP_THRESHOLD, HEAP_BYTES)
