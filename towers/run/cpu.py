@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 import tensorflow as tf
 
-# Of <malloc.h>, with the largest values that every version of glibc takes.
-M_TRIM_THRESHOLD, KEPT_BYTES = -1, 2**31 - 1
-M_MMAP_THRESHOLD, HEAP_BYTES = -3, 32 * 1024**2
-SET_BY_USERS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-
+# TensorFlow's allocator for GPUs, "best fit with coalescing", for tensors in the CPU's memory.
+KEEPING_ALLOCATOR = "TF_CPU_ALLOCATOR_USE_BFC"
 
 _has_shared = False  # Whether the number of threads is `share_cores`'s; TensorFlow holds it once.
 
@@ -70,12 +66,9 @@ def num_cores() -> int:
 
 
 def keep_memory() -> None:
-    """Has the process keep the memory that a step frees, since the next step needs it again.
+    """Has TensorFlow keep the memory that a step frees, since the next step needs it again.
 
-    By default glibc returns it to the system, which then clears page after page for every step.
-    Without glibc, or with malloc set by environment variables, nothing is changed.
+    By default it goes back to the system, which then clears page after page for every step.
+    It works until TensorFlow makes its first tensor; a choice in the environment is kept.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    if mallopt is not None and not any(name in os.environ for name in SET_BY_USERS):
-        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(M_MMAP_THRESHOLD, HEAP_BYTES)
+    os.environ.setdefault(KEEPING_ALLOCATOR, "true")

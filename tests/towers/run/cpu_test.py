@@ -1,4 +1,4 @@
-"""Towers that keep all cores busy run operations on one thread, and a process keeps its memory."""
+"""Towers that keep all cores busy run operations on one thread, and memory is kept."""
 
 import os
 import resource
@@ -9,27 +9,30 @@ import textwrap
 import pytest
 
 from tests.paths import ROOT
-from towers.run.cpu import SET_BY_USERS, num_cores, shares_cores
+from towers.run.cpu import num_cores, shares_cores
 
-SAME = "print(tf.config.threading.get_intra_op_parallelism_threads())"
-PAGES = 5 * 20 * 1024**2 // resource.getpagesize()
-FAULTS = """
-import resource
+THREADS = "print(tf.config.threading.get_intra_op_parallelism_threads())"
+NUM_BLOCKS, BLOCK_BYTES = 5, 20 * 1024**2
+PAGES = NUM_BLOCKS * BLOCK_BYTES // resource.getpagesize()
+FAULTS = f"""
+    import resource
 
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    blocks = [number * (20 * 1024**2) for number in (b"0", b"1", b"2", b"3", b"4")]
-    del blocks
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    def faults():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [tf.fill([{BLOCK_BYTES}], tf.cast(i, tf.uint8)) for i in range({NUM_BLOCKS})]
+        del blocks
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-faults()
-print(faults())
+    towers.select_devices(1)
+    faults()
+    print(faults())
 """
 
 
 def printed(program, **variables):
     """Returns the number that a new process prints last."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("TF_NUM_")}
+    chosen = ("TF_NUM_", "TF_CPU_ALLOCATOR")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(chosen)}
     begin = "import tensorflow as tf\nimport towers\n"
     result = subprocess.run(
         [sys.executable, "-c", begin + textwrap.dedent(program)],
@@ -64,7 +67,7 @@ def test_as_many_towers_as_cores_share_them():
 )  # fmt: skip
 def test_operations_of_towers_on_all_cores_run_on_one_thread(program, variables, threads):
     number = max(2, num_cores())
-    assert printed(f"{program.format(n=number)}\n{SAME}", **variables) == threads
+    assert printed(f"{program.format(n=number)}\n{THREADS}", **variables) == threads
 
 
 def test_determinism_says_that_it_comes_too_late():
@@ -79,10 +82,7 @@ def test_determinism_says_that_it_comes_too_late():
     assert printed(program) == 1
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc is told to keep memory")
-@pytest.mark.skipif(
-    any(name in os.environ for name in SET_BY_USERS), reason="malloc is set by the environment"
-)
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count pages in other ways")
 def test_what_a_step_frees_is_kept_for_the_next():
-    assert printed("towers.select_devices(1)\n" + FAULTS) < PAGES / 10
-    assert printed(FAULTS) > PAGES / 2  # What it is for.
+    assert printed(FAULTS) < PAGES / 10
+    assert printed(FAULTS, TF_CPU_ALLOCATOR_USE_BFC="false") > PAGES / 2  # What it is for.
