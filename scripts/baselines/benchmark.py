@@ -139,7 +139,7 @@ def needed_replicas(options: BenchmarkOptions) -> int:
     rivals_of_steps = options.against if options.input is None else ()
     if not any(map(is_mirrored, rivals_of_steps)):
         return 1
-    return max(options.replicas, *options.towers)
+    return max([options.replicas, *options.towers])
 
 
 def is_mirrored(name: str) -> bool:
