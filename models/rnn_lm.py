@@ -14,6 +14,7 @@ from keras import layers
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
 from towers.models.language_model import LanguageModel
+from towers.models.lstm import LSTM
 from towers.models.token_ids import PADDING_ID
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
@@ -177,7 +178,7 @@ class RNNLanguageModel(LanguageModel):
 
 def lstm(units: int, scale: float, name: str) -> layers.Layer:
     """Returns an LSTM layer without a special initial bias of the forget gate, as in the paper."""
-    return layers.LSTM(
+    return LSTM(
         units,
         return_sequences=True,
         return_state=True,
