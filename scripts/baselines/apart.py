@@ -42,6 +42,8 @@ class TimedApart:
             text=True,
             start_new_session=True,
         )
+        self._requests: Any = self._process.stdin
+        self._answers: Any = self._process.stdout
         self._task: dict[str, Any] = {
             "recipe": recipe.name,
             "fields": dataclasses.asdict(recipe.fields),
@@ -52,9 +54,9 @@ class TimedApart:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
+        for pipe in (self._requests, self._answers):
             with contextlib.suppress(BrokenPipeError):
-                pipe.close()  # type: ignore[union-attr]
+                pipe.close()
         self._process.wait()
 
     def names(self) -> list[str]:
@@ -68,8 +70,9 @@ class TimedApart:
         return seconds
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()  # type: ignore[union-attr]
+        self._requests.write(json.dumps(request) + "\n")
+        self._requests.flush()
+        answer = self._answers.readline()
         if not answer:
             raise RuntimeError(
                 "A process that times a part of the ways ended, with exit code "

@@ -21,7 +21,8 @@ def serve() -> None:
     import_tensorflow_quietly()
     with contextlib.suppress(BrokenPipeError):  # The benchmark was ended.
         for answer in answers_to(sys.stdin):
-            print(json.dumps(answer), file=answers, flush=True)
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
 
 
 def answers_to(requests: IO[str]) -> Iterator[dict[str, Any]]:
