@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from tests.paths import ROOT
-from towers.run.cpu import num_cores, shares_cores
+from towers.run.cpu import are_threads_chosen, num_cores, shares_cores
 
 THREADS = "print(tf.config.threading.get_intra_op_parallelism_threads())"
 NUM_BLOCKS, BLOCK_BYTES = 5, 20 * 1024**2
@@ -49,25 +49,37 @@ def test_as_many_towers_as_cores_share_them():
     assert not shares_cores(cores - 1)
 
 
+slow = pytest.mark.slow  # Each case is a process.
+CHOSEN = "tf.config.threading.set_intra_op_parallelism_threads({}); "
+
+
 @pytest.mark.parametrize(
     "program, variables, threads",
     [
-        ("towers.select_devices({n})", {}, 1),
-        ("towers.select_devices(1)", {}, 0),
-        ("towers.select_devices({n})", {"TF_NUM_INTRAOP_THREADS": "3"}, 0),
-        ("tf.config.threading.set_intra_op_parallelism_threads(3); towers.select_devices({n})",
-         {}, 3),
-        ("towers.enable_determinism(); towers.select_devices({n})", {}, 0),
-        ("towers.select_devices({n}); towers.enable_determinism()", {}, 0),
-        ("tf.config.threading.set_intra_op_parallelism_threads(1); towers.select_devices({n}); "
-         "towers.enable_determinism()", {}, 1),
+        pytest.param("towers.select_devices({n})", {}, 1, id="towers"),
+        pytest.param("towers.select_devices(1)", {}, 0, id="one tower", marks=slow),
+        pytest.param("towers.select_devices({n})", {"TF_NUM_INTRAOP_THREADS": "3"}, 0,
+                     id="environment", marks=slow),
+        pytest.param(CHOSEN.format(3) + "towers.select_devices({n})", {}, 3,
+                     id="program", marks=slow),
+        pytest.param("towers.enable_determinism(); towers.select_devices({n})", {}, 0,
+                     id="determinism"),
+        pytest.param("towers.select_devices({n}); towers.enable_determinism()", {}, 0,
+                     id="determinism later"),
+        pytest.param(CHOSEN.format(1) + "towers.select_devices({n}); towers.enable_determinism()",
+                     {}, 1, id="program and determinism", marks=slow),
     ],
-    ids=["towers", "one tower", "environment", "program", "determinism", "determinism later",
-         "program and determinism"],
 )  # fmt: skip
 def test_operations_of_towers_on_all_cores_run_on_one_thread(program, variables, threads):
     number = max(2, num_cores())
     assert printed(f"{program.format(n=number)}\n{THREADS}", **variables) == threads
+
+
+def test_a_number_of_threads_in_the_environment_is_a_choice(monkeypatch):
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    before = are_threads_chosen()
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
+    assert are_threads_chosen() and not before
 
 
 def test_determinism_says_that_it_comes_too_late():
