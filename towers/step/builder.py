@@ -139,7 +139,7 @@ class TrainStep:
         return results
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
-        sums = self._sums(shards, step)
+        sums = self.exchange.pack(self._sums(shards, step))
         total, each = self.exchange.sum(sums, self._norms(sums))
         change = self.update.change(total)
         scales = self.update.apply(change)

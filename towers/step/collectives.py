@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -26,6 +26,33 @@ DTYPES = (tf.float16, tf.float32, tf.float64)  # Those that NCCL and the ring ad
 LIMIT = 0.0  # Seconds until a sum that waits for a device fails; 0: none, XLA may compile first.
 PACK_BYTES = 8 * 2**20  # Each op begins with the same wait for all devices.
 CHECK_LIMIT = 120.0  # The limit while nothing but known values are summed.
+
+
+class Packed(NamedTuple):
+    """A tower's gradients as a group sums them.
+
+    Attributes:
+        packs: vectors on the tower's device, of which each is summed by one op.
+        gradients: for each pack, the gradients that are in it by the places of their variables.
+        left: one per variable: a gradient that the group does not sum, or None.
+    """
+
+    packs: list[tf.Tensor]
+    gradients: list[dict[int, Any]]
+    left: list[Gradient]
+
+    @property
+    def entries(self) -> list[Gradient]:
+        """Vectors and gradients that together have the entries of all gradients, and zeros."""
+        return [*self.packs, *self.left]
+
+    def unpacked(self, sums: Sequence[tf.Tensor]) -> list[Gradient]:
+        """Returns the gradients in sums of the packs, one per variable; None where it was left."""
+        found: list[Gradient] = [None] * len(self.left)
+        for total, own in zip(sums, self.gradients, strict=True):
+            for place, gradient in zip(own, cut_pack(total, list(own.values())), strict=True):
+                found[place] = gradient
+        return found
 
 
 class Group:
@@ -63,10 +90,6 @@ class Group:
     ) -> tuple[list[list[Gradient]], list[list[Gradient]]]:
         """Returns dense gradients summed over all devices, and the gradients that are left.
 
-        They travel in packs, with one op a tower for each, those of the last variables first: the
-        first packs are summed while the backward pass goes on. What is left: sparse gradients,
-        those that some towers lack, and those of unknown shape.
-
         Args:
             tower_gradients: one list per tower of this process, in the order of the variables.
 
@@ -74,31 +97,43 @@ class Group:
             Two lists like `tower_gradients`. In the first, a gradient that is left is None; in the
             second, one that is summed.
         """
+        packed = self.pack(tower_gradients)
+        return self.sum_packed(packed)[0], [row.left for row in packed]
+
+    def pack(self, tower_gradients: Sequence[Sequence[Gradient]]) -> list[Packed]:
+        """Returns each tower's gradients in packs, those of the last variables first.
+
+        The first packs are summed while the backward pass goes on. What is left: sparse gradients,
+        those that some towers lack, and those of unknown shape.
+
+        Args:
+            tower_gradients: one list per tower of this process, in the order of the variables.
+        """
         columns = list(zip(*tower_gradients, strict=True))
         taken = [place for place, column in enumerate(columns) if can_be_summed(column)]
-        parts = [[row[place] for place in taken] for row in tower_gradients]
-        totals: list[list[Gradient]] = []
-        for sums in self._sum_tensors(parts):
-            given = dict(zip(taken, sums, strict=True))
-            totals.append([given.get(place) for place in range(len(columns))])
-        left = [
-            [None if place in taken else one for place, one in enumerate(row)]
-            for row in tower_gradients
-        ]
-        return totals, left
-
-    def _sum_tensors(self, parts: Sequence[Sequence[Any]]) -> Iterator[list[tf.Tensor]]:
-        """Yields the sums of tensors on each device; `parts` has a list for each device."""
-        packs = list(plan_packs(parts, self._pack_bytes))
-        turns = list(itertools.islice(self._turns, len(packs)))
-        for device, tensors in zip(self.devices, parts, strict=True):
+        parts: list[list[Any]] = [[row[place] for place in taken] for row in tower_gradients]
+        plan = [[taken[index] for index in pack] for pack in plan_packs(parts, self._pack_bytes)]
+        packed = []
+        for device, row in zip(self.devices, tower_gradients, strict=True):
+            gradients: list[dict[int, Any]] = [{place: row[place] for place in own} for own in plan]
+            left = [None if place in taken else one for place, one in enumerate(row)]
             with tf.device(device):
-                rows = [[tensors[place] for place in pack] for pack in packs]
-                totals = self._sum_vectors(map(join_pack, rows), turns)
-                sums: dict[int, tf.Tensor] = {}
-                for pack, row, total in zip(packs, rows, totals, strict=True):
-                    sums.update(zip(pack, cut_pack(total, row), strict=True))
-                yield [sums[place] for place in range(len(tensors))]
+                packs = [join_pack(list(own.values())) for own in gradients]
+            packed.append(Packed(packs, gradients, left))
+        return packed
+
+    def sum_packed(self, packed: Sequence[Packed]) -> tuple[list[list[Gradient]], list[tf.Tensor]]:
+        """Returns the sums over all devices on each of them, and the first device's as packs.
+
+        Each tower has one op for a pack. A gradient that is left is None in the sums.
+        """
+        turns = list(itertools.islice(self._turns, len(packed[0].packs)))
+        rows, totals = [], []
+        for device, own in zip(self.devices, packed, strict=True):
+            with tf.device(device):
+                rows.append(self._sum_vectors(own.packs, turns))
+                totals.append(own.unpacked(rows[-1]))
+        return totals, rows[0]
 
     def _sum_vectors(self, vectors: Iterable[tf.Tensor], turns: Iterable[int]) -> list[tf.Tensor]:
         """Returns the sums of one device's vectors with those of the other devices."""

@@ -36,6 +36,8 @@ class Total(NamedTuple):
         state_weight: scalar, the weight of the moving averages in `states`.
         carried: for each tower, the state to carry into the next step.
         assigned: for each trainable variable, the value that every tower assigned, or None.
+        entries: vectors and gradients that together have the entries of the first copy's gradients,
+            and zeros; a norm takes fewer kernels of packs than of what is in them.
     """
 
     loss: tf.Tensor
@@ -46,6 +48,7 @@ class Total(NamedTuple):
     state_weight: tf.Tensor
     carried: list[CarriedValues]
     assigned: list[tf.Tensor | None]
+    entries: list[Gradient]
 
 
 class EachTower(NamedTuple):
@@ -97,6 +100,21 @@ class Exchange:
         self._stages = stages
         self._copy_groups = placement.copy_groups
 
+    def pack(self, sums: Sequence[TowerSums]) -> list[TowerSums]:
+        """Returns the towers' sums, ready to be added: shapes known, gradients in packs.
+
+        Args:
+            sums: each tower's sums.
+        """
+        for tower in sums:
+            set_shapes(tower, self._shared)
+        sums = with_all_states(sums, self._devices)
+        if self._group is None:
+            return sums
+        with tf.name_scope("exchange"):
+            packed = self._group.pack([tower.gradients for tower in sums])
+        return [tower._replace(packed=own) for tower, own in zip(sums, packed, strict=True)]
+
     def sum(
         self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
     ) -> tuple[Total, EachTower]:
@@ -107,25 +125,21 @@ class Exchange:
         GPUs to the CPU gradients travel in packs. Call it once in a step's graph.
 
         Args:
-            sums: each tower's sums.
+            sums: each tower's sums, of `pack`.
             norms: the norm of each tower's own mean gradient, or None.
         """
-        for tower in sums:
-            set_shapes(tower, self._shared)
-        sums = with_all_states(sums, self._devices)
         with tf.device(self.device), tf.name_scope("exchange"):
             (loss, weight, metrics, _, states), each = self._add_and_stack(sums, norms)
-            downloaded = list(map(self._download, sums, self._devices))
-            totals, left = self._sum_in_group(downloaded)
-            gradients = self._sum_gradients(left)
+            totals, packs = self._sum_packs(sums)
+            gradients = self._sum_gradients(list(map(self._left, sums, self._devices)))
             state_weight = self._state_weight(weight, each)
             local = (loss, weight, metrics, gradients[0], states, state_weight)
             loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
             gradients = gradients if self.processes.count == 1 else [first] * len(gradients)
-            gradients = list(map(merge, totals, gradients))
+            gradients, entries = list(map(merge, totals, gradients)), [*packs, *first]
         carried, assigned = [tower.carried for tower in sums], sums[0].assigned
-        total = Total(loss, weight, metrics, gradients, states, state_weight, carried, assigned)
-        return total, each
+        shared = (loss, weight, metrics, gradients, states, state_weight)
+        return Total(*shared, carried, assigned, entries), each
 
     def _add_and_stack(
         self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
@@ -142,8 +156,10 @@ class Exchange:
         stacked = stack_nests([nest[:-1] for nest in nests])
         return add_in_pairs(add_nests, nests), EachTower(*stacked)
 
-    def _download(self, tower: TowerSums, device: str) -> list[Gradient]:
-        """Returns a tower's gradients, on the CPU if they are added there."""
+    def _left(self, tower: TowerSums, device: str) -> list[Gradient]:
+        """Returns a tower's gradients that are in no pack, on the CPU if they are added there."""
+        if tower.packed is not None:
+            return tower.packed.left
         # Those of a tower of several devices are on the devices of its stages.
         if self._stages is None and self._needs_download(device):
             return download(tower.gradients, device, self.device)
@@ -164,13 +180,11 @@ class Exchange:
         with tf.device(self.device), tf.name_scope("denominators"):
             return self.processes.sum(add_in_pairs(add_nests, parts))
 
-    def _sum_in_group(
-        self, tower_gradients: list[list[Gradient]]
-    ) -> tuple[list[list[Gradient]], list[list[Gradient]]]:
-        """Returns what a group sums over all processes, for each copy; and what is left to sum."""
+    def _sum_packs(self, sums: Sequence[TowerSums]) -> tuple[list[list[Gradient]], list[tf.Tensor]]:
+        """Returns what a group sums over all processes, for each copy, and the first's packs."""
         if self._group is None:
-            return [[None] * len(tower_gradients[0]) for _ in self._copy_devices], tower_gradients
-        return self._group.sum(tower_gradients)
+            return [[None] * len(sums[0].gradients) for _ in self._copy_devices], []
+        return self._group.sum_packed([tower.packed for tower in sums if tower.packed])
 
     def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
         """Returns, for each copy of the variables, the gradients summed over the towers.
@@ -259,4 +273,5 @@ def total_of(sums: TowerSums) -> Total:
         sums.weight,
         [sums.carried],
         sums.assigned,
+        sums.gradients,
     )

@@ -112,5 +112,5 @@ def tower_norms(sums: Sequence[TowerSums], devices: Sequence[str]) -> list[tf.Te
 def tower_norm(tower: TowerSums, device: str) -> tf.Tensor:
     """Returns the norm of a tower's mean gradient; NaN or infinity names the tower at fault."""
     with tf.device(device):  # The gradients are there.
-        norm = global_norm(tower.gradients, tower.weight.dtype)
+        norm = global_norm(tower.entries, tower.weight.dtype)
         return norm * tf.math.reciprocal_no_nan(tower.weight)

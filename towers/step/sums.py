@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.step.collectives import Packed
 from towers.step.gradients import Gradient, add_in_pairs, sum_gradients, sum_repeated_rows
 from towers.step.states import add_states
 from towers.step.tower_function import CarriedValues
@@ -39,6 +40,7 @@ class TowerSums(NamedTuple):
             value follows (`share_of_state`); None if the tower function did not assign it.
         carried: the state to carry into the next step, one row per row of the shard.
         assigned: for each trainable variable, the value that every tower assigned, or None.
+        packed: the gradients as a group of devices sums them; None where they travel otherwise.
 
     Before several losses are folded into one, `loss` is a tuple and `weight` is `Denominators`.
     """
@@ -50,6 +52,12 @@ class TowerSums(NamedTuple):
     states: list[tf.Tensor | None]
     carried: CarriedValues
     assigned: list[tf.Tensor | None]
+    packed: Packed | None = None
+
+    @property
+    def entries(self) -> list[Gradient]:
+        """Vectors and gradients that together have the entries of all gradients, and zeros."""
+        return self.gradients if self.packed is None else self.packed.entries
 
 
 def count_once(weights: Any, nonempty: tf.Tensor, size: tf.Tensor) -> Any:

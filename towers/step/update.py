@@ -140,7 +140,7 @@ def average(total: Total, clip_norm: float | None) -> Change:
         clip_norm: the norm to which the averaged gradient is clipped, or None.
     """
     inverse_weight = tf.math.reciprocal_no_nan(total.weight)
-    norm, finite, inverse_weight = norm_of_sums(total.gradients[0], inverse_weight, CPU)
+    norm, finite, inverse_weight = norm_of_sums(total.entries, inverse_weight, CPU)
     with tf.device(norm.device or None):  # That of the host, if the gradients are on a GPU.
         factor = inverse_weight * clip_factor(norm, clip_norm)
     return Change(total.gradients, factor, [], total.carried, total.assigned, norm, finite)
