@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 EXIT_CODE = 2  # Of a command with wrong input, as argparse has it.
+LISTED = 200  # Characters of the names that an error about an unknown one lists.
 
 
 class WrongInputError(Exception):
@@ -47,6 +48,21 @@ def describe(error: Exception) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Returns a suggestion to put behind an error about an unknown name."""
-    names = sorted(names)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(names)}."
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    return f" There are: {as_many_as_fit(known, ', ', LISTED)}."
+
+
+def as_many_as_fit(texts: Sequence[str], between: str, most: int) -> str:
+    """Returns the first texts, as many as a number of characters has room for but at least one.
+
+    >>> as_many_as_fit(["one", "two", "three"], ", ", 10)
+    'one, two and 1 more'
+    """
+    shown = 1
+    while shown < len(texts) and len(between.join(texts[: shown + 1])) <= most:
+        shown += 1
+    left = len(texts) - shown
+    return between.join(texts[:shown]) + (f" and {left} more" if left > 0 else "")

@@ -211,7 +211,11 @@ def blocks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
         raise _failure(url, f"the connection ended {missing} bytes too early")
 
 
-def _failure(url: str, reason: object) -> ConnectionError:
+def _failure(url: str, cause: object) -> ConnectionError:
+    # What the system says is inside; an answer of the server, such as 404, tells more as a whole.
+    is_answer = isinstance(cause, urllib.error.HTTPError)
+    inner = cause if is_answer else getattr(cause, "reason", cause)
+    reason = getattr(inner, "strerror", None) or inner
     return ConnectionError(
         f"Could not fetch {url}: {reason}. Run the same command again to resume."
     )

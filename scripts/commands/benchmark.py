@@ -64,7 +64,8 @@ def run(given: argparse.Namespace) -> int:
     from towers.scripts.baselines import benchmark, input_rivals
 
     options = read_options(BenchmarkOptions, given)
-    recipe = chosen_recipe(given)
+    with wrong_input():
+        recipe = chosen_recipe(given)
     if options.input:
         return run_input(recipe, options)
     report: Any

@@ -17,8 +17,9 @@ from typing import Any
 
 import towers
 from towers.data.text.durable import make_folder, write_file
+from towers.scripts.wrong_input import as_many_as_fit
 
-SHOWN = 4  # Differences that an error lists.
+SHOWN = 110  # Characters of the differences that an error lists.
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
 BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
@@ -218,11 +219,10 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) 
     if "data_key" in now and before.get("data_key") != now["data_key"]:
         differences.append("the content of the data, or how it is prepared")
     if differences:
-        more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise ValueError(
             f"{path} holds another run, which cannot go on with these settings: "
-            f"{'; '.join(differences[:SHOWN])}{more}. Give the settings of before, choose another "
-            "directory with --run-dir, or remove that run with --overwrite."
+            f"{as_many_as_fit(differences, '; ', SHOWN)}. Give those of before, choose another "
+            "--run-dir, or remove that run with --overwrite."
         )
 
 

@@ -65,6 +65,9 @@ def test_other_errors_are_not_converted():
 def test_the_nearest_name_is_suggested_or_all_are_listed():
     assert nearest("shape", ["shapes", "mnist"]) == " Did you mean 'shapes'?"
     assert nearest("xyz", ["shapes", "mnist"]) == " There are: mnist, shapes."
+    many = nearest("xyz", [f"network{number}" for number in range(100, 200)])
+    assert many.startswith(" There are: network100, network101, ")
+    assert many.endswith(" more.") and len(many) < 250
 
 
 def test_the_version_is_printed_without_tensorflow(capsys):
