@@ -6,8 +6,12 @@ import os
 
 import tensorflow as tf
 
-# TensorFlow's allocator for GPUs, "best fit with coalescing", for tensors in the CPU's memory.
-KEEPING_ALLOCATOR = "TF_CPU_ALLOCATOR_USE_BFC"
+# TensorFlow's allocator for GPUs, "best fit with coalescing", for tensors in the CPU's memory, as
+# large as that is: by default it takes 64 GB at most.
+KEEPING_ALLOCATOR = {
+    "TF_CPU_ALLOCATOR_USE_BFC": "true",
+    "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**24),
+}
 
 _has_shared = False  # Whether the number of threads is `share_cores`'s; TensorFlow holds it once.
 
@@ -71,4 +75,5 @@ def keep_memory() -> None:
     By default it goes back to the system, which then clears page after page for every step.
     It works until TensorFlow makes its first tensor; a choice in the environment is kept.
     """
-    os.environ.setdefault(KEEPING_ALLOCATOR, "true")
+    for name, value in KEEPING_ALLOCATOR.items():
+        os.environ.setdefault(name, value)
