@@ -17,7 +17,8 @@ class HoistedProducts(layers.RNN):
     Keras multiplies each token by the kernel, and adds up the gradient of each weight, in the loop.
     These products have few rows, so that a CPU spends its time on reading the weights again. Here
     the kernel is multiplied before the loop and the gradients of both are one product after it;
-    the loops have the recurrent product alone.
+    the loops have the recurrent product alone. It is a base of `LSTM`, since Keras's layer calls
+    the loop of its next base where it has no fused kernel.
     """
 
     def inner_loop(
@@ -83,7 +84,7 @@ def recurrence(
     Returns:
         The outputs [length, batch, units], and h and c after the last token.
     """
-    length, units = tf.shape(products)[0], h.shape[-1]
+    length, units = tf.shape(products)[0], recurrent_kernel.shape[0]
     tokens = unstacked(products)
 
     def step(index: tf.Tensor, h: tf.Tensor, c: tf.Tensor, *written: tf.TensorArray) -> Sequence:

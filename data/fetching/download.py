@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from towers.data.fetching.data_sets import RemoteFile, find_data_set
 from towers.data.text.durable import make_folder, publish
+from towers.data.text.files import reason_of
 
 BLOCK_SIZE = 1 << 18  # Bytes between two updates of the progress bar.
 TIMEOUT = 30.0  # Seconds without a byte after which a server is given up.
@@ -189,8 +190,11 @@ def open_url(url: str, *, first_byte: int) -> http.client.HTTPResponse:
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and first_byte:
             return open_url(url, first_byte=0)
         raise _failure(url, error) from error
+    except urllib.error.URLError as error:
+        inner = error.reason  # The system's error, or text.
+        raise _failure(url, inner if isinstance(inner, str) else reason_of(inner)) from error
     except (OSError, http.client.HTTPException) as error:
-        raise _failure(url, error) from error
+        raise _failure(url, reason_of(error)) from error
 
 
 def blocks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
@@ -206,16 +210,12 @@ def blocks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
             if passed > RATE_SECONDS and received / passed < LOWEST_RATE:
                 raise TimeoutError(f"{received} bytes in {passed:.0f} seconds are too few")
     except (OSError, http.client.HTTPException) as error:
-        raise _failure(url, error) from error
+        raise _failure(url, reason_of(error)) from error
     if missing:
         raise _failure(url, f"the connection ended {missing} bytes too early")
 
 
-def _failure(url: str, cause: object) -> ConnectionError:
-    # What the system says is inside; an answer of the server, such as 404, tells more as a whole.
-    is_answer = isinstance(cause, urllib.error.HTTPError)
-    inner = cause if is_answer else getattr(cause, "reason", cause)
-    reason = getattr(inner, "strerror", None) or inner
+def _failure(url: str, reason: object) -> ConnectionError:
     return ConnectionError(
         f"Could not fetch {url}: {reason}. Run the same command again to resume."
     )

@@ -18,6 +18,6 @@ def read_text(path: str | Path) -> str:
         raise ValueError(f"{path}: expected UTF-8 text, found {error}.") from error
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Returns why a file could not be read: the system's words without number and name."""
     return getattr(error, "strerror", None) or str(error)

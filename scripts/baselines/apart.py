@@ -1,84 +1,87 @@
-"""Ways to train that are timed in a process of their own, with the settings that it would have.
-
-TensorFlow is told once how many devices there are and on how many threads an operation runs, and
-towers on the CPU choose that by their number. So each number of towers has a process.
-"""
+"""A process in which runs are built and timed, with settings of TensorFlow of its own."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
+import functools
+import multiprocessing
 import os
-import subprocess
-import sys
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
-from towers.scripts.baselines.options import BenchmarkOptions
-from towers.scripts.training.recipe import Recipe
+from towers.scripts.quiet import import_tensorflow_quietly
 
-# The paths of this program, since `-m` would look for it in the working folder first.
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from towers.scripts.baselines.apart_process import serve; serve()"
-)
+# Runs a number of steps; returns the seconds of all but the first, which may wait for its input.
+TimedRun = Callable[[int], float]
+ERRORS = (ValueError, OSError, ImportError)  # Of what a user gives: told, not a bug.
 
 
-class TimedApart:
-    """A process that builds some ways to train and times them when asked; ends with the context.
+class Apart:
+    """A process that builds runs and makes the one that it is asked for; it ends with the context.
 
     Args:
-        recipe: the recipe.
-        options: the ways, checked.
+        build: returns runs by name; a function of a module.
+        arguments: of `build`.
     """
 
-    def __init__(self, recipe: Recipe, options: BenchmarkOptions):
-        path = [os.path.abspath(entry) for entry in sys.path]
-        # In a session of its own, so that an interrupt from the keyboard reaches this program only.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _PROGRAM, json.dumps(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self._requests: Any = self._process.stdin
-        self._answers: Any = self._process.stdout
-        self._task: dict[str, Any] = {
-            "recipe": recipe.name,
-            "fields": dataclasses.asdict(recipe.fields),
-            "options": dataclasses.asdict(options),
-        }
+    def __init__(self, build: Callable[..., dict[str, TimedRun]], *arguments: Any):
+        context = multiprocessing.get_context("spawn")  # A fork would have this TensorFlow.
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=serve, args=(other,), daemon=True)
+        self._process.start()
+        other.close()
+        self._connection.send((build, arguments))
 
-    def __enter__(self) -> TimedApart:
+    def __enter__(self) -> Apart:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pipe in (self._requests, self._answers):
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-        self._process.wait()
+        self._connection.close()
+        self._process.terminate()
+        self._process.join()
 
-    def names(self) -> list[str]:
-        """Builds the ways and returns their names; ValueError if one cannot be built."""
-        names: list[str] = self._ask(self._task)["names"]
-        return names
+    def runs(self) -> dict[str, TimedRun]:
+        """Returns the runs, once they are built; errors are those of `build`."""
+        names = self._answer()
+        if isinstance(names, Exception):
+            raise names
+        return {name: functools.partial(self._run, name) for name in names}
 
-    def run(self, name: str, num_steps: int) -> float:
-        """Returns the seconds of all steps of a way but the first."""
-        seconds: float = self._ask({"name": name, "steps": num_steps})["seconds"]
+    def _run(self, name: str, num_steps: int) -> float:
+        self._connection.send((name, num_steps))
+        seconds: float = self._answer()
         return seconds
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._requests.write(json.dumps(request) + "\n")
-        self._requests.flush()
-        answer = self._answers.readline()
-        if not answer:
+    def _answer(self) -> Any:
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionError) as error:
+            self._process.join()
             raise RuntimeError(
-                "A process that times a part of the ways ended, with exit code "
-                f"{self._process.wait()}. What it wrote last says why."
-            )
-        told: dict[str, Any] = json.loads(answer)
-        if "error" in told:
-            raise ValueError(told["error"])
-        return told
+                f"A process of the benchmark ended, with exit code {self._process.exitcode}: what "
+                "it wrote last says why, or it was killed."
+            ) from error
+
+
+def serve(connection: Connection) -> None:
+    """Builds and makes runs as an `Apart` asks for them, until it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The keyboard interrupts the benchmark.
+    import_tensorflow_quietly()
+    with open(os.devnull, "w") as nowhere, contextlib.suppress(EOFError, ConnectionError):
+        with contextlib.redirect_stdout(nowhere):  # The benchmark tells the same of its own part.
+            build, arguments = connection.recv()
+            runs = built(build, arguments)
+        connection.send(runs if isinstance(runs, Exception) else list(runs))
+        while True:
+            name, num_steps = connection.recv()
+            connection.send(runs[name](num_steps))
+
+
+def built(build: Callable[..., dict[str, TimedRun]], arguments: Any) -> Any:
+    """Returns the runs, or the error of what a user gave."""
+    try:
+        return build(*arguments)
+    except ERRORS as error:
+        return error

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.baselines.benchmark import Benchmark, build_step
+from towers.scripts.baselines.contenders import build_step
+from towers.scripts.baselines.opened import Benchmark
 from towers.scripts.shown import show
 
 WARM_UP_STEPS = 3  # Of the pipeline and of the training, before they are measured.

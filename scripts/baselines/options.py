@@ -13,7 +13,6 @@ class BenchmarkOptions:
         towers: numbers of towers to compare.
         gpus_per_tower: devices that share the layers of each tower.
         against: names of the rivals.
-        replicas: of the mirrored rivals, at least; they have as many as there are towers, too.
         exchange: how towers with a copy of the variables each sum gradients, packs or nccl; each
             is timed beside towers as they are by default.
         slow: factor by which the last tower is slower, for a comparison of synchronous and
@@ -30,7 +29,6 @@ class BenchmarkOptions:
     towers: tuple[int, ...] = (1, 2)
     gpus_per_tower: int = 1
     against: tuple[str, ...] = ()
-    replicas: int = 2
     exchange: tuple[str, ...] = ()
     slow: float | None = None
     input: tuple[int, ...] | None = None

@@ -10,12 +10,10 @@ import keras
 import tensorflow as tf
 
 import towers
+from towers.scripts.baselines.apart import TimedRun
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import nearest
-
-# Runs a number of steps; returns the seconds of all but the first, which may wait for its input.
-TimedRun = Callable[[int], float]
 
 
 class Task(NamedTuple):

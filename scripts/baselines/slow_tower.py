@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -158,7 +159,7 @@ def timed(make_trainer: Callable[..., towers.Trainer], num_steps: int, rows: flo
         if len(reports) >= num_steps and not idle:
             raise towers.StopTraining("measured")
 
-    make_trainer([note]).train(epochs=1)  # Of batches without an end.
+    make_trainer([note]).train(steps=sys.maxsize)  # `note` ends it.
     counted, span = reports[1:], ends[-1] - ends[0]
     of_tower = Counter(report.tower for report in counted)
     num_towers = len(reports[0].waits)

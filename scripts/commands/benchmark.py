@@ -27,7 +27,7 @@ from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
 if TYPE_CHECKING:
-    from towers.scripts.baselines.benchmark import Benchmark
+    from towers.scripts.baselines.opened import Benchmark
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Prints a table, and with --json one object in the last line."""
     import_tensorflow_quietly()
-    from towers.scripts.baselines import benchmark, input_rivals
+    from towers.scripts.baselines import benchmark, input_rivals, opened
 
     options = read_options(BenchmarkOptions, given)
     with wrong_input():
@@ -69,12 +69,14 @@ def run(given: argparse.Namespace) -> int:
     if options.input:
         return run_input(recipe, options)
     report: Any
+    with wrong_input():
+        if options.input is not None:
+            input_rivals.check_input_rivals(recipe, options)
+        benchmark.check_options(options)
     if options.slow or options.input is not None:
         with wrong_input():
-            if options.input is not None:
-                input_rivals.check_input_rivals(recipe, options)
-            opened = benchmark.open_benchmark(recipe, options)
-        report = report_slow(opened, options) if options.slow else report_input(opened, options)
+            ready = opened.open_benchmark(recipe, options, max(options.towers))
+        report = report_slow(ready, options) if options.slow else report_input(ready, options)
     else:
         report = report_steps(recipe, options)
     if options.json:
@@ -83,13 +85,13 @@ def run(given: argparse.Namespace) -> int:
 
 
 def report_steps(recipe: Recipe, options: BenchmarkOptions) -> list[dict[str, Any]]:
-    """Prints the time of a step in each way, and returns the rows."""
-    from towers.scripts.baselines import benchmark
+    """Prints the time of a step of each contender, and returns the rows."""
+    from towers.scripts.baselines import benchmark, contenders
 
     with contextlib.ExitStack() as stack:
         with wrong_input():
-            ways, rows = stack.enter_context(benchmark.open_contenders(recipe, options))
-        seconds = benchmark.measure(ways, options.repetitions, options.steps)
+            runs, rows = stack.enter_context(contenders.open_contenders(recipe, options))
+        seconds = benchmark.measure(runs, options.repetitions, options.steps)
     report = benchmark.summarise(seconds, rows)
     benchmark.print_table(report, recipe, options)
     return report

@@ -272,7 +272,6 @@ def test_benchmark_of_a_slow_tower_tells_what_it_costs_the_others(capsys):
     assert all(rate > 0 for row in results[2:] for rate in row["updates_per_second"])
 
 
-@pytest.mark.slow
 def test_benchmark_of_a_slow_tower_goes_on_until_every_tower_is_measured(capsys):
     command = ["benchmark", "shapes", "--towers", "3", "--slow", "9", "--json"]
     assert main([*command, *TINY, "--repetitions", "1", "--steps", "2"]) == 0
