@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras import layers
+from keras import activations, layers
 
 GATES = 4  # In Keras's order: input, forget, candidate, output.
 
@@ -53,9 +53,9 @@ class HoistedProducts(layers.RNN):
     def is_plain(self) -> bool:
         """Returns whether the layer is what `recurrence` computes."""
         cell = self.cell
-        names = (cell.activation.__name__, cell.recurrent_activation.__name__)
         return (
-            names == ("tanh", "sigmoid")
+            cell.activation is activations.tanh
+            and cell.recurrent_activation is activations.sigmoid
             and cell.use_bias
             and not (cell.dropout or cell.recurrent_dropout)
             and not (self.go_backwards or self.unroll)

@@ -154,7 +154,7 @@ def copying(model: keras.Model, questions: tf.Tensor, copies: range) -> tuple[De
         before, own, behind = tf.split(
             logits, [copies.start, len(copies), logits.shape[-1] - copies.stop], axis=-1
         )
-        own = tf.where(state[1], -float("inf"), own)
+        own = tf.where(state[1], tf.constant(-float("inf"), own.dtype), own)
         return tf.concat([before, own, behind], -1), (after, state[1])
 
     return step, (model.start(questions), missing)

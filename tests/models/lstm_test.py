@@ -94,7 +94,7 @@ def test_its_products_are_outside_of_the_loops():
 @pytest.mark.parametrize(
     "options",
     [{"go_backwards": True}, {"unroll": True}, {"activation": "relu"}, {"use_bias": False},
-     {"recurrent_dropout": 0.5}],
+     {"recurrent_dropout": 0.5}, {"recurrent_activation": keras.layers.ReLU()}],
     ids=str,
 )  # fmt: skip
 def test_what_it_does_not_compute_itself_is_left_to_keras(options):

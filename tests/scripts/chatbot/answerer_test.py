@@ -23,7 +23,11 @@ WAYS = {
 
 @pytest.fixture
 def model():
-    """A model that says whatever it may, above all copies."""
+    return make_model()
+
+
+def make_model():
+    """Returns a model that says whatever it may, above all copies."""
     keras.utils.set_random_seed(5)
     model = seq2seq(len(TEXT.vocabulary), embedding_size=6, hidden_size=8)
     copies = TEXT.vocabulary.copies
@@ -42,6 +46,14 @@ def test_only_words_of_the_question_are_copied(model, way):
         assert said & unknown or not unknown
         for answer in answers:
             assert all(word in answer.text for word in unknown & set(answer.tokens))
+
+
+@pytest.mark.parametrize("policy", ["float64", "mixed_float16", "mixed_bfloat16"])
+def test_words_are_copied_in_every_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    options = {"special_ids": SPECIAL_IDS, "max_question_length": 20}
+    (answer,) = Answerer(make_model(), TEXT, WAYS["greedy"], **options).answer(QUESTIONS[1:2])
+    assert {*answer[0].tokens} <= {"say", "and", ".", "Tuk"}
 
 
 def test_the_other_logits_are_those_of_the_model(model):
