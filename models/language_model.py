@@ -65,6 +65,11 @@ class LanguageModel(keras.Model):
         """Returns the output projection, [vocabulary, hidden_size] and [vocabulary]."""
         return self.projection.weights_and_bias()
 
+    @property
+    def output_bias(self) -> keras.Variable:
+        """The bias of the output projection, [vocabulary]."""
+        return self.projection.bias
+
     def zero_state(self, batch_size: int | tf.Tensor) -> State:
         """Returns the state before the first token, `batch_size` rows."""
         return tf.nest.map_structure(

@@ -162,6 +162,11 @@ class RNNLanguageModel(LanguageModel):
         dtype = self.compute_dtype
         return tf.cast(self.kernel.value, dtype), tf.cast(self.bias.value, dtype)
 
+    @property
+    def output_bias(self) -> keras.Variable:
+        """The bias of the output projection, [vocabulary]."""
+        return self.bias
+
     def layers_in_order(self) -> list[list[layers.Layer]]:
         """Returns the layers in the order in which they run; those of a block belong together."""
         first, *others = self.dropouts

@@ -87,6 +87,19 @@ class Corpus:
         return self.text.detokenise([token for part in tokens for token in part])
 
     @functools.cached_property
+    def target_counts(self) -> np.ndarray:
+        """How often each id is a target in the training answers, float64 [vocabulary].
+
+        UNKNOWN never is. Only a batch tells which unknown words its answers copy: here the copies
+        share all of them.
+        """
+        counts = np.array(self.unigram_counts, np.float64)
+        copies = self.text.vocabulary.copies
+        counts[copies.start : copies.stop] = counts[UNKNOWN] / max(len(copies), 1)
+        counts[UNKNOWN] = 0
+        return counts
+
+    @functools.cached_property
     def unigram_perplexity(self) -> float:
         """The perplexity of a unigram model on the held-out answers.
 

@@ -16,6 +16,7 @@ from towers.data.text_corpus.text_files import PARTS
 
 MANIFEST = "manifest.json"
 TEXT = "text"
+COUNTED, BLOCK = 2**20, 2**14  # Tokens, for the shares of words; they are read in blocks.
 
 
 class TextCorpus:
@@ -68,6 +69,18 @@ class TextCorpus:
         if name not in parts:
             raise ValueError(f"The text has the parts {', '.join(parts)}. Received {name!r}.")
         return np.memmap(ids_file(self.folder, name), self._dtype, "r")
+
+    @functools.cached_property
+    def unigram_counts(self) -> np.ndarray:
+        """How often each token occurs in the training part, int64 [vocabulary].
+
+        Of a long text a million tokens are counted, from everywhere in it.
+        """
+        ids = self.part("train")
+        if len(ids) > COUNTED:
+            starts = np.linspace(0, len(ids) - BLOCK, COUNTED // BLOCK, dtype=np.int64)
+            ids = np.concatenate([ids[start : start + BLOCK] for start in starts])
+        return np.bincount(ids, minlength=len(self.text))
 
 
 def ids_file(folder: Path, part: str) -> Path:

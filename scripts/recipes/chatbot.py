@@ -29,7 +29,7 @@ from towers.data.corpus import (
 )
 from towers.data.samples.conversations import conversations
 from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextCodec, TextSettings
-from towers.models import answering
+from towers.models import answering, unigrams
 from towers.models.arguments import check_choice
 from towers.models.decoding import Decoding
 from towers.models.seq2seq import seq2seq
@@ -107,6 +107,8 @@ class Fields(common.Fields):
         residual: whether each recurrent layer adds its input to its output where the sizes agree.
         dropout_rate: share of numbers dropped between layers in training.
         label_smoothing: share of each target that is spread over the vocabulary.
+        unigram_bias: whether the untrained network predicts each token as often as the training
+            answers have it.
         exam_questions: at most so many held-out questions are asked by `towers evaluate`.
     """
 
@@ -148,6 +150,7 @@ class Fields(common.Fields):
     residual: bool = False
     dropout_rate: Annotated[float, common.SHARE] = 0.3
     label_smoothing: Annotated[float, common.SHARE] = 0.0
+    unigram_bias: bool = True
     exam_questions: Annotated[int, common.POSITIVE] = 1000
 
 
@@ -227,6 +230,12 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
     check_choice("network", fields.network, NETWORKS)
     return NETWORKS[fields.network](fields, len(data.text.vocabulary))
+
+
+def initialize(fields: Fields, model: Any, data: Data) -> None:
+    """Lets the network begin with the shares of the training answers' tokens."""
+    if fields.unigram_bias:
+        unigrams.predict_unigrams(model.projection.bias, data.corpus.target_counts)
 
 
 def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:
@@ -343,6 +352,7 @@ RECIPE = Recipe(
     special_ids=SPECIAL_IDS,
     make_data=make_data,
     make_model=make_model,
+    initialize=initialize,
     make_tower_fn=make_tower_fn,
     to_keras=to_keras,
     derive_metrics=derive_metrics,

@@ -22,7 +22,7 @@ import keras
 from towers.data.language import piece_batches, stream_batches
 from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextSettings
 from towers.data.text_corpus import LineCodec, TextCorpus, TextCorpusSettings, prepare_texts
-from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm
+from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm, unigrams
 from towers.models.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
 from towers.scripts.shown import show
@@ -70,6 +70,8 @@ class Fields(common.Fields):
         output_dropout_rate: of awd_lstm, share of the last layer's numbers that is dropped.
         weight_dropout_rate: of awd_lstm, share of the recurrent weights that is dropped.
         word_dropout_rate: of awd_lstm, share of the words that is dropped.
+        unigram_bias: whether the untrained network predicts each token as often as the training
+            text has it.
         part: which part of the text is evaluated: valid or test.
         evaluation_rows: streams into which that part is cut; 1 carries the state from its start
             to its end, more are faster and lose the state where each of them begins.
@@ -102,6 +104,7 @@ class Fields(common.Fields):
     output_dropout_rate: Annotated[float, common.SHARE] = 0.2
     weight_dropout_rate: Annotated[float, common.SHARE] = 0.2
     word_dropout_rate: Annotated[float, common.SHARE] = 0.0
+    unigram_bias: bool = True
     part: str = "valid"
     evaluation_rows: int = 16
 
@@ -180,6 +183,12 @@ def prepare(
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
     return NETWORKS[fields.network](fields, len(data.text))
+
+
+def initialize(fields: Fields, model: Any, data: Data) -> None:
+    """Lets the network begin with the shares of the training text's tokens."""
+    if fields.unigram_bias:
+        unigrams.predict_unigrams(model.output_bias, data.corpus.unigram_counts)
 
 
 def make_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
@@ -279,6 +288,7 @@ RECIPE = Recipe(
     ),
     make_data=make_data,
     make_model=make_model,
+    initialize=initialize,
     make_tower_fn=make_tower_fn,
     make_carried=make_carried,
     to_keras=to_keras,

@@ -71,6 +71,8 @@ class Recipe:
             folder if the recipe takes files.
         make_model: `make_model(fields, data) -> keras.Model`; it uses only `data.text`.
         make_tower_fn: `make_tower_fn(fields, model, training) -> tower_fn`.
+        initialize: `initialize(fields, model, data)` assigns initial values that the data tells;
+            a checkpoint's values replace them.
         data_set: the name under which its data is downloaded, None if the recipe brings its data.
         takes_files: whether `--data` takes files and folders of the user's.
         best_metric: the metric that decides which checkpoint is the best.
@@ -94,6 +96,7 @@ class Recipe:
     make_data: Callable[..., Data]
     make_model: Callable[..., Any]
     make_tower_fn: Callable[..., Callable[..., Any]]
+    initialize: Callable[..., None] | None = None
     data_set: str | None = None
     takes_files: bool = False
     best_metric: str = "accuracy"

@@ -30,6 +30,7 @@ FIELDS_BEFORE = {
     "fix_text": False,
     "simplify": False,
     "fixed_shapes": False,
+    "unigram_bias": True,  # They began without; but it is over, and the same command goes on.
     "augmentation": "none",
     "filters": [20, 50],
     "depth": 8,

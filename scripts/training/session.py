@@ -83,6 +83,8 @@ def open_session(
     towers.check_settings(processes, {"exchange": placement.exchange})
     with placement.scope():
         model = recipe.make_model(recipe.fields, batches)
+        if recipe.initialize is not None:
+            recipe.initialize(recipe.fields, model, batches)
     placement = share_layers(recipe, model, placement)
     evaluate = make_evaluate(recipe, model, batches, placement)
     evaluator = None

@@ -15,7 +15,7 @@ from tests.data.text_corpus.helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
 from towers.data.preparing import chunks, journal
 from towers.data.text import END
-from towers.data.text_corpus import encoding
+from towers.data.text_corpus import encoding, text_corpus
 from towers.data.text_corpus.text_files import PARTS
 
 
@@ -50,6 +50,24 @@ def test_words_that_the_vocabulary_does_not_have_are_spelled(tmp_path):
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", vocabulary_size=100)
     assert len(corpus.text) == 100
     assert letters(all_text(corpus)) == letters(written)
+
+
+def test_tokens_of_the_training_part_are_counted(tmp_path):
+    write_stories(tmp_path / "a.txt", 1000)
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", vocabulary_size=100)
+    expected = np.bincount(corpus.part("train"), minlength=100)
+    np.testing.assert_array_equal(corpus.unigram_counts, expected)
+
+
+def test_of_a_long_text_blocks_from_everywhere_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_corpus, "COUNTED", 1000)
+    monkeypatch.setattr(text_corpus, "BLOCK", 100)
+    write_stories(tmp_path / "a.txt", 1000)
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", vocabulary_size=100)
+    ids = np.asarray(corpus.part("train"))
+    assert corpus.unigram_counts.sum() == 1000
+    ends = np.bincount(np.r_[ids[:100], ids[-100:]], minlength=100)
+    assert (corpus.unigram_counts >= ends).all()
 
 
 def test_a_second_start_reads_the_cache(tmp_path):
