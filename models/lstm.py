@@ -6,64 +6,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras import activations, layers
+from keras import layers
+
+from towers.models.hoisted_products import (
+    HoistedProducts,
+    empty,
+    gradient_of_weights,
+    unstacked,
+)
 
 GATES = 4  # In Keras's order: input, forget, candidate, output.
 
 
-class HoistedProducts(layers.RNN):
-    """The loop over the tokens of an LSTM layer, where Keras has no fused kernel for it.
-
-    Keras multiplies each token by the kernel, and adds up the gradient of each weight, in the loop.
-    These products have few rows, so that a CPU spends its time on reading the weights again. Here
-    the kernel is multiplied before the loop and the gradients of both are one product after it;
-    the loops have the recurrent product alone. It is a base of `LSTM`, since Keras's layer calls
-    the loop of its next base where it has no fused kernel.
-    """
-
-    def inner_loop(
-        self,
-        sequences: tf.Tensor,
-        initial_state: Any,
-        mask: tf.Tensor | None,
-        training: Any = False,
-    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        """Returns the last output, all outputs and the states, as Keras does.
-
-        Args:
-            sequences: [batch, length, size].
-            initial_state: h and c, [batch, units] each.
-            mask: of the tokens; Keras's own loop takes it.
-            training: whether dropout is on.
-        """
-        if mask is not None or not self.is_plain():
-            return super().inner_loop(sequences, initial_state, mask, training=training)
-        cell = self.cell
-        x = tf.transpose(sequences, [1, 0, 2])
-        rows = tf.reshape(x, [-1, x.shape[-1]])
-        products = tf.matmul(rows, tf.convert_to_tensor(cell.kernel)) + cell.bias
-        shape = tf.concat([tf.shape(x)[:2], [GATES * cell.units]], 0)
-        h, c = initial_state
-        recurrent_kernel = tf.convert_to_tensor(cell.recurrent_kernel)
-        outputs, h, c = recurrence(tf.reshape(products, shape), recurrent_kernel, h, c)
-        if self.return_sequences:
-            return h, tf.transpose(outputs, [1, 0, 2]), [h, c]
-        return h, h, [h, c]
-
-    def is_plain(self) -> bool:
-        """Returns whether the layer is what `recurrence` computes."""
-        cell = self.cell
-        return (
-            cell.activation is activations.tanh
-            and cell.recurrent_activation is activations.sigmoid
-            and cell.use_bias
-            and not (cell.dropout or cell.recurrent_dropout)
-            and not (self.go_backwards or self.unroll)
-        )
-
-
 class LSTM(layers.LSTM, HoistedProducts):
     """Keras's layer with its fused kernel on GPUs, and `HoistedProducts` elsewhere."""
+
+    def over_tokens(self, products: tf.Tensor, states: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Returns the outputs, and h and c after the last token."""
+        return recurrence(products, tf.convert_to_tensor(self.cell.recurrent_kernel), *states)
 
 
 @tf.custom_gradient
@@ -125,11 +85,7 @@ def recurrence(
         start = [length - 1, d_last_h, d_last_c, empty(products, GATES * units)]
         _, d_h, d_c, d_z = tf.while_loop(lambda index, *_: index >= 0, step_back, start)
         d_products = d_z.stack()
-        d_kernel = tf.matmul(
-            tf.reshape(before_h, [-1, units]),
-            tf.reshape(d_products, [-1, GATES * units]),
-            transpose_a=True,
-        )
+        d_kernel = gradient_of_weights(before_h, d_products)
         return d_products, d_kernel, d_h, d_c
 
     return (outputs, last_h, last_c), gradient
@@ -139,15 +95,3 @@ def gates(z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns input gate, forget gate, candidate and output gate, of [..., 4 units]."""
     i, f, g, o = tf.split(z, GATES, axis=-1)
     return tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
-
-
-def unstacked(values: tf.Tensor) -> tf.TensorArray:
-    """Returns an array of the values at each token, [length, batch, size]."""
-    array = tf.TensorArray(values.dtype, tf.shape(values)[0], element_shape=values.shape[1:])
-    return array.unstack(values)
-
-
-def empty(like: tf.Tensor, size: int) -> tf.TensorArray:
-    """Returns an array for [batch, size] at each token."""
-    shape = [like.shape[1], size]
-    return tf.TensorArray(like.dtype, tf.shape(like)[0], element_shape=shape)

@@ -12,12 +12,13 @@ from keras import layers
 from towers.models.arguments import check_at_least, check_choice, check_share
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.embedding import Embedding
+from towers.models.gru import GRU
 from towers.models.linear_cross_entropy import is_compiled
 from towers.models.lstm import LSTM
 from towers.models.projection import Projection
 from towers.models.token_ids import PADDING_ID
 
-CELLS = {"lstm": LSTM, "gru": layers.GRU}
+CELLS = {"lstm": LSTM, "gru": GRU}
 
 
 class State(NamedTuple):

@@ -1,13 +1,21 @@
-"""The LSTM layer is Keras's: outputs, states and all gradients, in every precision and shape."""
+"""LSTM and GRU are those of Keras: outputs, states, gradients, in every precision and shape."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from towers.models.gru import GRU
 from towers.models.lstm import LSTM
 
 UNITS, SIZE = 5, 3
+PAIRS = {"LSTM": (LSTM, keras.layers.LSTM), "GRU": (GRU, keras.layers.GRU)}
+
+
+@pytest.fixture(params=PAIRS)
+def kinds(request):
+    """Our layer and that of Keras."""
+    return PAIRS[request.param]
 
 
 def make(kind, **options):
@@ -21,10 +29,15 @@ def make(kind, **options):
 
 
 def inputs(rows, length, dtype="float32"):
-    """Returns tokens and the state before them."""
+    """Returns tokens, and the two states of an LSTM before them."""
     random = np.random.default_rng(9)
     shapes = [(rows, length, SIZE), (rows, UNITS), (rows, UNITS)]
     return [tf.constant(random.normal(size=shape), dtype) for shape in shapes]
+
+
+def state_of(layer, states):
+    """Returns as many of the states as the layer has."""
+    return list(states[: 2 if isinstance(layer, keras.layers.LSTM) else 1])
 
 
 def computed(layer, given, jit_compile=False):
@@ -35,12 +48,13 @@ def computed(layer, given, jit_compile=False):
                          for one in given],
         jit_compile=jit_compile,
     )  # fmt: skip
-    def run(x, h, c):
+    def run(x, *states):
+        states = state_of(layer, states)
         values = [(own, tf.identity(own.value)) for own in layer.trainable_variables]
         with keras.StatelessScope(state_mapping=values), tf.GradientTape() as tape:
-            sources = [x, h, c, *(value for _, value in values)]
+            sources = [x, *states, *(value for _, value in values)]
             tape.watch(sources)
-            results = layer(x, initial_state=[h, c])
+            results = layer(x, initial_state=states)
             loss = tf.add_n([weighted_sum(one) for one in results])
         return results, tape.gradient(loss, sources)
 
@@ -55,27 +69,29 @@ def weighted_sum(values):
 
 @pytest.mark.parametrize("rows, length", [(1, 1), (2, 1), (4, 7)])
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["", "XLA"])
-def test_it_is_the_layer_of_keras(rows, length, jit_compile):
+def test_it_is_the_layer_of_keras(kinds, rows, length, jit_compile):
+    own, of_keras = kinds
     keras.config.set_dtype_policy("float64")
     given = inputs(rows, length, "float64")
-    expected = computed(make(keras.layers.LSTM), given)
-    found = computed(make(LSTM), given, jit_compile)
+    expected = computed(make(of_keras), given)
+    found = computed(make(own), given, jit_compile)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
 
 
 @pytest.mark.parametrize("policy, tolerance", [("mixed_float16", 5e-3), ("mixed_bfloat16", 4e-2)])
-def test_it_is_the_layer_of_keras_in_half_precision(policy, tolerance):
+def test_it_is_the_layer_of_keras_in_half_precision(kinds, policy, tolerance):
+    own, of_keras = kinds
     keras.config.set_dtype_policy(policy)
     given = inputs(4, 7, keras.config.dtype_policy().compute_dtype)
-    expected = computed(make(keras.layers.LSTM), given)
-    for one, other in zip(computed(make(LSTM), given), expected, strict=True):
+    expected = computed(make(of_keras), given)
+    for one, other in zip(computed(make(own), given), expected, strict=True):
         one, other = tf.cast(one, tf.float64), tf.cast(other, tf.float64)
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
 
 
-def test_its_products_are_outside_of_the_loops():
-    layer = make(LSTM)
+def test_its_products_are_outside_of_the_loops(kinds):
+    layer = make(kinds[0])
 
     @tf.function(autograph=False)
     def run(x):
@@ -97,32 +113,37 @@ def test_its_products_are_outside_of_the_loops():
      {"recurrent_dropout": 0.5}, {"recurrent_activation": keras.layers.ReLU()}],
     ids=str,
 )  # fmt: skip
-def test_what_it_does_not_compute_itself_is_left_to_keras(options):
+def test_what_it_does_not_compute_itself_is_left_to_keras(kinds, options):
     x = inputs(2, 3)[0]
-    for one, other in zip(make(LSTM, **options)(x), make(keras.layers.LSTM, **options)(x),
-                          strict=True):  # fmt: skip
+    for one, other in zip(*(make(kind, **options)(x) for kind in kinds), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_masked_tokens_are_left_to_keras():
+def test_a_reset_gate_before_the_product_is_left_to_keras():
+    x = inputs(2, 3)[0]
+    ours, theirs = (make(kind, reset_after=False)(x) for kind in PAIRS["GRU"])
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_masked_tokens_are_left_to_keras(kinds):
     x, mask = inputs(2, 3)[0], tf.constant([[True, True, False], [True, False, False]])
-    found = make(LSTM)(x, mask=mask)
-    for one, other in zip(found, make(keras.layers.LSTM)(x, mask=mask), strict=True):
+    for one, other in zip(*(make(kind)(x, mask=mask) for kind in kinds), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_only_the_last_output_is_returned_on_request():
+def test_only_the_last_output_is_returned_on_request(kinds):
     x = inputs(2, 3)[0]
-    layer = make(LSTM)
-    outputs, h, _ = layer(x)
+    layer = make(kinds[0])
+    outputs, h, *_ = layer(x)
     layer.return_sequences = False
     np.testing.assert_array_equal(layer(x)[0], outputs[:, -1])
     np.testing.assert_array_equal(layer(x)[0], h)
 
 
-def test_its_gradient_has_a_gradient():
+def test_its_gradient_has_a_gradient(kinds):
     keras.config.set_dtype_policy("float64")
-    (x, *_), layers = inputs(2, 3, "float64"), [make(LSTM), make(keras.layers.LSTM)]
+    (x, *_), layers = inputs(2, 3, "float64"), list(map(make, kinds))
 
     def second(layer):
         with tf.GradientTape() as outer:
