@@ -7,7 +7,8 @@ Data:     yours with --data: files and folders of text, JSON Lines or Parquet
 Command:  towers train language_model --data my_texts --language en --towers 2
           towers train language_model --data my_texts --set network=awd_lstm --run-dir runs/awd
           towers generate runs/language_model --prompt "once upon a time"
-Expected: it depends on the text; docs/results.md has the Penn Treebank
+Expected: it depends on the text; on the Penn Treebank test perplexity 90.6 (awd_lstm) and 94.0
+          (transformer) within an hour on two CPU cores, by the commands in docs/results.md
 """
 
 from __future__ import annotations
