@@ -95,6 +95,6 @@ def gradient_of_weights(inputs: tf.Tensor, d_products: tf.Tensor) -> tf.Tensor:
         inputs: [length, batch, size].
         d_products: [length, batch, units], the gradient of the products.
     """
-    sizes = inputs.shape[-1], d_products.shape[-1]
-    rows = [tf.reshape(one, [-1, n]) for one, n in zip((inputs, d_products), sizes, strict=True)]
-    return tf.matmul(*rows, transpose_a=True)
+    rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
+    d_rows = tf.reshape(d_products, [-1, d_products.shape[-1]])
+    return tf.matmul(rows, d_rows, transpose_a=True)

@@ -20,7 +20,7 @@ def predict_unigrams(bias: keras.Variable, counts: ArrayLike) -> None:
         counts: [vocabulary], how often each token is a target; one is added to each.
 
     Raises:
-        ValueError: there are not as many counts as tokens, or one is negative.
+        ValueError: there are not as many counts as tokens, or one is negative or not finite.
 
     >>> bias = keras.Variable(np.zeros(2, "float32"))
     >>> predict_unigrams(bias, [2, 0])
@@ -28,10 +28,10 @@ def predict_unigrams(bias: keras.Variable, counts: ArrayLike) -> None:
     [0.75, 0.25]
     """
     found = np.asarray(counts, np.float64)
-    if found.shape != tuple(bias.shape) or (found < 0).any():
+    if found.shape != tuple(bias.shape) or not (np.isfinite(found) & (found >= 0)).all():
         raise ValueError(
-            f"counts must be {tuple(bias.shape)} numbers of at least 0, one for each token. "
-            f"Received shape {found.shape} with a minimum of {found.min(initial=0):g}."
+            f"counts must be {bias.shape[0]} finite numbers of at least 0, one for each token. "
+            f"Received shape {found.shape}, least {found.min(initial=0):g}."
         )
     smoothed = found + 1
     bias.assign(np.log(smoothed / smoothed.sum()))

@@ -50,7 +50,9 @@ def test_a_token_that_never_occurs_is_still_possible():
     np.testing.assert_allclose(np.exp(bias.numpy()), np.array([6, 1, 2]) / 9, rtol=1e-6)
 
 
-@pytest.mark.parametrize("counts", [[1, 2], [1, 2, -1], [[1, 2, 3]], []])
+@pytest.mark.parametrize(
+    "counts", [[1, 2], [1, 2, -1], [1, 2, np.nan], [1, 2, np.inf], [[1, 2, 3]], []]
+)
 def test_counts_that_do_not_fit_are_an_error(counts):
     bias = keras.Variable(np.zeros(3, "float32"))
     with pytest.raises(ValueError, match="one for each token"):
