@@ -12,6 +12,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 import hypothesis
 import pytest
 
+import towers  # noqa: F401  It chooses oneDNN's kernels, before anything imports TensorFlow.
+
 NUM_LOGICAL_CPUS = 5
 ROOT = pathlib.Path(__file__).parent
 # The fast tier: all tests of these files and folders but the slow ones, and those marked `fast`.

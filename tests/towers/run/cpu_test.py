@@ -1,6 +1,7 @@
-"""Towers that keep all cores busy run operations on one thread, and memory is kept."""
+"""Towers that keep all cores busy run operations on one thread; memory is kept; oneDNN is used."""
 
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -31,9 +32,9 @@ FAULTS = f"""
 
 def printed(program, **variables):
     """Returns the number that a new process prints last."""
-    chosen = ("TF_NUM_", "TF_CPU_ALLOCATOR")
+    chosen = ("TF_NUM_", "TF_CPU_ALLOCATOR", "TF_ENABLE_ONEDNN")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(chosen)}
-    begin = "import tensorflow as tf\nimport towers\n"
+    begin = "import towers\nimport tensorflow as tf\n"
     result = subprocess.run(
         [sys.executable, "-c", begin + textwrap.dedent(program)],
         capture_output=True, text=True, cwd=ROOT, env={**kept, **variables}, timeout=600,
@@ -97,4 +98,17 @@ def test_determinism_says_that_it_comes_too_late():
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems count pages in other ways")
 def test_what_a_step_frees_is_kept_for_the_next():
     assert printed(FAULTS) < PAGES / 10
-    assert printed(FAULTS, TF_CPU_ALLOCATOR_USE_BFC="false") > PAGES / 2  # What it is for.
+    without = {"TF_CPU_ALLOCATOR_USE_BFC": "false", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    assert printed(FAULTS, **without) > PAGES / 2  # What it is for; oneDNN keeps its memory too.
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is chosen on x86 processors only"
+)
+@pytest.mark.parametrize("variables, expected", [({}, 1), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, 0)])
+def test_kernels_are_those_of_onednn_unless_the_environment_says_otherwise(variables, expected):
+    program = """
+        from tensorflow.python.framework import test_util
+        print(int(test_util.IsMklEnabled()))
+    """
+    assert printed(program, **variables) == expected
