@@ -10,6 +10,7 @@ import tensorflow as tf
 from towers.run.cpu import keep_memory, share_cores
 from towers.run.determinism import is_deterministic
 from towers.run.driver import total_memory
+from towers.run.kernels import warn_of_slow_kernels
 
 VIRTUAL_GPU_MEGABYTES = 2048
 BYTES_PER_MEGABYTE = 1024**2
@@ -197,6 +198,7 @@ def virtual_cpus(num_towers: int, per_tower: int = 1) -> Devices:
     GPUs. Each operation runs on one thread if the towers keep all cores busy.
     """
     keep_memory()
+    warn_of_slow_kernels()
     count = num_towers * per_tower
     if count == 1:
         return Devices(("/CPU:0",), "1 tower on the CPU (no GPU found)")

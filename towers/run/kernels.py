@@ -4,10 +4,33 @@ They are faster on every x86 processor, but TensorFlow has them by default only 
 AVX-512 VNNI and the like. It reads the choice when it is imported.
 """
 
+from __future__ import annotations
+
 import os
 import platform
+import sys
+import warnings
 
 CHOICE = "TF_ENABLE_ONEDNN_OPTS"
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+# Whether the default has held since TensorFlow was imported; a choice in the environment is kept.
+IS_DEFAULT = CHOICE not in os.environ and "tensorflow" in sys.modules
 
-if platform.machine() in ("x86_64", "AMD64"):
-    os.environ.setdefault(CHOICE, "1")  # What the environment says already is kept.
+if IS_X86:
+    os.environ.setdefault(CHOICE, "1")
+
+
+def warn_of_slow_kernels() -> None:
+    """Warns if TensorFlow is without oneDNN only since it was imported before `towers`."""
+    if not (IS_X86 and IS_DEFAULT):
+        return
+    from tensorflow.python.framework.test_util import IsMklEnabled  # It imports TensorFlow.
+
+    if not IsMklEnabled():
+        warnings.warn(
+            "TensorFlow was imported before towers, and so without oneDNN's kernels, which are "
+            f"faster on this processor. Import towers first, or set {CHOICE}=1; {CHOICE}=0 keeps "
+            "the kernels of now without this warning.",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -1,7 +1,6 @@
-"""Towers that keep all cores busy run operations on one thread; memory is kept; oneDNN is used."""
+"""Towers that keep all cores busy run operations on one thread, and memory is kept."""
 
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -100,15 +99,3 @@ def test_what_a_step_frees_is_kept_for_the_next():
     assert printed(FAULTS) < PAGES / 10
     without = {"TF_CPU_ALLOCATOR_USE_BFC": "false", "TF_ENABLE_ONEDNN_OPTS": "0"}
     assert printed(FAULTS, **without) > PAGES / 2  # What it is for; oneDNN keeps its memory too.
-
-
-@pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is chosen on x86 processors only"
-)
-@pytest.mark.parametrize("variables, expected", [({}, 1), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, 0)])
-def test_kernels_are_those_of_onednn_unless_the_environment_says_otherwise(variables, expected):
-    program = """
-        from tensorflow.python.framework import test_util
-        print(int(test_util.IsMklEnabled()))
-    """
-    assert printed(program, **variables) == expected

@@ -1,0 +1,55 @@
+"""`import towers` chooses oneDNN's kernels, and says where it comes too late."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import ROOT
+from towers.run.kernels import CHOICE
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is chosen on x86 processors only"
+)
+PROGRAM = """
+import warnings
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import {first}
+    import {second}
+    from tensorflow.python.framework.test_util import IsMklEnabled
+
+    towers.select_devices(1)
+print(IsMklEnabled(), any("imported before towers" in str(one.message) for one in caught))
+"""
+
+
+def kernels(first, second, choice=None):
+    """Returns whether a new process has oneDNN's kernels, and whether it was warned."""
+    variables = {key: value for key, value in os.environ.items() if key != CHOICE}
+    if choice is not None:
+        variables[CHOICE] = choice
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(first=first, second=second)],
+        capture_output=True, text=True, cwd=ROOT, env=variables, timeout=600,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-2000:]
+    has_onednn, was_warned = result.stdout.split()[-2:]
+    return has_onednn == "True", was_warned == "True"
+
+
+def test_they_are_those_of_onednn():
+    assert kernels("towers", "keras") == (True, False)
+
+
+@pytest.mark.parametrize("order", [("towers", "keras"), ("keras", "towers")])
+def test_a_choice_in_the_environment_is_kept(order):
+    assert kernels(*order, choice="0") == (False, False)
+
+
+def test_a_warning_tells_that_tensorflow_was_imported_before():
+    has_onednn, was_warned = kernels("keras", "towers")  # By default some processors have them.
+    assert was_warned != has_onednn
