@@ -1,7 +1,8 @@
 """TensorFlow's kernels for CPUs: `import towers` imports this first, and with it chooses oneDNN's.
 
-They are faster on every x86 processor, but TensorFlow has them by default only on those with
-AVX-512 VNNI and the like. It reads the choice when it is imported.
+Every recipe that was timed with and without them was faster with them (docs/results.md). By default
+TensorFlow has them only on processors with AVX-512 VNNI and the like. It reads the choice when it is
+imported.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import warnings
 
 CHOICE = "TF_ENABLE_ONEDNN_OPTS"
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
-# Whether the default has held since TensorFlow was imported; a choice in the environment is kept.
+# Whether TensorFlow came first and took its default; a choice in the environment is kept.
 IS_DEFAULT = CHOICE not in os.environ and "tensorflow" in sys.modules
 
 if IS_X86:
@@ -29,8 +30,8 @@ def warn_of_slow_kernels() -> None:
     if not IsMklEnabled():
         warnings.warn(
             "TensorFlow was imported before towers, and so without oneDNN's kernels, which are "
-            f"faster on this processor. Import towers first, or set {CHOICE}=1; {CHOICE}=0 keeps "
-            "the kernels of now without this warning.",
+            f"usually faster. Import towers first, or set {CHOICE}=1; {CHOICE}=0 stays without "
+            "them and this warning.",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=4,  # The caller of `select_devices`.
         )
