@@ -1,8 +1,8 @@
 """TensorFlow's kernels for CPUs: `import towers` imports this first, and with it chooses oneDNN's.
 
-Every recipe that was timed with and without them was faster with them (docs/results.md). By default
-TensorFlow has them only on processors with AVX-512 VNNI and the like. It reads the choice when it is
-imported.
+Every recipe that was timed with and without them was faster with them (docs/results.md). By
+default TensorFlow has them only on processors with AVX-512 VNNI and the like. It reads the choice
+when it is imported.
 """
 
 from __future__ import annotations
