@@ -55,6 +55,8 @@ class Fields(common.Fields):
         smallest_crop: the random resized crop has at least this share of a picture's area.
         central_share: side of the central square that an evaluation sees, as a share of the shorter
             side of a picture.
+        standardize: whether our networks see each picture with mean 0 and variance 1, as the
+            tutorial's did, in place of pixels from -1 to 1.
         magnitude: strength of randaugment.
         mixup: parameter of mixup's beta distribution, such as 0.2; 0 for none.
         label_smoothing: share of each label that is spread evenly over all classes.
@@ -74,6 +76,7 @@ class Fields(common.Fields):
     augmentation: str = "standard"
     smallest_crop: Annotated[float, PART_OF_1] = 0.25
     central_share: Annotated[float, PART_OF_1] = 0.875
+    standardize: bool = False
     magnitude: Annotated[float, UP_TO_1] = 0.5
     mixup: Annotated[float, common.NOT_NEGATIVE] = 0.0
     label_smoothing: Annotated[float, common.SHARE] = 0.0
@@ -158,6 +161,11 @@ def check_fields(fields: Fields) -> None:
             f"weights and frozen are for the networks of keras.applications. Received network="
             f"{fields.network}; leave them out."
         )
+    if fields.standardize and not is_ours:
+        raise ValueError(
+            f"{fields.network} prepares its pixels as Keras does. Leave out standardize, or choose "
+            f"one of {', '.join(OURS)}."
+        )
     if fields.frozen and not fields.weights:
         raise ValueError("frozen=true keeps the body as it is: give its weights=FILE too.")
     if fields.part not in ("", *PARTS):
@@ -170,8 +178,10 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     if fields.network in OURS:
         body = OURS[fields.network](fields, shape, num_classes)
         images = keras.Input(shape, name="images")
-        scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="prepared")(images)
-        return keras.Model(images, body(scaled), name=fields.network)
+        prepared = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="prepared")(images)
+        if fields.standardize:
+            prepared = standardized(prepared)
+        return keras.Model(images, body(prepared), name=fields.network)
     return applications.application(
         fields.network,
         shape,
@@ -180,6 +190,17 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         frozen=fields.frozen,
         dropout_rate=fields.dropout_rate,
     )
+
+
+def standardized(images: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns images [batch, height, width, channels], each with mean 0 and variance 1.
+
+    A picture of one colour becomes 0: 1e-4 is added to the variance, of pixels from -1 to 1.
+    """
+    layer = keras.layers.LayerNormalization(
+        axis=(1, 2, 3), epsilon=1e-4, center=False, scale=False, name="standardized"
+    )
+    return layer(images)
 
 
 OURS: dict[str, Callable[[Fields, tuple[int, int, int], int], keras.Model]] = {

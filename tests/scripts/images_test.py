@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,6 +17,7 @@ from tests.programs import TOWERS, run
 from tests.scripts.runs import arrays_of, killed_twice, weights_of
 from towers.data.image_files.image_files import open_image_files
 from towers.scripts.main import main
+from towers.scripts.recipes.images import standardized
 
 COMMON = ["--set", "schedule=constant", "--set", "warmup_steps=0", "--set", "validation_share=0.3"]
 SMALL = ["--batch-size", "9", "--set", "network=softmax", "--set", "size=16", *COMMON]
@@ -124,6 +126,10 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
         (arguments_of("x", "--set", "network=ResNet51", fields=COMMON), "Did you mean 'ResNet50'?"),
         (arguments_of("x", "--set", "augmentation=flipped"), "Did you mean flip?"),
         (arguments_of("x", "--set", "weights=file.h5"), "leave them out"),
+        (
+            arguments_of("x", "--set", "network=VGG16", "--set", "standardize=true", fields=COMMON),
+            "Leave out standardize, or choose one of cifar_resnet",
+        ),
         (arguments_of("x", "--set", "part=validate"), "part must be validation"),
         (arguments_of("x", "--set", "max_broken=3"), "max_broken=N"),
         (arguments_of("x", "--set", "part=test"), "has no test part. It has: train, validation"),
@@ -138,6 +144,17 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
     ]:
         assert main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
+
+
+def test_a_standardized_picture_has_mean_0_and_variance_1():
+    pixels = np.random.default_rng(0).uniform(0, 255, [3, 9, 7, 3]).astype(np.float32)
+    pixels[1] = 0.2 * pixels[0] + 100.0  # The same picture in other light, with less contrast.
+    images = keras.Input(pixels.shape[1:])
+    prepared = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(images)
+    actual = keras.Model(images, standardized(prepared))(pixels).numpy()
+    expected = tf.image.per_image_standardization(pixels).numpy()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-2)
+    np.testing.assert_allclose(actual[0], actual[1], rtol=0, atol=2e-2)
 
 
 @pytest.mark.slow
