@@ -9,10 +9,13 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 from towers.data.text.files import reason_of
 
 Dialogues = Iterable[Sequence[str]]
+Item = TypeVar("Item")
+_FEW = 1000  # Dialogues that are in memory at a time.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -27,7 +30,7 @@ def digest_files(paths: Sequence[str | os.PathLike[str]], kind: str) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for path in all_files(map(Path, paths)):
         suffixes = "".join(path.suffixes[-2:]).lower() if kind == "auto" else ""
-        digest.update(f"{suffixes}|{digest_file(path)}\n".encode())
+        digest.update(os.fsencode(f"{suffixes}|{digest_file(path)}\n"))
     return digest.hexdigest()
 
 
@@ -107,7 +110,27 @@ def digest_dialogues(parts: Iterable[Dialogues]) -> str:
     return digest.hexdigest()
 
 
+def split(dialogues: Iterable[Item], share: float) -> Iterator[tuple[bool, Item]]:
+    """Yields (whether it is held out, dialogue); a hash of its number decides, always the same.
+
+    Where this would leave one of the parts of a few dialogues empty, the last one goes there.
+    """
+    waiting: list[tuple[bool, Item]] = []
+    parts: set[bool] = set()
+    for number, dialogue in enumerate(dialogues):
+        part = is_held_out(number, share)
+        parts.add(part)
+        waiting.append((part, dialogue))
+        if len(parts) == 2 or number >= _FEW:
+            yield from waiting
+            waiting = []
+    if len(waiting) > 1:
+        part, last = waiting[-1]
+        waiting[-1] = (not part, last)
+    yield from waiting
+
+
 def is_held_out(number: int, share: float) -> bool:
-    """Returns whether the dialogue of this number is held out; a hash decides, always the same."""
+    """Returns whether the hash holds out the dialogue of this number."""
     digest = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8).digest()
     return int.from_bytes(digest, "little") < share * 2**64

@@ -13,7 +13,7 @@ from towers.data.corpus.digests import (
     all_files,
     digest_dialogues,
     digest_files,
-    is_held_out,
+    split,
 )
 from towers.data.corpus.index import CorpusIndex, marked
 from towers.data.corpus.settings import CorpusSettings
@@ -21,6 +21,7 @@ from towers.data.corpus.writing import write_corpus
 from towers.data.dialogues import (
     ReadingReport,
     WeightedPath,
+    files_once,
     mendings,
     read_dialogues,
     repeated,
@@ -71,12 +72,12 @@ def prepare_files(
     content = digest_files([one.path for one in weighted], settings.kind)
     if is_weighted:
         own = [(digest_files([one.path], settings.kind), one.weight) for one in weighted]
-        content = f"{content} {own}"
+        content = f"{content} {own} each file once"
     num_bytes = sum(path.stat().st_size for one in weighted for path in all_files([one.path]))
     mends = mendings(fix_text=settings.fix_text, simplify=settings.simplify)
 
     def read(report: ReadingReport, progress: Callable[[int], None]) -> SplitDialogues:
-        def dialogues_of(paths: Sequence[Path]) -> Dialogues:
+        def dialogues_of(paths: Sequence[Path], without: Sequence[Path] = ()) -> Dialogues:
             return read_dialogues(
                 paths,
                 kind=settings.kind,
@@ -85,11 +86,12 @@ def prepare_files(
                 columns=settings.columns,
                 mendings=mends,
                 progress=progress,
+                without=without,
             )
 
         if is_weighted:
             return _split_weighted(weighted, dialogues_of, settings.held_out)
-        return _split(dialogues_of([one.path for one in weighted]), settings.held_out)
+        return split(dialogues_of([one.path for one in weighted]), settings.held_out)
 
     cache = Path(folder) / settings.key(content)
     return _prepare(read, settings, cache, num_bytes, number_of_processes(processes), write)
@@ -116,26 +118,26 @@ def prepare_dialogues(
 
     def read(report: ReadingReport, progress: Callable[[int], None]) -> SplitDialogues:
         if held_out is None:
-            return _split(parts[0], settings.held_out)
+            return split(parts[0], settings.held_out)
         return ((bool(part), turns) for part in (0, 1) for turns in parts[part])
 
     cache = Path(folder) / key
     return _prepare(read, settings, cache, 0, number_of_processes(processes), write)
 
 
-def _split(dialogues: Dialogues, share: float) -> SplitDialogues:
-    return ((is_held_out(number, share), turns) for number, turns in enumerate(dialogues))
-
-
 def _split_weighted(
     weighted: Sequence[WeightedPath],
-    dialogues_of: Callable[[Sequence[Path]], Dialogues],
+    dialogues_of: Callable[[Sequence[Path], Sequence[Path]], Dialogues],
     share: float,
 ) -> SplitDialogues:
-    every = ((turns, one.weight) for one in weighted for turns in dialogues_of([one.path]))
+    """Splits the dialogues of paths with weights."""
+    every = (
+        (turns, one.weight)
+        for one, without in files_once(weighted)
+        for turns in dialogues_of([one.path], without)
+    )
     return repeated(
-        (is_held_out(number, share), list(turns), weight)
-        for number, (turns, weight) in enumerate(every)
+        (is_held_out, list(turns), weight) for is_held_out, (turns, weight) in split(every, share)
     )
 
 

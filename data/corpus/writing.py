@@ -149,8 +149,8 @@ def _check_parts(files: _Files, settings: CorpusSettings, report: Sequence[str])
         found = f" What was read: {'; '.join(report)}." if report else ""
         raise ValueError(
             "A corpus must give at least one pair to train on and one to hold out. Received "
-            f"{num_train} and {num_held_out}; give more dialogues, or another share than "
-            f"held_out={settings.held_out}.{found}"
+            f"{num_train} and {num_held_out}. Whole dialogues are held out: give more of them, or "
+            f"another share than held_out={settings.held_out}.{found}"
         )
 
 

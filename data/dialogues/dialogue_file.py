@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import re
-import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from towers.data.compression import decompressed, read_errors
 from towers.data.dialogues.mending import Mending
 from towers.data.dialogues.report import (
     BLANK_LINE,
@@ -30,11 +29,12 @@ Progress = Callable[[int], None]
 CHUNK_BYTES = 1 << 16
 MAX_LINE_CHARACTERS = 100_000
 MAX_DIALOGUE_CHARACTERS = 1_000_000
+MAX_RECORD_CHARACTERS = 8 * MAX_DIALOGUE_CHARACTERS  # Of a dialogue as JSON.
 MAX_DIALOGUE_TURNS = 10_000
-NUM_SAMPLE_LINES = 200
-GZIP_MAGIC = b"\x1f\x8b"
+NUM_SAMPLE_LINES, SAMPLE_CHARACTERS = 200, 1_000_000
 # Decoding writes U+FFFD for invalid bytes; JSON may spell a lone surrogate.
-DAMAGED = re.compile("[\ufffd\ud800-\udfff]")
+REPLACEMENT = "\ufffd"
+DAMAGED = re.compile(f"[{REPLACEMENT}\ud800-\udfff]")
 
 
 class Line(NamedTuple):
@@ -49,7 +49,7 @@ class DialogueFile:
     """A file that is read as dialogues.
 
     Args:
-        path: the file, gzipped or not.
+        path: the file, compressed or not.
         encoding: the codec of its text.
         report: counts what is skipped and repaired.
         columns: names of the columns of question and answer; by default those of `COLUMNS`.
@@ -83,16 +83,16 @@ class DialogueFile:
         with closing(decoded_chunks(self.path, self.encoding)) as chunks:
             return next(chunks, "")
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self, most_characters: int = MAX_LINE_CHARACTERS) -> Iterator[Line]:
         """Yields every line, also lines that are cut."""
         self.report.num_files += 1
-        for line in read_lines(self.path, self.encoding, self.progress):
+        for line in read_lines(self.path, self.encoding, self.progress, most_characters):
             self.report.num_lines += 1
             yield line
 
-    def usable_lines(self) -> Iterator[Line]:
+    def usable_lines(self, most_characters: int = MAX_LINE_CHARACTERS) -> Iterator[Line]:
         """Yields the lines that are whole and not blank; counts the others as skipped."""
-        for line in self.lines():
+        for line in self.lines(most_characters):
             if line.is_cut or not line.text.strip():
                 self.skip(TOO_LONG if line.is_cut else BLANK_LINE, line)
             else:
@@ -100,16 +100,24 @@ class DialogueFile:
 
     def sample(self) -> list[str]:
         """Returns the first lines that are whole and not blank, without counting."""
-        with closing(read_lines(self.path, self.encoding)) as lines:
+        found: list[str] = []
+        most = MAX_RECORD_CHARACTERS
+        with closing(read_lines(self.path, self.encoding, most_characters=most)) as lines:
             usable = (line.text for line in lines if not line.is_cut and line.text.strip())
-            return list(islice(usable, NUM_SAMPLE_LINES))
+            for text in islice(usable, NUM_SAMPLE_LINES):
+                found.append(text)
+                if sum(map(len, found)) > SAMPLE_CHARACTERS:
+                    break
+        return found
 
     def turn(self, text: str, line: Line) -> str:
         """Returns the stripped text of a turn; empty, and counted as skipped, if it is unusable.
 
         A few bytes that did not decode, such as half of a character, are removed.
         """
-        for mending in self.mendings if self.mendings and text.strip() else ():
+        if self.mendings:
+            text = DAMAGED.sub(REPLACEMENT, text)  # A library may refuse a lone surrogate.
+        for mending in self.mendings if text.strip() else ():
             mended = mending.mend(text)
             if mended != text:
                 self.report.repair(mending.name, self._place(line))
@@ -154,26 +162,29 @@ class DialogueFile:
 
 
 def read_lines(
-    path: Path, encoding: str, progress: Progress = lambda _: None
+    path: Path,
+    encoding: str,
+    progress: Progress = lambda _: None,
+    most_characters: int = MAX_LINE_CHARACTERS,
 ) -> Generator[Line, None, None]:
     """Yields the decoded lines of a file in bounded memory, however long they are.
 
-    A line ends at a line feed and nowhere else. A carriage return before it and byte order marks
-    are removed.
+    A line ends at a line feed and nowhere else, and is cut after `most_characters`. A carriage
+    return before its end and byte order marks are removed.
 
     Raises:
-        ValueError: the file cannot be read or decoded at all, or its gzip is damaged.
+        ValueError: the file cannot be read or decoded at all, or its compression is damaged.
     """
     number, rest, is_cut = 1, "", False
     for text in decoded_chunks(path, encoding, progress):
         *ended, rest = (rest + text).split("\n")
         for line in ended:
-            yield _line(number, line, is_cut)
+            yield _line(number, line, is_cut, most_characters)
             number, is_cut = number + 1, False
-        if len(rest) > MAX_LINE_CHARACTERS:
-            rest, is_cut = rest[:MAX_LINE_CHARACTERS], True
+        if len(rest) > most_characters:
+            rest, is_cut = rest[:most_characters], True
     if rest:
-        yield _line(number, rest, is_cut)
+        yield _line(number, rest, is_cut, most_characters)
 
 
 def check_encoding(encoding: str) -> None:
@@ -191,25 +202,23 @@ def check_encoding(encoding: str) -> None:
 def decoded_chunks(
     path: Path, encoding: str, progress: Progress = lambda _: None
 ) -> Generator[str, None, None]:
-    """Yields the decoded text of a file, gzipped or not; errors as of `read_lines`."""
+    """Yields the decoded text of a file, compressed or not; errors as of `read_lines`."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     try:
-        with path.open("rb") as raw:
-            is_gzipped = raw.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
-            file = gzip.GzipFile(fileobj=raw) if is_gzipped else raw
+        with path.open("rb") as raw, decompressed(raw, path) as file:
             position = 0
             while chunk := file.read(CHUNK_BYTES):
                 yield decoder.decode(chunk)
                 progress(raw.tell() - position)
                 position = raw.tell()
             yield decoder.decode(b"", final=True)
-    except (OSError, EOFError, zlib.error, UnicodeError) as error:
+    except read_errors() as error:
         raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
 
 
-def _line(number: int, text: str, is_cut: bool) -> Line:
-    if len(text) > MAX_LINE_CHARACTERS:
-        text, is_cut = text[:MAX_LINE_CHARACTERS], True
+def _line(number: int, text: str, is_cut: bool, most_characters: int) -> Line:
+    if len(text) > most_characters:
+        text, is_cut = text[:most_characters], True
     return Line(number, text.lstrip("\ufeff").removesuffix("\r"), is_cut)
 
 

@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from towers.data.dialogues.dialogue_file import (
-    MAX_DIALOGUE_CHARACTERS,
+    MAX_RECORD_CHARACTERS,
     Dialogue,
     DialogueFile,
     Line,
 )
 from towers.data.dialogues.json_lines import parsed
-from towers.data.dialogues.records import turns_of
+from towers.data.dialogues.records import not_a_dialogue, turns_of
 
 _BETWEEN = re.compile(r"[\s,]*")
-_MAX_RECORD_CHARACTERS = 8 * MAX_DIALOGUE_CHARACTERS
 
 
 def fits(file: DialogueFile) -> bool:
@@ -27,7 +26,7 @@ def fits(file: DialogueFile) -> bool:
         return False
     whole = parsed(first.partition("\n")[0])
     return whole is None or (
-        isinstance(whole, list) and all(turns_of(record, file.columns) for record in whole)
+        isinstance(whole, list) and any(turns_of(record, file.columns) for record in whole)
     )
 
 
@@ -44,7 +43,7 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
         if turns:
             yield [file.turn(turn, line) for turn in turns]
         else:
-            file.skip("records that are not a dialogue", line)
+            file.skip(f"records whose JSON {not_a_dialogue(file.columns)}", line)
 
 
 def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
@@ -71,7 +70,7 @@ def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
             number += buffer.count("\n", 0, end)
             buffer, place = buffer[end:], 0
         rest = buffer[place:]
-        if len(rest) > _MAX_RECORD_CHARACTERS or (rest and (not begun or rest[0] not in "{[]")):
+        if len(rest) > MAX_RECORD_CHARACTERS or (rest and (not begun or rest[0] not in "{[]")):
             break
     rest = _BETWEEN.sub("", buffer, count=1)
     if not begun or not rest.startswith("]"):

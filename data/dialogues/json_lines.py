@@ -6,8 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from towers.data.dialogues.dialogue_file import Dialogue, DialogueFile
-from towers.data.dialogues.records import turns_of
+from towers.data.dialogues.dialogue_file import (
+    MAX_RECORD_CHARACTERS,
+    Dialogue,
+    DialogueFile,
+)
+from towers.data.dialogues.records import not_a_dialogue, turns_of
 
 
 def looks(line: str) -> bool:
@@ -17,13 +21,17 @@ def looks(line: str) -> bool:
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields a dialogue for each line, a record as `turns_of` takes it."""
-    for line in file.usable_lines():
+    for line in file.usable_lines(MAX_RECORD_CHARACTERS):
         value = parsed(line.text)
         turns = turns_of(value, file.columns)
         if turns:
             yield [file.turn(turn, line) for turn in turns]
         else:
-            what = "that are not JSON" if value is None else "whose JSON is not a dialogue"
+            what = (
+                "that are not JSON"
+                if value is None
+                else f"whose JSON {not_a_dialogue(file.columns)}"
+            )
             file.skip(f"lines {what}", line)
 
 

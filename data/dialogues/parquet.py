@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from towers.data.dialogues.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.dialogues.records import COLUMNS, LIST_KEYS, find_columns, turns_of
@@ -29,12 +30,13 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
         ValueError: the file is damaged, lacks the columns, or pyarrow is not installed.
     """
     parquet = import_extra("pyarrow.parquet", "parquet", f"{file.path} is a Parquet file")
-    errors = (OSError, import_extra("pyarrow", "parquet", "Parquet").ArrowException)
+    arrow = import_extra("pyarrow", "parquet", "Parquet")
+    errors = (OSError, UnicodeError, arrow.ArrowException)
     file.report.num_files += 1
     number = 0
     try:
         with parquet.ParquetFile(file.path) as opened:
-            columns = _columns(file, opened.schema_arrow.names)
+            columns = _columns(file, opened.schema_arrow)
             bytes_of_row = file.path.stat().st_size / max(1, opened.metadata.num_rows)
             for batch in opened.iter_batches(ROWS, columns=columns):
                 file.progress(round(bytes_of_row * batch.num_rows))
@@ -51,9 +53,11 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
         raise ValueError(f"{file.path} cannot be read to its end: {reason_of(error)}.") from error
 
 
-def _columns(file: DialogueFile, names: list[str]) -> list[str]:
+def _columns(file: DialogueFile, schema: Any) -> list[str]:
     """Returns the columns that are read; ValueError if there are none."""
-    lists = [] if file.columns else [name for name in names if name in LIST_KEYS]
+    names = schema.names
+    lists = [name for name in names if name in LIST_KEYS and _has_lists(schema.field(name).type)]
+    lists = [] if file.columns else lists
     found = lists or list(find_columns(names, file.columns) or ())
     if not found:
         wanted = ", ".join(file.columns) or f"{' and '.join(COLUMNS[0])}, or messages"
@@ -62,3 +66,8 @@ def _columns(file: DialogueFile, names: list[str]) -> list[str]:
             "columns of question and answer with --set columns=NAME,NAME."
         )
     return found
+
+
+def _has_lists(kind: Any) -> bool:
+    """Returns whether the values of an Arrow type are lists, of any of its kinds."""
+    return hasattr(kind, "value_type") and hasattr(kind, "value_field")

@@ -89,6 +89,10 @@ FORMATS = {
     ),
 }
 KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
+ADVICE = (
+    f"The kinds are {', '.join(KINDS)}; --set columns=NAME,NAME names the columns of question and "
+    "answer in CSV, JSON and Parquet."
+)
 KIND_SHARE = 0.5  # Share of the first lines that must look like the kind.
 SUFFIX_BONUS = 0.25  # Added to that share if the file has a suffix of the kind.
 
@@ -102,6 +106,7 @@ def read_dialogues(
     columns: Sequence[str] = (),
     mendings: Sequence[Mending] = (),
     progress: Progress = lambda _: None,
+    without: Iterable[Path] = (),
 ) -> Iterator[Dialogue]:
     """Returns an iterator over the dialogues of files and folders, each a list of turns.
 
@@ -110,14 +115,15 @@ def read_dialogues(
     are read in pieces, so memory does not grow with them (except the texts of Cornell's lines).
 
     Args:
-        paths: files, gzipped or not, or folders, whose files are read in the order of their names.
-            A file that is named twice is read once.
+        paths: files, compressed by gzip or Zstandard or not, or folders, whose files are read in
+            the order of their names. A file that is named twice is read once.
         kind: one of `KINDS`, or auto: recognised by the first lines and the name of each file.
         encoding: the codec of the text. Byte order marks are removed.
         report: counts what is kept, skipped and repaired.
         columns: names of the columns of CSV, Parquet and JSON, the last of which is the answer.
         mendings: applied to every turn.
         progress: called with the number of bytes that were read since the last call.
+        without: files and folders whose files are left out.
 
     Raises:
         ValueError: an argument is wrong, or a path does not exist. While reading: a file is of no
@@ -125,7 +131,7 @@ def read_dialogues(
     """
     check_choice("kind", kind, ["auto", *KINDS])
     check_encoding(encoding)
-    files = _files_of(_as_paths(paths), kind)
+    files = _files_of(_as_paths(paths), kind, list(without))
     report = ReadingReport() if report is None else report
 
     def opened(path: Path) -> DialogueFile:
@@ -153,12 +159,12 @@ def _as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     return found
 
 
-def _files_of(paths: list[Path], kind: str) -> dict[Path, list[Path]]:
+def _files_of(paths: list[Path], kind: str, without: list[Path]) -> dict[Path, list[Path]]:
     """Returns {path: its files that no earlier path has}, without paths that have none left."""
-    taken: set[Path] = set()
+    taken = {file.resolve() for path in without for file in _files_below(path, kind)}
     files_of: dict[Path, list[Path]] = {}
     for path in paths:
-        files = list(_files_in(path, kind)) if path.is_dir() else [_file_to_read(path, kind)]
+        files = _files_below(path, kind)
         if not files:
             raise ValueError(f"{path}: expected a folder with dialogues, found no file in it.")
         new = [file for file in files if file.resolve() not in taken]
@@ -166,6 +172,10 @@ def _files_of(paths: list[Path], kind: str) -> dict[Path, list[Path]]:
         if new:
             files_of[path] = new
     return files_of
+
+
+def _files_below(path: Path, kind: str) -> list[Path]:
+    return list(_files_in(path, kind)) if path.is_dir() else [_file_to_read(path, kind)]
 
 
 def _files_in(folder: Path, kind: str) -> Iterator[Path]:
@@ -209,6 +219,12 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
     if chosen is None:
         file.report.skip("files of no known kind", str(file.path))
         return
+    if chosen == "tsv" and file.columns:
+        raise ValueError(
+            f"{file.path}: expected a first line with the columns {','.join(file.columns)}, found "
+            f"{file.sample()[0][:60]!r}. Correct --set columns, or leave it out: then the first "
+            "column is the question."
+        )
     for dialogue in FORMATS[chosen].read(file):
         file.report.keep(dialogue)
         yield dialogue
@@ -221,7 +237,8 @@ def _recognise(file: DialogueFile) -> str | None:
             return kind
     sample = file.sample()
     lines = [line for line in sample if "\0" not in line]  # Binary files have tabs too.
-    suffix = Path(file.path.name.removesuffix(".gz")).suffix.lower()
+    name = file.path.name.removesuffix(".gz").removesuffix(".zst")
+    suffix = Path(name).suffix.lower()
     shares = {}
     for kind, file_format in FORMATS.items():
         share = sum(map(file_format.looks, lines)) / max(1, len(sample))
@@ -231,19 +248,22 @@ def _recognise(file: DialogueFile) -> str | None:
 
 
 def _not_recognised(file: DialogueFile) -> str:
-    return f"{file.path}: expected dialogues, found {_description(file)}. {_kinds()}"
+    return f"{file.path}: expected dialogues, found {_description(file)}. {ADVICE}"
 
 
 def _description(file: DialogueFile) -> str:
     if not file.path.stat().st_size:
         return "an empty file"
     if zipfile.is_zipfile(file.path):
+        if file.path.suffix.lower() in (".xlsx", ".ods"):
+            return "a spreadsheet, which must be saved as CSV first"
         return "a zip archive, which must be unpacked first"
     lines = file.sample()
     if not lines:
         return "only lines that are blank or too long"
     is_decoded = not any("\0" in line or DAMAGED.search(line) for line in lines)
-    return f"lines of no known kind, first {lines[0][:40]!r}" + (
+    missing = f"no columns {','.join(file.columns)} and " if file.columns else ""
+    return f"{missing}lines of no known kind, first {lines[0][:40]!r}" + (
         "" if is_decoded else f" ({ENCODING_ADVICE})"
     )
 
@@ -252,9 +272,5 @@ def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:
     reasons = "; ".join(found.summary_lines()[1:])
     return (
         f"{path}: expected dialogues (kind {kind}), found no usable turn in "
-        f"{count(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {_kinds()}"
+        f"{count(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {ADVICE}"
     )
-
-
-def _kinds() -> str:
-    return f"The kinds are {', '.join(KINDS)}."

@@ -49,6 +49,26 @@ def weighted_paths(paths: Iterable[str | os.PathLike[str]]) -> list[WeightedPath
     return weighted
 
 
+def files_once(weighted: Iterable[WeightedPath]) -> list[tuple[WeightedPath, list[Path]]]:
+    """Returns each path with those whose files are left out of it, so that a file is read once.
+
+    A file counts with the weight of what names it most closely: itself, or the deepest folder.
+
+    Raises:
+        ValueError: a path has two weights.
+    """
+    distinct: dict[Path, WeightedPath] = {}
+    for one in weighted:
+        first = distinct.setdefault(one.path.resolve(), one)
+        if first.weight != one.weight:
+            raise ValueError(
+                f"{one.path}: expected one weight, received {first.weight:g} and {one.weight:g}. "
+                "Name it once."
+            )
+    closest = sorted(distinct, key=lambda path: (path.is_dir(), -len(path.parts)))
+    return [(one, closest[: closest.index(path)]) for path, one in distinct.items()]
+
+
 def num_copies(number: int, weight: float) -> int:
     """Returns how many times the dialogue of a number counts; a hash decides on a fraction.
 

@@ -53,7 +53,8 @@ def stream_batches(
     if len(tokens) < least:
         raise ValueError(
             f"A batch of {num_rows} streams with {num_steps} tokens each needs {least} tokens. "
-            f"The text has {len(tokens)}; give a longer text, or fewer streams or tokens."
+            f"The text has {len(tokens)}; give a longer text, fewer streams (--batch-size) or "
+            "fewer tokens (--set num_steps)."
         )
     return StreamBatches(tokens, num_rows, num_steps, drop_tail, first, padding)
 

@@ -15,6 +15,7 @@ from .durable import write_file
 from .vocabulary import SPECIALS
 
 SUBWORD_FILE = "subwords.model"  # The name of the model in the folder of a codec.
+MAX_TEXT_BYTES = 1_000_000  # Longer texts are not learned from.
 _BLANK = "\u2581"  # SentencePiece's sign for the blank before a word.
 
 
@@ -37,6 +38,7 @@ def train_subwords(texts: Iterable[str], size: int, path: str | Path) -> None:
             model_type="unigram",
             vocab_size=max(1, size),
             hard_vocab_limit=False,
+            max_sentence_length=MAX_TEXT_BYTES,
             normalization_rule_name="identity",
             bos_id=-1,
             eos_id=-1,

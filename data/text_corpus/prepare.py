@@ -21,7 +21,14 @@ from towers.data.text_corpus.passages import passages
 from towers.data.text_corpus.reading import Reader
 from towers.data.text_corpus.report import TextReport
 from towers.data.text_corpus.settings import VERSION, TextCorpusSettings
-from towers.data.text_corpus.text_corpus import MANIFEST, PARTS, TEXT, TextCorpus, ids_file
+from towers.data.text_corpus.text_corpus import (
+    MANIFEST,
+    PARTS,
+    TEXT,
+    TextCorpus,
+    digests_of_text,
+    ids_file,
+)
 from towers.data.text_corpus.text_files import TextFile, digest_texts, find_texts
 
 
@@ -100,7 +107,7 @@ def _encode(
         reader = Reader(settings.encoding, settings.field, report, progress.add)
         chunks = in_chunks(passages(files, reader, settings.held_out))
         add_tokens(letters.of(chunks), encoding, codec.settings, processes, progress)
-    misfit = letters.misfit(settings.text.language)
+    misfit = None if report.suggests_other_encoding else letters.misfit(settings.text.language)
     lines = [*report.lines(), *([misfit] if misfit else [])]
     _finish(encoding, lines, settings, folder, key)
 
@@ -139,5 +146,6 @@ def _finish(
         "tokens": totals.tokens,
         "dtype": encoding.dtype.name,
         "digests": {part: digest_file(ids_file(folder, part)) for part in PARTS},
+        "text": digests_of_text(folder),
     }
     write_file(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
-import gzip
-import io
 import json
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import NamedTuple
 
+from towers.data.compression import decompressed, read_errors
 from towers.data.extras import import_extra
 from towers.data.text.files import reason_of
-from towers.data.text_corpus.report import TextReport
+from towers.data.text_corpus.report import NUL, UNDECODED, TextReport
 from towers.data.text_corpus.text_files import TextFile
 
 CHUNK_BYTES = 1 << 18
 MAX_LINE_CHARACTERS = 10_000
 MAX_RECORD_CHARACTERS = 16_000_000
+ENOUGH_RECORDS = 1000  # If so many have no text, the others will not either.
 DAMAGED = "\ufffd"
-_MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstandard"}
 
 Progress = Callable[[int], None]
 
@@ -30,7 +27,7 @@ class Reader(NamedTuple):
     """How texts are read.
 
     Attributes:
-        encoding: the codec of the files of text; JSON Lines and Parquet are UTF-8.
+        encoding: the codec of texts and JSON Lines; Parquet is UTF-8.
         field: the name of the text in JSON Lines, or the column in Parquet.
         report: counts what is skipped.
         progress: called with the number of bytes of a file that were read since the last call.
@@ -72,10 +69,10 @@ class Reader(NamedTuple):
 
     def _is_whole(self, line: str, file: TextFile) -> bool:
         if "\0" in line:
-            self.report.skip("lines with NUL characters", str(file.path))
+            self.report.skip(NUL, f"{file.path}, {line[:20]!r}")
             return False
         if line.count(DAMAGED) > max(1, len(line) // 10):
-            self.report.skip("lines with bytes that do not decode", str(file.path))
+            self.report.skip(UNDECODED, f"{file.path}, {line[:20]!r}")
             return False
         return True
 
@@ -116,7 +113,9 @@ def _plain(path: Path, reader: Reader) -> Iterator[list[str]]:
 
 def _json_lines(path: Path, reader: Reader) -> Iterator[str]:
     """Yields the field of each record of a file."""
-    num_read = 0
+    num_read, other = 0, ""
+    expected = f"expected an object with the text in {reader.field!r}"
+    advice = "Name the field with --set text_field=NAME."
     for number, line in enumerate(_records(path, reader), 1):
         place = f"{path}:{number}"
         if line is None:
@@ -124,22 +123,22 @@ def _json_lines(path: Path, reader: Reader) -> Iterator[str]:
         elif line.strip():
             value, found = _field_of(line, reader.field)
             if value is None:
-                if not num_read:
-                    raise ValueError(
-                        f"{place}: expected an object with the text in {reader.field!r}, found "
-                        f"{found}. Name the field with --set text_field=NAME."
-                    )
+                other = other or f"{place}: {expected}, found {found}. {advice}"
+                if not num_read and number >= ENOUGH_RECORDS:
+                    raise ValueError(other)
                 reader.report.skip(f"records without a text in {reader.field!r}", place)
             else:
                 num_read += 1
                 yield value
+    if other and not num_read:
+        raise ValueError(other)
 
 
 def _records(path: Path, reader: Reader) -> Iterator[str | None]:
     """Yields the lines of a file of any length up to a bound; None for a longer one."""
     parts: list[str] = []
     length = 0
-    for chunk in _decoded(path, "utf-8", reader.progress):
+    for chunk in _decoded(path, reader.encoding, reader.progress):
         *whole, last = chunk.split("\n")
         for line in whole:
             yield "".join([*parts, line]) if length <= MAX_RECORD_CHARACTERS else None
@@ -160,6 +159,8 @@ def _field_of(line: str, name: str) -> tuple[str | None, str]:
     value = record.get(name)
     if isinstance(value, str):
         return value, ""
+    if name in record:
+        return None, f"{json.dumps(value)[:40]} in it"
     return None, f"the fields {', '.join(map(repr, list(record)[:8])) or 'of nothing'}"
 
 
@@ -183,7 +184,7 @@ def _parquet(path: Path, reader: Reader) -> Iterator[str]:
                         reader.report.skip("rows without a text", str(path))
                 reader.progress(size * batch.num_rows // total)
                 done += size * batch.num_rows // total
-    except (OSError, import_extra("pyarrow", "parquet", "").ArrowException) as error:
+    except (OSError, UnicodeError, import_extra("pyarrow", "parquet", "").ArrowException) as error:
         raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
     reader.progress(size - done)
 
@@ -193,34 +194,12 @@ def _decoded(path: Path, encoding: str, progress: Progress) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     position = 0
     try:
-        with path.open("rb") as raw, _decompressed(raw, path) as file:
+        with path.open("rb") as raw, decompressed(raw, path) as file:
             while block := file.read(CHUNK_BYTES):
                 yield decoder.decode(block).replace("\ufeff", "")
                 progress(raw.tell() - position)
                 position = raw.tell()
             progress(raw.tell() - position)
             yield decoder.decode(b"", final=True)
-    except _read_errors() as error:
+    except read_errors() as error:
         raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
-
-
-def _decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager[Any]:
-    magic = raw.read(4)
-    raw.seek(0)
-    how = next((name for start, name in _MAGICS.items() if magic.startswith(start)), None)
-    if how == "gzip":
-        return gzip.GzipFile(fileobj=raw)
-    if how == "zstandard":
-        library = import_extra("zstandard", "zstd", f"{path} is compressed by Zstandard")
-        reader = library.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return io.BufferedReader(reader)
-    return contextlib.nullcontext(raw)
-
-
-def _read_errors() -> tuple[type[Exception], ...]:
-    errors: list[type[Exception]] = [OSError, EOFError, zlib.error, UnicodeError]
-    with contextlib.suppress(ImportError):
-        import zstandard
-
-        errors.append(zstandard.ZstdError)
-    return tuple(errors)

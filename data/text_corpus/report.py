@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from towers.data.dialogues.report import count
+from towers.data.dialogues.report import ENCODING_ADVICE, UNDECODED_SHARE, count
+
+NUL = "lines with NUL characters"
+UNDECODED = "lines with bytes that do not decode"
 
 
 @dataclasses.dataclass
@@ -26,10 +29,17 @@ class TextReport:
         """Counts an item that is left out."""
         self.skipped.setdefault(reason, [0, place])[0] += 1
 
+    @property
+    def suggests_other_encoding(self) -> bool:
+        """Whether so many lines do not decode that the encoding is probably wrong."""
+        undecoded = sum(self.skipped[what][0] for what in (NUL, UNDECODED) if what in self.skipped)
+        return undecoded > UNDECODED_SHARE * (self.num_lines + undecoded)
+
     def lines(self) -> list[str]:
         """Returns the report as lines of text."""
         read = f"read {count(self.num_lines, 'line')} from {count(self.num_files, 'file')}"
-        return [read] + [
+        skipped = [
             f"skipped {number:,} {reason}{f' (first: {place})' if place else ''}"
             for reason, (number, place) in self.skipped.items()
         ]
+        return [read, *skipped, *([ENCODING_ADVICE] if self.suggests_other_encoding else [])]

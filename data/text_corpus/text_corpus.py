@@ -54,6 +54,13 @@ class TextCorpus:
                     f"written, found {found} bytes that are not these."
                 )
 
+        # Those of earlier versions have no digests of their vocabulary.
+        if manifest.get("text", expected := digests_of_text(folder)) != expected:
+            raise ValueError(
+                f"{folder / TEXT} of a prepared text is damaged: expected the files that were "
+                "written, found others."
+            )
+
     @functools.cached_property
     def text(self) -> LineCodec:
         """The codec, made at its first use, since jieba is slow to load."""
@@ -83,6 +90,12 @@ class TextCorpus:
         return np.bincount(ids, minlength=len(self.text))
 
 
+def digests_of_text(folder: Path) -> dict[str, str]:
+    """Returns {file: its digest} of the codec in a folder."""
+    files = sorted(path for path in (folder / TEXT).glob("*") if path.is_file())
+    return {path.name: digest_file(path) for path in files}
+
+
 def ids_file(folder: Path, part: str) -> Path:
     """Returns the file of a part's ids: unsigned integers, nothing else."""
     return folder / f"{part}.ids"
@@ -101,4 +114,4 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is no manifest of a prepared text: {error!r}.") from error
 
 
-__all__ = ["MANIFEST", "PARTS", "TEXT", "TextCorpus", "ids_file"]
+__all__ = ["MANIFEST", "PARTS", "TEXT", "TextCorpus", "digests_of_text", "ids_file"]

@@ -43,28 +43,35 @@ def find_texts(paths: Iterable[str | os.PathLike[str]]) -> list[TextFile]:
     """Returns the files of some files and folders, each once, folders in the order of their names.
 
     In a folder only files with a suffix of `KINDS` are texts, compressed or not. If the name of a
-    file has `valid`, `validation` or `dev` as a word of its own (`ptb.valid.txt`), the names tell
-    the parts of all: a file without such a word is for training.
+    file has `valid`, `validation` or `dev` as a word of its own (`ptb.valid.txt`), or a folder of
+    such a name is between the file and the folder that was given (`texts/valid/a.txt`), the names
+    tell the parts of all: a file without such a word is for training.
 
     Raises:
         ValueError: a path is missing, or there is no text in it.
     """
     found: dict[Path, Path] = {}
+    named: list[str | None] = []
     for path in map(Path, paths):
         files = list(_files_in(path)) if path.is_dir() else [path]
         if not path.exists():
-            raise ValueError(f"{path}: expected a file or folder with text, found neither.")
+            raise ValueError(
+                f"{path}: expected a file or folder with text, found neither."
+                + (" Texts have no weights." if _is_weighted(path) else "")
+            )
         if not files:
             suffixes = ", ".join(suffix for kind in KINDS.values() for suffix in kind)
             raise ValueError(
                 f"{path}: expected a folder with texts ({suffixes}, also with .gz or .zst), found "
                 "no such file in it. Name the files themselves if their names end otherwise."
             )
-        found.update({file.resolve(): file for file in files if file.resolve() not in found})
+        for file in files:
+            if file.resolve() not in found:
+                found[file.resolve()] = file
+                named.append(_part_of(file, file.relative_to(path).parts[:-1]))
     if not found:
         raise ValueError("A text needs at least one file or folder. Received none.")
     files = list(found.values())
-    named = [_part_of(file) for file in files]
     by_names = "valid" in named and not all(part == "valid" for part in named)
     return [
         TextFile(file, kind_of(file), (part or "train") if by_names else None)
@@ -101,9 +108,16 @@ def kind_of(path: Path) -> str:
     return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
 
 
-def _part_of(path: Path) -> str | None:
+def _part_of(path: Path, folders: Sequence[str]) -> str | None:
+    """Returns the part that the name of a file tells, else that of a folder above it."""
     words = re.split(r"[._\-]+", path.name.lower())
+    words += [folder.lower() for folder in reversed(folders)]
     return next((_PART_NAMES[word] for word in words if word in _PART_NAMES), None)
+
+
+def _is_weighted(path: Path) -> bool:
+    name, _, weight = str(path).rpartition(":")
+    return weight.replace(".", "").isdigit() and Path(name).exists()
 
 
 def digest_texts(files: Sequence[TextFile]) -> str:

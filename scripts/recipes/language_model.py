@@ -128,7 +128,10 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         size = (fields.batch_size, fields.num_steps)
         train = piece_batches(tokens, *size, seed=seed, **ids)
         test = piece_batches(evaluated, *size, shuffle=False, **ids)
-    summary = f"{len(tokens):,} tokens to train on in {train.steps_per_epoch:,} batches"
+    left = len(tokens) - train.num_examples
+    summary = f"{train.num_examples:,} tokens to train on in {train.steps_per_epoch:,} batches" + (
+        f"; the last {left:,} fill no batch of {fields.batch_size} streams" if left else ""
+    )
     return Data(
         train,
         test,

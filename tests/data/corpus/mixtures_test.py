@@ -41,6 +41,17 @@ def test_weights_say_how_often_a_file_is_trained_on(tmp_path):
     assert prepare([f"{a}:1", b], tmp_path / "cache").key == plain.key
 
 
+def test_no_file_is_held_out_and_trained_on(tmp_path):
+    (tmp_path / "folder").mkdir()
+    paths = [write_pairs(tmp_path / "folder" / f"{name}.tsv", name, 100) for name in "ab"]
+    corpus = prepare([tmp_path / "folder", f"{paths[1]}:3", f"{paths[1]}:3"], tmp_path / "cache")
+    trained, held_out = answers_of(corpus), answers_of(corpus, "held_out")
+    assert not set(trained) & set(held_out)
+    assert len(held_out) == len(set(held_out)) and len({*trained, *held_out}) == 200
+    assert {trained.count(one) for one in trained if one.startswith("a")} == {1}
+    assert {trained.count(one) for one in trained if one.startswith("b")} == {3}
+
+
 def test_names_of_columns_are_part_of_a_cache_and_old_keys_stay(tmp_path):
     path = tmp_path / "talk.csv"
     rows = "".join(f"q {n},a {n},b {n}\n" for n in range(30))

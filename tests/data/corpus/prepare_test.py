@@ -292,6 +292,16 @@ def test_an_error_while_it_is_prepared_leaves_nothing(tmp_path):
     assert not list((tmp_path / "caches").glob("*"))
 
 
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.5, 0.999])
+@pytest.mark.parametrize("count", [2, 3, 60])
+def test_a_few_dialogues_are_trained_on_and_held_out(tmp_path, share, count):
+    dialogues = [[f"q{number}", f"a{number}"] for number in range(count)]
+    settings = CorpusSettings(SPACES, held_out=share)
+    corpus = prepare_dialogues(dialogues, None, settings, tmp_path, write=quiet)
+    parts = [len(corpus.pairs(part)) for part in ("train", "held_out")]
+    assert sum(parts) == count and min(parts) >= 1
+
+
 SLOW_PREPARATION = """
 import sys, time
 from towers.data.corpus import CorpusSettings, prepare_dialogues

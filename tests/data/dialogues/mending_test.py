@@ -35,6 +35,14 @@ def test_traditional_characters_become_simplified(tmp_path):
     assert list(report.repaired.values()) == [1]
 
 
+def test_half_of_a_character_does_not_stop_a_mending(tmp_path):
+    pytest.importorskip("opencc")
+    content = b'{"question": "\\ud83d hello", "answer": "world"}\n'
+    found, report = read_bytes(tmp_path, content, mendings=mendings(fix_text=True, simplify=True))
+    assert found == [["hello", "world"]]
+    assert report.repaired == {"turns with bytes that do not decode": 1}
+
+
 @pytest.mark.parametrize("name, library", [("fix_text", "ftfy"), ("simplify", "opencc")])
 def test_a_missing_library_is_named_with_how_to_install_it(monkeypatch, name, library):
     def refuse(module):

@@ -115,6 +115,20 @@ def test_a_zip_archive_is_to_be_unpacked(tmp_path):
         read(tmp_path / "talk.conv.zip")
 
 
+def test_a_spreadsheet_is_to_be_saved_as_csv(tmp_path):
+    with zipfile.ZipFile(tmp_path / "talk.xlsx", "w") as archive:
+        archive.writestr("sheet.xml", b"<a/>")
+    with pytest.raises(ValueError, match="a spreadsheet, which must be saved as CSV first"):
+        read(tmp_path / "talk.xlsx")
+
+
+def test_chats_compressed_by_zstandard_are_read(tmp_path):
+    content = pytest.importorskip("zstandard").compress(CONTENTS["tsv"])
+    assert read_bytes(tmp_path, content, "talk.tsv.zst")[0] == [["q", "a"]]
+    with pytest.raises(ValueError, match=r"talk.tsv.zst cannot be read to its end"):
+        read_bytes(tmp_path, content[:9] + b"?" * 9, "talk.tsv.zst")
+
+
 @pytest.mark.parametrize("kind", ["auto", "conv"])
 def test_nothing_usable_is_refused_with_what_was_found(tmp_path, kind):
     with pytest.raises(ValueError, match=r"(?s)talk.txt: .* in 4 lines: skipped 2 .*The kinds are"):

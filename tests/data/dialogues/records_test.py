@@ -53,7 +53,23 @@ def spoken(*turns, role="role", content="content", names=("user", "assistant")):
         ({"instruction": "do", "input": "this", "output": "done"}, ["do this", "done"]),
         ({"instruction": "do", "input": None, "output": "done"}, ["do", "done"]),
         ({"问题": "你好", "答案": "你好啊"}, ["你好", "你好啊"]),
-        ({"messages": spoken("q", 7)}, None),
+        ({"messages": spoken("q", 7)}, ["q", ""]),
+        ({"messages": spoken("q", "a", [{"type": "image_url"}])}, ["q", "a", ""]),
+        ({"messages": spoken([{"type": "input_text", "text": "q"}, "more"])}, ["q more"]),
+        ({"messages": spoken("q", None, "q2", "a2")}, ["q", "", "q2", "a2"]),
+        (
+            {
+                "messages": [
+                    *spoken("q"),
+                    {"role": "assistant", "content": None, "function_call": {"name": "f"}},
+                    {"role": "user", "content": [{"type": "tool_result", "content": "7"}]},
+                    {"role": "assistant", "content": "a"},
+                ]
+            },
+            ["q", "a"],
+        ),
+        ({"turns": 2, "messages": spoken("q", "a")}, ["q", "a"]),
+        ({"conversation": "id7", "question": "q", "answer": "a"}, ["q", "a"]),
         ({"messages": [{"role": "user"}]}, None),
         ({"messages": "q"}, None),
         ({"question": "q"}, None),
@@ -122,6 +138,47 @@ def test_written_csv_is_read_back(tmp_path_factory, pairs, delimiter, header):
     assert found == [[expected_turn(text) for text in pair] for pair in pairs]
 
 
+def test_a_bad_record_does_not_refuse_an_array(tmp_path):
+    content = b'[{"turns": ["q", "a"]}, {"question": "last", "answer": null}]'
+    found, report = read_bytes(tmp_path, content, "talk.json")
+    assert found == [["q", "a"]] and report.skipped == {"records whose JSON is not a dialogue": 1}
+
+
+def test_a_quote_that_does_not_close_takes_no_other_row_along(tmp_path):
+    lines = ["question\tanswer", *(f"q{number}\ta{number}" for number in range(6)), '"q6\ta6\n']
+    lines[2] = '"he said\tyes'
+    found, report = read_bytes(tmp_path, "\n".join(lines).encode(), "talk.tsv")
+    expected = [[f"q{number}", f"a{number}"] for number in range(6)]
+    assert found == [expected[0], ['"he said', "yes"], *expected[2:], ['"q6', "a6"]]
+    assert not report.skipped
+    content = b'question,answer\n"He said "hi"",yes\n"two\nlines",no\nq,a\n'
+    found, _ = read_bytes(tmp_path, content, "talk.csv")
+    assert found == [['He said hi""', "yes"], ["two\nlines", "no"], ["q", "a"]]
+    with pytest.raises(ValueError, match=r"talk.csv:1: expected the names of columns"):
+        read_bytes(tmp_path, b'question,"answer\nq,"a\n', "talk.csv", kind="csv")
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("talk.tsv", b"Said\tReplied\nq\ta\n"),
+        ("talk.csv", b"Said,Replied\nq,a\n"),
+        ("talk.jsonl", b'{"Said": "q", "Replied": "a"}\n'),
+    ],
+)
+def test_columns_that_are_not_there_are_told(tmp_path, name, content):
+    with pytest.raises(ValueError, match=r"said,reply.*--set columns"):
+        read_bytes(tmp_path, content, name, columns=("said", "reply"))
+    assert read_bytes(tmp_path, content, name, columns=("said", "replied"))[0] == [["q", "a"]]
+
+
+def test_a_long_record_is_read_and_its_long_turn_skipped(tmp_path):
+    record = {"messages": spoken("q", "好" * 90_000, "q2", "a" * 200_000)}
+    found, report = read_bytes(tmp_path, json.dumps(record).encode(), "talk.jsonl")
+    assert found == [["q", "好" * 90_000, "q2", ""]]
+    assert report.skipped == {"lines or turns that are too long": 1}
+
+
 def test_csv_rows_of_other_columns_are_skipped(tmp_path):
     content = b"question,answer\nq,a\nq,a,more\n\nonly\nq2,a2\n"
     found, report = read_bytes(tmp_path, content, "talk.csv")
@@ -157,6 +214,13 @@ def test_parquet_is_read_in_each_shape(tmp_path, column, values, expected):
     found, report = read_bytes(tmp_path, (tmp_path / "talk").read_bytes())
     assert found == expected
     assert report.num_lines == len(values)
+
+
+def test_columns_of_parquet_that_only_share_a_name_with_lists_are_left_alone(tmp_path):
+    arrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
+    columns = {"conversation": ["id7"], "question": ["q"], "answer": ["a"]}
+    parquet.write_table(arrow.table(columns), tmp_path / "talk")
+    assert read_bytes(tmp_path, (tmp_path / "talk").read_bytes())[0] == [["q", "a"]]
 
 
 def test_parquet_without_the_columns_is_refused(tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from towers.data.dialogues import repeated, weighted_paths
+from towers.data.dialogues import files_once, repeated, weighted_paths
 
 
 def test_a_weight_stands_behind_a_colon(tmp_path):
@@ -23,6 +23,17 @@ def test_a_weight_stands_behind_a_colon(tmp_path):
 def test_a_wrong_weight_is_refused(weight):
     with pytest.raises(ValueError, match=r"expected a weight above 0.*such as a.conv:2"):
         weighted_paths([f"a.conv:{weight}"])
+
+
+def test_a_file_has_the_weight_of_what_names_it_most_closely(tmp_path):
+    deeper, file = tmp_path / "deeper", tmp_path / "deeper" / "a.tsv"
+    deeper.mkdir()
+    file.write_text("q\ta\n")
+    weighted = weighted_paths([tmp_path, f"{file}:3", f"{deeper}:2", f"{file}:3"])
+    without = {one.path: paths for one, paths in files_once(weighted)}
+    assert without == {tmp_path: [file, deeper], file: [], deeper: [file]}
+    with pytest.raises(ValueError, match=r"a.tsv: expected one weight, received 3 and 2"):
+        files_once(weighted_paths([f"{file}:3", f"{file}:2"]))
 
 
 def test_training_dialogues_come_as_often_as_they_weigh_and_held_out_ones_once():

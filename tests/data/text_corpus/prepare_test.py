@@ -95,6 +95,40 @@ def test_a_damaged_cache_is_prepared_again(tmp_path):
     np.testing.assert_array_equal(repaired.part("valid"), expected)
 
 
+@pytest.mark.parametrize("change", [lambda text: text.replace("anna", "hanna"), None])
+def test_a_damaged_vocabulary_is_prepared_again(tmp_path, change):
+    write_stories(tmp_path / "a.txt", 800)
+    corpus, lines = prepare(tmp_path / "a.txt", tmp_path / "cache"), []
+    expected = all_text(corpus)
+    vocabulary = corpus.folder / "text" / "vocabulary.txt"
+    if change:
+        written = vocabulary.read_text()
+        assert change(written) != written
+        vocabulary.write_text(change(written))
+    else:
+        vocabulary.unlink()
+    assert all_text(prepare(tmp_path / "a.txt", tmp_path / "cache", lines)) == expected
+    assert "is damaged" in lines[0]
+
+
+def test_another_encoding_is_advised_and_no_other_language(tmp_path):
+    text = "ascii only\n今天天气真不错啊我们出去走走吧\n" * 700
+    (tmp_path / "a.txt").write_bytes(text.encode("gb18030"))
+    lines = []
+    prepare(tmp_path / "a.txt", tmp_path / "cache", lines, language="zh", tokenizer="characters")
+    assert any("--encoding" in line for line in lines)
+    assert not any("--language" in line for line in lines)
+
+
+def test_subwords_are_learnt_from_long_lines(tmp_path):
+    pytest.importorskip("sentencepiece")
+    text = " ".join(write_stories(tmp_path / "a.txt", 3000))
+    (tmp_path / "a.txt").write_text(text)
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", tokenizer="subwords")
+    written = (corpus.folder / "text" / "vocabulary.txt").read_text().split()
+    assert any(len(piece) > 5 for piece in written[5:])  # Words, and not single letters only.
+
+
 def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path, monkeypatch):
     write_stories(tmp_path / "a.txt", 800)
 

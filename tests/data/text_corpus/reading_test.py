@@ -117,6 +117,8 @@ def test_a_folder_gives_its_texts_in_order_and_once(tmp_path):
     "name, content, message",
     [
         ("a.jsonl", b'{"body": "a"}', r"a.jsonl:1: expected .* 'text', found the fields 'body'"),
+        ("a.jsonl", b'{"text": null}\n' * 2, r"a.jsonl:1: .* found null in it"),
+        ("a.jsonl", b'{"body": 1}\n' * 1000 + b'{"text": "a"}', r"a.jsonl:1: .*fields 'body'"),
         ("a.jsonl", b"\n[1]", r"a.jsonl:2: .*JSON of another kind"),
         ("a.jsonl", b"plain", r"a.jsonl:1: .*no JSON: 'plain'.*--set text_field=NAME"),
         ("a.txt", b"\x1f\x8bdamaged", "a.txt cannot be read to its end"),
@@ -132,16 +134,37 @@ def test_wrong_input_is_named_by_file_and_line(tmp_path, name, content, message)
         read(tmp_path / name)
 
 
-def test_later_records_without_a_text_are_skipped_and_counted(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": 7}\nno\n{"text": "b"}\n')
+def test_records_without_a_text_are_skipped_and_counted(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"v": 1}\n{"text": "a"}\n{"text": 7}\nno\n{"text": "b"}\n')
     lines, report, _ = read(tmp_path)
     assert lines == ["a", "b"]
-    assert report.lines()[1].endswith("a.jsonl:2)") and report.lines()[1].startswith("skipped 2")
+    assert report.lines()[1].endswith("a.jsonl:1)") and report.lines()[1].startswith("skipped 3")
+
+
+def test_json_lines_are_decoded_by_the_encoding(tmp_path):
+    record = json.dumps({"text": "你好"}, ensure_ascii=False)
+    (tmp_path / "a.jsonl").write_bytes(record.encode("gb18030"))
+    assert read(tmp_path, encoding="gb18030")[0] == ["你好"]
+
+
+def test_names_of_folders_tell_the_parts(tmp_path):
+    names = ["train/a.txt", "valid/a.txt", "Test/deep/a.txt", "more/a.txt", "test/a.valid.txt"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+    parts = {str(file.path.relative_to(tmp_path)): file.part for file in find_texts([tmp_path])}
+    assert parts == dict(zip(names, ["train", "valid", "test", "train", "valid"], strict=True))
+    assert [file.part for file in find_texts([tmp_path / "valid"])] == [None]
 
 
 def test_missing_files_and_columns_are_named(tmp_path):
     with pytest.raises(ValueError, match="nowhere: expected a file or folder with text"):
         find_texts([tmp_path / "nowhere"])
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.txt").write_text("a\n")
+    with pytest.raises(ValueError, match=r"found neither. Texts have no weights"):
+        find_texts([f"{tmp_path / 'b' / 'a.txt'}:2"])
+    (tmp_path / "b" / "a.txt").unlink()
     with pytest.raises(ValueError, match=r"found no such file in it. Name the files themselves"):
         find_texts([tmp_path])
     with pytest.raises(ValueError, match="Received none"):
