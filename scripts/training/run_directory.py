@@ -29,6 +29,7 @@ FIELDS_BEFORE = {
     "columns": [],
     "fix_text": False,
     "simplify": False,
+    "standardize": False,
     "fixed_shapes": False,
     "unigram_bias": True,  # They began without; but it is over, and the same command goes on.
     "augmentation": "none",

@@ -8,7 +8,7 @@ import towers
 from tests.helpers import tower_devices
 
 ROWS = 23  # Batches of 8, 8 and 7 rows.
-QUICK = {"classes"}  # Losses that are a mean over rows, with metrics.
+QUICK = {"classes", "ignored_labels"}  # Losses that are a mean over rows, and over fewer.
 
 
 @pytest.fixture(autouse=True)
@@ -178,6 +178,17 @@ def own_loss():
     return compiled(network(), loss, metrics=[error], optimizer=optimizer), (X, VALUES)
 
 
+def ignored_labels():
+    """A loss of fewer values than rows; of some batches a whole shard is ignored."""
+
+    def of_known(y_true, y_pred):
+        known = y_true >= 0
+        return keras.losses.sparse_categorical_crossentropy(y_true[known], y_pred[known])
+
+    labels = np.where((np.arange(ROWS) % 3 == 1) | (np.arange(ROWS) // 4 == 1), -1, LABELS)
+    return compiled(network(activation="softmax"), of_known, **sgd()), (X, labels), {}
+
+
 def curves():
     metrics = [keras.metrics.AUC(), keras.metrics.Precision(), keras.metrics.FalseNegatives()]
     model = compiled(network(1, "sigmoid"), "binary_crossentropy", metrics=metrics)
@@ -250,7 +261,7 @@ def poisson():
 CASES = [
     classes, summed, weighted, weighted_over_batch, unweighted_mean, class_weights, masked,
     masked_sum, masked_mean, masked_weighted, two_outputs, weights_for_each_output,
-    list_of_outputs, own_loss, curves, scores, average_of_weights, subclassed,
+    list_of_outputs, own_loss, ignored_labels, curves, scores, average_of_weights, subclassed,
     accumulated_by_the_optimizer, one_of_two_losses, added_loss,
     split_off, weights_in_a_column, poisson,
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from keras.src.metrics import ALL_OBJECTS as KERAS_METRICS
 
 from towers.compiled.losses import ADDED_LOSSES, flat
 from towers.compiled.tower_function import call
+from towers.step.scope import stateful_error
 
 OWN_STEPS = {
     "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
@@ -19,6 +21,8 @@ OWN_STEPS = {
     "predict": ("predict_step", "make_predict_function"),
 }
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
+# Functions of Keras that return no value for each example, or one that depends on the others.
+OF_A_BATCH = ("circle", "dice", "tversky")
 TOLERANCE = 1e-3  # Far above the rounding of a sum, far below a wrong one.
 
 
@@ -60,11 +64,22 @@ def is_overridden(model: keras.Model, name: str) -> bool:
     return getattr(type(model), name) is not getattr(keras.Model, name) or name in vars(model)
 
 
+def check_counts(seed: int, **steps: int | None) -> None:
+    """Raises ValueError for a seed below 0, or numbers of steps below 1."""
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0. Received {seed}.")
+    for name, number in steps.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be at least 1, or None. Received {number}.")
+
+
 def check_built(model: keras.Model) -> None:
     """Raises ValueError for losses and metrics of a built model that towers cannot add."""
     losses = [] if model._compile_loss is None else flat(model._compile_loss)
     for loss in losses:
         check_loss(loss.loss)
+    if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
+        raise stateful_error()
     known = [model._loss_tracker, model._compile_metrics]
     known += [] if model._compile_loss is None else model._compile_loss.metrics
     others = [metric for metric in model.metrics if not any(metric is one for one in known)]
@@ -122,14 +137,17 @@ def check_metrics(model: keras.Model, first_batch: Callable[[], Any]) -> None:
                 f"The metric '{owner.name}' of type {type(owner).__name__} cannot be added over "
                 "the shards of a batch: the states of two halves do not add up to the state of "
                 "the whole. Let a function return a value for each example instead of a mean over "
-                "them (keras.ops.mean(..., axis=-1)), and let a metric's variables be sums."
+                "them (keras.ops.mean(..., axis=-1)), let a metric's variables be sums, and take a "
+                "metric of Keras in place of a loss (keras.metrics.MeanSquaredError)."
             )
 
 
 def is_of_keras(metric: keras.metrics.Metric) -> bool:
-    """Returns whether Keras wrote the metric, and the function that it wraps."""
+    """Returns whether Keras wrote the metric, and the function by rows that it wraps."""
     if type(metric) is keras.metrics.MeanMetricWrapper:
-        return getattr(metric._fn, "__module__", "").startswith("keras.src.")
+        fn = metric._fn
+        by_rows = inspect.isfunction(fn) and fn.__name__ not in OF_A_BATCH
+        return by_rows and fn.__module__.startswith("keras.src.")
     return type(metric) in KERAS_METRICS
 
 

@@ -55,6 +55,8 @@ def read_data(
     Raises:
         ValueError: Keras would refuse the data too, or it holds sparse tensors.
     """
+    if x is None:
+        raise ValueError("There is no data. Received x=None; pass arrays or a data set.")
     adapter = get_data_adapter(
         x, y, sample_weight, batch_size, steps_per_epoch=steps, class_weight=class_weight
     )
@@ -78,7 +80,14 @@ class ArrayData:
         self._size, self._batch_size = adapter._num_samples, adapter.batch_size
         self._shuffle, self._seed = shuffle, seed
         arrays = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
-        if any(not hasattr(array, "shape") for array in keras.tree.flatten(arrays)):
+        flat = keras.tree.flatten(arrays)
+        if any(array is None for array in flat):
+            raise ValueError(
+                "Towers cut an array for each output. Received None in place of one; give the "
+                "labels and the sample weights by the names of the outputs that have a loss, such "
+                "as y={'first': labels}."
+            )
+        if any(not hasattr(array, "shape") for array in flat):
             raise ValueError("Towers cut dense arrays by rows. Received sparse ones.")
         with tf.device("/CPU:0"):
             self._arrays = keras.tree.map_structure(

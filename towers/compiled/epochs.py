@@ -83,9 +83,9 @@ class Epochs:
         self._number = 0  # Of the next step in its epoch.
 
     def train(
-        self, initial_epoch: int, epochs: int, run_dir: str | os.PathLike[str] | None
+        self, begin: Position, epochs: int, run_dir: str | os.PathLike[str] | None
     ) -> keras.callbacks.History:
-        """Trains until this epoch; returns the history of what was trained."""
+        """Trains from `begin`, or a newer checkpoint, until this epoch; returns the history."""
         model, callbacks, updates = self._model, self._callbacks, self._updates
         updates.begin_epoch = self._begin_epoch
         with curves(model, run_dir) as actions:
@@ -96,7 +96,8 @@ class Epochs:
             model.stop_training = False
             callbacks.on_train_begin()
             if updates.position == Position():
-                updates.position = Position(epoch=model._initial_epoch or initial_epoch)
+                epoch = model._initial_epoch or begin.epoch
+                updates.position = Position(step=begin.step, epoch=epoch)
             try:
                 trainer.train(epochs=epochs)
             except NonFiniteGradientError:

@@ -19,16 +19,16 @@ from towers.compiled.data import Data, read_data
 from towers.compiled.logs import Logs
 from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import call, compiled_tower_fn
-from towers.loop.inputs import open_feed
+from towers.loop.inputs import check_end, open_feed
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 from towers.step.evaluation import evaluate as evaluate_step
 from towers.step.parallel import parallel
 from towers.step.placement import Placement
-from towers.step.shards import any_number_of_rows, split
+from towers.step.shards import Batches, any_number_of_rows, split
 
 
 @overload
-def evaluate(model: EvaluationStep, x: tf.data.Dataset) -> dict[str, float]: ...
+def evaluate(model: EvaluationStep, x: tf.data.Dataset | Batches) -> dict[str, float]: ...
 
 
 @overload
@@ -105,7 +105,7 @@ class Evaluation:
         added_losses: str | None,
     ):
         self._model = model
-        self._batches = data.one_pass(0) if steps is None else data.one_pass(0).take(steps)
+        self._batches = pass_of(data, steps, "pass validation_steps, or the steps of evaluate")
         prepare(model, placement, data)
         tower_fn = compiled_tower_fn(model, training=False, kind_of_added_losses=added_losses)
         self._step = build_evaluation_step(tower_fn, model, placement, self._batches)
@@ -154,7 +154,7 @@ def predict(
     check_model(model, "predict")
     placement = place(model, towers)
     data = read_data(x, batch_size=batch_size, steps=steps)
-    batches = data.one_pass(0) if steps is None else data.one_pass(0).take(steps)
+    batches = pass_of(data, steps, "pass steps")
     callbacks = callback_list(model, callbacks, verbose, steps or data.num_batches)
     outputs = list(predict_batches(model, placement, batches, callbacks))
     if not outputs:
@@ -163,6 +163,13 @@ def predict(
         outputs[0], lambda *parts: potentially_ragged_concat(list(parts)), *outputs
     )
     return keras.tree.map_structure(convert_to_np_if_not_ragged, joined)
+
+
+def pass_of(data: Data, steps: int | None, remedy: str) -> tf.data.Dataset:
+    """Returns a pass over the data, or its first batches; ValueError if it would not end."""
+    batches = data.one_pass(0)
+    check_end(batches, steps, remedy)
+    return batches if steps is None else batches.take(steps)
 
 
 def predict_batches(

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
 from towers.compiled.callbacks import callback_list
-from towers.compiled.checks import check_model
-from towers.compiled.data import read_data
+from towers.compiled.checks import check_counts, check_model
+from towers.compiled.data import Data, read_data
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.epochs import Epochs, FitUpdates
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.setting import place, prepare, split_optimizer
 from towers.compiled.tower_function import compiled_tower_fn
+from towers.loop.updates import Position
 from towers.step.builder import build_train_step
 from towers.step.options import StepOptions
 
@@ -64,7 +66,8 @@ def fit(
         parameters: where the shared variables live, as in `Placement`.
         exchange: how gradients are summed between copies of them, as in `Placement`.
         clip_norm, accumulate: as in `StepOptions`.
-        seed: the order of the data and all random numbers of the towers follow from it.
+        seed: the order of the data and all random numbers of the towers follow from it, and from
+            how many updates the model's optimizer has made before.
         run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
             each tower. The same call goes on from the newest checkpoint in it.
         added_losses: what layers add with `add_loss`: `mean` or `sum` over the examples of a
@@ -76,14 +79,17 @@ def fit(
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
     check_model(model, "fit", added_losses)
+    check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = train_validation_split(
             (x, y, sample_weight), validation_split
         )
+    begun = int(model.optimizer.iterations)
     data = read_data(
         x, y, sample_weight, batch_size=batch_size, steps=steps_per_epoch,
-        class_weight=class_weight, shuffle=shuffle, seed=seed,
+        class_weight=class_weight, shuffle=shuffle,
+        seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
     )  # fmt: skip
     batches = epochs_of(data, steps_per_epoch)
     optimizer, loss_scale = split_optimizer(model)
@@ -93,14 +99,33 @@ def fit(
     prepare(model, placement, data)
     tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=added_losses)
     step = build_train_step(tower_fn, model, optimizer, placement, batches, options)
-    validation = None
-    if validation_data is not None:
-        parts = keras.utils.unpack_x_y_sample_weight(validation_data)
-        size = validation_batch_size or batch_size
-        held_out = read_data(*parts, batch_size=size, steps=validation_steps)
-        validation = Evaluation(model, placement, held_out, validation_steps, added_losses)
-    heard = callback_list(
-        model, callbacks, verbose, steps_per_epoch or data.num_batches, epochs, history=True
-    )
+    held_out = read_held_out(validation_data, validation_batch_size or batch_size, validation_steps)
+    validation = None if held_out is None else Evaluation(
+        model, placement, held_out, validation_steps, added_losses
+    )  # fmt: skip
+    num_steps = steps_per_epoch or data.num_batches
+    heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
     run = Epochs(model, FitUpdates(step, batches, model), heard, validation, validation_freq)
-    return run.train(initial_epoch, epochs, run_dir)
+    return run.train(Position(step=begun, epoch=initial_epoch), epochs, run_dir)
+
+
+def read_held_out(data: Any, batch_size: int | None, steps: int | None) -> Data | None:
+    """Returns validation data that can be read after every epoch, None if there is none."""
+    if data is None:
+        return None
+    parts = keras.utils.unpack_x_y_sample_weight(data)
+    held_out = read_data(*parts, batch_size=batch_size, steps=steps)
+    if getattr(held_out, "is_generator", False) and steps is None:
+        raise ValueError(
+            "A generator of validation data is read once, so that later epochs would find it "
+            "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "
+            "keras.utils.PyDataset, which begin anew."
+        )
+    return held_out
+
+
+def seed_after(seed: int, updates: int) -> int:
+    """Returns the seed of the data's order for a model that was trained before, another one."""
+    if not updates:
+        return seed
+    return int(np.random.SeedSequence([seed, updates]).generate_state(1)[0])

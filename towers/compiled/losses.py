@@ -86,14 +86,15 @@ def loss_part(
         masks = [mask for mask in (*masks, get_keras_mask(values)) if mask is not None]
         check_rows(loss, values)
         mask = None if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
-        part = reduce_part(loss, ops.convert_to_tensor(values, loss.dtype), sample_weight, mask)
+        values = ops.convert_to_tensor(values, loss.dtype)
+        part = reduce_part(loss, values, sample_weight, mask, by_rows=is_of_keras(loss))
         if part.divisor is not ROWS:
             return part
         return part._replace(total=part.total * ops.cast(rows, part.total.dtype))
 
 
 def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
-    """Raises ValueError unless a loss has one value, or several, for each row."""
+    """Raises ValueError for a loss whose number of values does not depend on the rows."""
     if values.shape.rank == 0 or (values.shape.rank is not None and values.shape[0] is not None):
         raise ValueError(
             f"The loss '{loss.name}' must return a value for each example of the batch, so that "
@@ -103,13 +104,29 @@ def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
         )
 
 
+def is_of_keras(loss: keras.losses.Loss) -> bool:
+    """Returns whether Keras wrote the loss, which then has equally many values for each row.
+
+    A function of the user's may leave out some, such as those of an ignored label.
+    """
+    fn = getattr(loss, "fn", type(loss))
+    return type(loss).__module__.startswith("keras.src.") and (
+        getattr(fn, "__module__", None) or ""
+    ).startswith("keras.src.")
+
+
 def reduce_part(
-    loss: keras.losses.Loss, values: tf.Tensor, sample_weight: Any, mask: tf.Tensor | None
+    loss: keras.losses.Loss,
+    values: tf.Tensor,
+    sample_weight: Any,
+    mask: tf.Tensor | None,
+    *,
+    by_rows: bool,
 ) -> LossPart:
     """Returns weighted and masked values as a sum and what it is divided by.
 
-    A mean over all values is returned as a mean, with `ROWS` as what it is divided by: each row of
-    a batch has the same number of values.
+    A mean over all values, equally many for each row (`by_rows`), is returned as a mean, with
+    `ROWS` as what it is divided by.
     """
     dtype, reduction = values.dtype, loss.reduction
     if sample_weight is not None:
@@ -127,7 +144,7 @@ def reduce_part(
         return LossPart(total, tf.reduce_sum(weight))
     if mask is not None:  # Keras weighs each valid entry with (entries / valid entries).
         return LossPart(total * (tf.cast(tf.size(mask), dtype) / size), tf.reduce_sum(mask))
-    return LossPart(total / size, ROWS)
+    return LossPart(total / size, ROWS) if by_rows else LossPart(total, size)
 
 
 def added_losses(model: keras.Model, kind: str | None, rows: tf.Tensor) -> list[LossPart]:

@@ -14,6 +14,7 @@ from towers.compiled.checks import check_built, check_metrics
 from towers.compiled.data import Data
 from towers.step.placement import CPU, Placement
 from towers.step.precision import LossScale
+from towers.step.program import check_devices
 from towers.step.shards import any_number_of_rows
 
 
@@ -38,6 +39,7 @@ def place(
     if parameters == "auto" and exchange == "packs" and home is not None:
         parameters = "cpu" if home == CPU else "tower0"
     placement = Placement(devices, parameters, exchange)
+    check_devices(placement)
     if home not in (None, placement.device):
         raise ValueError(
             f"With parameters={placement.parameters!r} the variables belong on {placement.device}. "
@@ -71,8 +73,10 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
     count = towers if towers is not None else max(len(gpus), 1)
     if count < 1 or (gpus and count > len(gpus)):
         raise ValueError(
-            f"towers must be from 1 to the number of GPUs, here {len(gpus)}. Received {towers}. "
-            "Name the devices to have several towers on one, such as ['/GPU:0', '/GPU:0']."
+            f"towers must be from 1 to {len(gpus)}, the number of GPUs. Received {towers}. Name "
+            "the devices to have several towers on one, such as ['/GPU:0', '/GPU:0']."
+            if gpus
+            else f"towers must be at least 1. Received {towers}."
         )
     if gpus:
         return [f"/GPU:{index}" for index in range(count)]

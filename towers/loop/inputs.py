@@ -16,16 +16,16 @@ from towers.loop.requests import take
 from towers.step.placement import CPU
 from towers.step.shards import Shard
 
+STEPS = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
 PATIENCE = 1.0  # Seconds for which closing a feed waits for its thread.
 
 
-def check_end(dataset: tf.data.Dataset, steps: int | None) -> None:
-    """Raises ValueError for an endless data set whose epoch no number of steps would end."""
+def check_end(dataset: tf.data.Dataset, steps: int | None, remedy: str = STEPS) -> None:
+    """Raises ValueError for an endless data set that no number of steps would end."""
     if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
-            "The data set is endless (it repeats without a count), so its first epoch would never "
-            "end. Received train(epochs=...) without steps; use train(steps=...), or leave out "
-            "`repeat()`: every epoch begins the data set anew."
+            "The data set is endless (it repeats without a count), so a pass over it would never "
+            f"end. Leave out `repeat()`, since every pass begins the data set anew, or {remedy}."
         )
 
 

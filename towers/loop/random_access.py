@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
@@ -94,8 +94,12 @@ def random_access_batches(
     Raises:
         ValueError: the source is empty, its arrays differ in length, or the batch size is below 1.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1. Received {batch_size}.")
+    if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number above 0. Received {batch_size!r}.")
+    if isinstance(source, str | bytes):
+        raise ValueError(
+            f"The data must be examples. Received the text {source[:60]!r}; read the file first."
+        )
     if isinstance(source, np.ndarray | tf.Tensor | tuple | dict):
         fetch, structure, count = open_arrays(source)
     else:
@@ -108,6 +112,7 @@ def open_arrays(source: Structure) -> tuple[Fetch, Structure, int]:
 
     Arrays stay where they are: rows of a memory-mapped one are read when they are used.
     """
+    source = lists_as_tuples(source)
     arrays = [
         part if isinstance(part, np.ndarray) else np.asarray(part)
         for part in tf.nest.flatten(source)
@@ -124,6 +129,16 @@ def open_arrays(source: Structure) -> tuple[Fetch, Structure, int]:
         return [np.ascontiguousarray(part[rows]) for part in arrays]
 
     return fetch, tf.nest.pack_sequence_as(source, specs), lengths.pop()
+
+
+def lists_as_tuples(source: Structure) -> Structure:
+    """Returns arrays with tuples in place of lists, which `tf.data` would stack."""
+    if isinstance(source, dict):
+        return {name: lists_as_tuples(part) for name, part in source.items()}
+    if not isinstance(source, tuple | list):
+        return source
+    parts: list[Any] = [lists_as_tuples(part) for part in source]
+    return type(source)(*parts) if hasattr(source, "_fields") else tuple(parts)
 
 
 def open_examples(source: RandomAccess) -> tuple[Fetch, Structure, int]:

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.loop.random_access import RandomAccess, random_access_batches
-from towers.step.shards import Batches
+from towers.step.shards import Batches, dataset_of
 
 
 def batches_from(
@@ -94,12 +94,9 @@ def as_batches(batches: Batches | tf.data.Dataset) -> Batches:
     """Returns the function of a data set, or the function itself; raises ValueError for neither."""
     if isinstance(batches, tf.data.Dataset):
         return batches_from(batches)
-    if callable(batches):
-        return batches
-    raise ValueError(
-        "batches must be a function batches(epoch, first_step) that returns a tf.data.Dataset of "
-        f"global batches, or such a data set. Received {type(batches).__name__}."
-    )
+    if not callable(batches):
+        dataset_of(batches)
+    return batches
 
 
 def warn_of_shuffles(dataset: tf.data.Dataset) -> None:

@@ -66,7 +66,7 @@ class LearningRates:
 
 def check_slots(optimizer: keras.optimizers.Optimizer, shared: SharedVariables) -> None:
     """Raises ValueError for a variable of a built optimizer that Keras does not know as its own."""
-    model = {id(tensorflow_variable(variable)) for variable in shared.trainable}
+    model = {id(tensorflow_variable(variable)) for variable in shared.all}
     known = model | {id(tensorflow_variable(variable)) for variable in optimizer.variables}
     for variable in variables_in(vars(optimizer)):
         if id(tensorflow_variable(variable)) not in known:

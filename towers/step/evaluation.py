@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.loop.inputs import open_feed
+from towers.loop.inputs import check_end, open_feed
 from towers.step.carried import Carried
 from towers.step.connections import check_handles
 from towers.step.numbers import number_on_host
@@ -17,7 +17,7 @@ from towers.step.options import StepOptions
 from towers.step.placement import Placement
 from towers.step.program import TowerProgram, make_program
 from towers.step.results import EvaluationResults
-from towers.step.shards import Batches, Shard, shard_specs, split
+from towers.step.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.step.sums import Denominators, sum_results
 from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
@@ -121,7 +121,7 @@ class EvaluationStep:
             return EvaluationResults(*sum_results(sums))
 
 
-def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]:
+def evaluate(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> dict[str, float]:
     """Returns the means over a whole data set: `loss`, each metric, and `examples`.
 
     Every example (or token) counts exactly once, whatever the batch sizes; sums are kept in
@@ -129,12 +129,14 @@ def evaluate(step: EvaluationStep, dataset: tf.data.Dataset) -> dict[str, float]
 
     Args:
         step: the step from `build_evaluation_step`; its carried state is reset to zeros.
-        dataset: global batches.
+        dataset: global batches, or `batches(epoch, first_step)`, of which the first epoch is taken.
 
     Raises:
-        ValueError: the data set has no examples.
+        ValueError: the data set has no examples, or no end.
     """
     sums: dict[Any, Pair] = {}
+    dataset = dataset_of(dataset)
+    check_end(dataset, None, "take(...) as many batches as are to be evaluated")
     step.carried.reset()
     with open_feed(split(dataset, len(step.devices)), step.devices) as feed:
         for number, shards in enumerate(feed, 1):

@@ -28,7 +28,7 @@ FEW_DRAWS, MANY_DRAWS = 3, 10  # If the tower function draws random numbers.
 # In standard errors: differences that are common for equal means, and those that never occur
 # (Student's t with 18 degrees of freedom: 4e-8).
 COMMON, IMPOSSIBLE = 3, 9
-REMEDY = "To train it as it is, pass StepOptions(probe=False)."
+REMEDY = "To train it as it is, build the step with StepOptions(probe=False)."
 Measure = Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], list[tf.Tensor]]]
 
 

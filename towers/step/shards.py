@@ -153,7 +153,7 @@ def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:
 
 def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Shard, ...]:
     """Returns the specs of the shards into which `num_towers` towers split these batches."""
-    dataset = batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
+    dataset = dataset_of(batches)
     specs: tuple[Shard, ...]
     if all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         check_batch_spec(dataset.element_spec)
@@ -161,6 +161,19 @@ def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Sh
     else:
         specs = split(dataset, num_towers).element_spec
     return tf.nest.map_structure(any_number_of_rows, specs)
+
+
+def dataset_of(batches: Batches | tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a data set, or that of the first epoch; raises ValueError for neither."""
+    if isinstance(batches, tf.data.Dataset):
+        return batches
+    if callable(batches):
+        return batches(0, 0)
+    raise ValueError(
+        "batches must be a function batches(epoch, first_step) that returns a tf.data.Dataset of "
+        f"global batches, or such a data set. Received {type(batches).__name__}; "
+        "towers.batches_from(data, batch_size) makes one of arrays."
+    )
 
 
 def any_number_of_rows(spec: tf.TypeSpec) -> tf.TypeSpec:

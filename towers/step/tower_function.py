@@ -99,7 +99,13 @@ def check_results(results: Any) -> Results:
     losses, weights, metrics = results
     for name, value in metrics.items():
         check_metric(name, value)
-    if not isinstance(losses, (tuple, list)) and weights is not None:
+    if not isinstance(losses, (tuple, list)):
+        if weights is None:
+            raise ValueError(
+                "The weight of a loss is how many examples (or tokens) it sums over. Received "
+                "None, such as x.shape[0] is for a batch of any size: take tf.shape(x)[0]. A loss "
+                "that is not divided is returned as (loss,), (None,), metrics."
+            )
         return (*check_loss(losses, weights), metrics)
     losses, weights = (part if isinstance(part, (tuple, list)) else [part] for part in results[:2])
     if not losses or len(losses) != len(weights):

@@ -153,3 +153,55 @@ def test_every_metric_of_keras_adds_up_over_shards():
 
 def zeros(metric):
     return [tf.zeros(variable.shape, variable.dtype) for variable in metric.variables]
+
+
+@pytest.mark.parametrize(
+    "metric", [keras.losses.MeanSquaredError(), keras.losses.dice, keras.losses.Tversky()]
+)
+def test_a_loss_of_keras_that_is_no_metric_by_rows_is_refused(metric):
+    refused(network(metrics=[metric]), "cannot be added over the shards")
+
+
+def test_generators_of_validation_data_need_their_number_of_steps():
+    def batches():
+        yield X, Y
+
+    refused(network(), "read once.*validation_steps", validation_data=batches())
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
+        ({"towers": ["/GPU:3", "/GPU:4"]}, r"no device '/GPU:3'. TensorFlow has .*/device:CPU:0"),
+        ({"towers": ["gpu"]}, "no device 'gpu'"),
+    ],
+)
+def test_wrong_arguments_are_refused(options, match):
+    refused(network(), match, **options)
+
+
+def test_missing_data_is_told():
+    with pytest.raises(ValueError, match="Received x=None"):
+        towers.fit(network())
+    with pytest.raises(ValueError, match="Received None in place of one"):
+        towers.fit(network(), X, [Y, None])
+
+
+def test_a_stateful_layer_is_told_as_such():
+    inputs = keras.Input((3, 2), batch_size=6)
+    model = keras.Model(inputs, keras.layers.LSTM(2, stateful=True)(inputs))
+    model.compile(loss="mse")
+    with pytest.raises(ValueError, match="stateful"):
+        towers.fit(model, np.ones((6, 3, 2)), np.ones((6, 2)), verbose=0)
+
+
+def test_endless_data_is_refused_where_it_would_never_end():
+    endless = tf.data.Dataset.from_tensors((X, Y)).repeat()
+    refused(network(), "endless.*validation_steps", validation_data=endless)
+    with pytest.raises(ValueError, match=r"endless.*steps"):
+        towers.evaluate(network(), endless)
+    with pytest.raises(ValueError, match=r"endless.*pass steps"):
+        towers.predict(network(), endless.map(lambda x, y: x))
+    assert towers.predict(network(), endless.map(lambda x, y: x), steps=2, verbose=0).shape[0] == 12

@@ -166,3 +166,54 @@ def test_a_loss_that_is_not_finite_ends_as_asked():
         towers=tower_devices(2),
     )  # fmt: skip
     assert history.epoch == [0]
+
+
+def dropped_network():
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Dropout(0.5)(inputs)))
+    model.compile(keras.optimizers.SGD(0.0), "mse")  # Its losses differ by masks and order alone.
+    return model
+
+
+def test_a_second_call_draws_other_random_numbers_and_orders():
+    model, options = dropped_network(), {"batch_size": 7, "verbose": 0, "towers": tower_devices(2)}
+    first, second = (towers.fit(model, X, Y, **options).history["loss"] for _ in range(2))
+    assert first != second
+    plain = make_model(learning_rate=0.0)
+    heard = [Losses(), Losses()]
+    for one in heard:
+        towers.fit(plain, X, Y, callbacks=[one], **options)
+    assert heard[0].losses != heard[1].losses, "batches of other rows"
+
+
+def test_calls_epoch_by_epoch_are_one_call_of_all_epochs():
+    options = {"batch_size": 7, "verbose": 0, "towers": tower_devices(2)}
+    whole = towers.fit(dropped_network(), X, Y, epochs=2, **options).history["loss"]
+    model, parts = dropped_network(), []
+    for epoch in range(2):
+        ends = {"epochs": epoch + 1, "initial_epoch": epoch}
+        parts += towers.fit(model, X, Y, **ends, **options).history["loss"]
+    assert parts == whole
+
+
+class Losses(keras.callbacks.Callback):
+    """Notes the loss so far after each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(float(logs["loss"]))
+
+
+def test_a_layer_that_was_frozen_after_compile_stays_as_it_is():
+    model = make_model()
+    towers.fit(model, X, Y, verbose=0, towers=tower_devices(2))
+    model.layers[0].trainable = False
+    before = [layer.get_weights()[0] for layer in model.layers]
+    towers.fit(model, X, Y, verbose=0, towers=tower_devices(2))
+    after = [layer.get_weights()[0] for layer in model.layers]
+    np.testing.assert_array_equal(after[0], before[0])
+    assert np.abs(after[1] - before[1]).max() > 0

@@ -52,7 +52,7 @@ def test_options_that_do_not_fit_the_data_are_refused():
         towers.batches_from(np.ones(3))
     with pytest.raises(ValueError, match="call its `shuffle` and `batch` instead"):
         towers.batches_from(tf.data.Dataset.range(4).batch(2), shuffle=True)
-    with pytest.raises(ValueError, match=r"at least 1\. Received 0"):
+    with pytest.raises(ValueError, match=r"above 0\. Received 0"):
         towers.batches_from(np.ones(3), 0)
 
 
@@ -142,3 +142,22 @@ def test_towers_train_on_numbered_examples_as_on_the_same_data_set():
         weights.append([variable.numpy() for variable in model.variables])
     for left, right in zip(*weights, strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def test_lists_in_a_tuple_of_arrays_are_tuples_of_arrays():
+    first, second, labels = np.zeros([4, 2]), np.ones([4, 3]), np.arange(4)
+    batches = towers.batches_from(([first, second], labels), 3)
+    (one, other), rows = next(iter(batches(0, 1)))
+    assert (one.shape, other.shape, rows.numpy().tolist()) == ((1, 2), (1, 3), [3])
+
+
+@pytest.mark.parametrize(
+    "source, size, message",
+    [
+        ("data.csv", 4, "Received the text 'data.csv'"),
+        (np.zeros([4, 2]), 2.0, "batch_size must be a whole number"),
+    ],
+)
+def test_what_are_no_examples_is_refused(source, size, message):
+    with pytest.raises(ValueError, match=message):
+        towers.batches_from(source, size)

@@ -148,3 +148,33 @@ def test_a_model_with_shared_layers_names_each_variable_once(cls):
     model = shared_layer(cls)
     step = build("synchronous", model, keras.optimizers.SGD(0.1), helpers.classify(model))
     assert len(step.update.copies.shared.trainable) == 4
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_a_weight_of_unknown_shape_is_refused(kind):
+    model = helpers.dense_model()
+
+    def mean_of_nothing(batch):
+        features, _ = batch
+        loss = tf.reduce_sum(model(features) ** 2)
+        return loss, features.shape[0], {}
+
+    with pytest.raises(ValueError, match=r"take tf.shape\(x\)\[0\]"):
+        build(kind, model, keras.optimizers.SGD(0.1), mean_of_nothing)
+
+
+def test_a_device_that_is_not_there_is_refused():
+    model, dataset = helpers.dense_model(), helpers.dataset_of(helpers.dense_batches([4]))
+    placement = towers.Placement(["/GPU:0", "/GPU:1"])
+    with pytest.raises(ValueError, match=r"no device '/GPU:0'. TensorFlow has /device:CPU:0"):
+        towers.build_train_step(
+            helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, dataset
+        )
+
+
+def test_batches_of_another_kind_are_refused():
+    model, placement = helpers.dense_model(), helpers.tower_placement(1)
+    with pytest.raises(ValueError, match=r"Received tuple; towers.batches_from"):
+        towers.build_train_step(
+            helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, ([1.0], [1])
+        )

@@ -1,4 +1,6 @@
-"""An evaluation tells of each batch that is done."""
+"""An evaluation tells of each batch that is done, and takes batches with an end."""
+
+import pytest
 
 import towers
 from tests import helpers
@@ -14,3 +16,14 @@ def test_each_batch_is_told_once():
     step.after_batch = lambda: told.append(1)
     assert towers.evaluate(step, dataset) == expected and expected["examples"] == 21
     assert len(told) == 3
+
+
+def test_it_takes_the_batches_of_an_epoch_and_no_endless_data_set():
+    model, dataset = helpers.dense_model(), helpers.dataset_of(helpers.dense_batches([4, 3]))
+    placement = helpers.tower_placement(2)
+    step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
+    assert towers.evaluate(step, towers.batches_from(dataset)) == towers.evaluate(step, dataset)
+    with pytest.raises(ValueError, match=r"endless.*take"):
+        towers.evaluate(step, dataset.repeat())
+    with pytest.raises(ValueError, match=r"batches must be a function.*Received tuple"):
+        towers.evaluate(step, helpers.dense_batches([4])[0])
