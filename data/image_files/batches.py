@@ -20,7 +20,7 @@ from towers.data.batching.random_numbers import permutation
 from towers.data.batching.row_batches import RowBatches
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.image_files import Part
-from towers.data.image_files.records import encoded_of_record, read_bytes
+from towers.data.image_files.records import parse_record, read_bytes
 
 NUM_PREFETCHED = 2  # Batches kept ready: enough to hide a slow one, and memory stays bounded.
 MIX_STREAM = 2**40  # Beyond every example's number, so that batches draw other random numbers.
@@ -192,11 +192,11 @@ class ImageFileBatches(RowBatches):
         def read_record(row: np.ndarray) -> bytes:
             number = int(row)
             offset, length = int(part.offsets[number]), int(part.lengths[number])
-            return read_bytes(part.paths[number], offset, length)
+            return parse_record(read_bytes(part.paths[number], offset, length))[0]
 
         def read(row: tf.Tensor) -> tf.Tensor:
             record = tf.numpy_function(read_record, [row], tf.string, stateful=False)
-            return encoded_of_record(tf.ensure_shape(record, []))
+            return tf.ensure_shape(record, [])
 
         return read
 

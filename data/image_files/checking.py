@@ -10,7 +10,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -38,12 +38,14 @@ class Finding(NamedTuple):
         labels: those of the record, None for another file.
         is_jpeg: whether the picture is a JPEG.
         problem: why it cannot be used, or nothing.
+        is_of_content: whether it follows from the file's content; not from an error of the system.
     """
 
     digest: bytes
     labels: tuple[str, ...] | None
     is_jpeg: bool
     problem: str
+    is_of_content: bool = True
 
 
 def check_examples(
@@ -69,11 +71,23 @@ def check_examples(
         with contextlib.closing(database):
             database.execute(TABLE)
             yield from check_all(iter(examples), database, threads or os.cpu_count() or 1)
-    except sqlite3.Error as error:
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise unusable(path, error) from error
         raise OSError(
-            f"{path} cannot be used: {error}. Make room on its disk, or delete it: what it keeps "
-            "is found again."
+            f"{path} cannot be used: another process has written to it for a minute. Begin again "
+            "when it has checked the pictures."
         ) from error
+    except sqlite3.Error as error:
+        raise unusable(path, error) from error
+
+
+def unusable(path: Path, error: sqlite3.Error) -> OSError:
+    """Returns the error of a file of findings."""
+    return OSError(
+        f"{path} cannot be used: {error}. Make room on its disk, or delete it: what it keeps "
+        "is found again."
+    )
 
 
 def check_all(
@@ -82,15 +96,10 @@ def check_all(
     """Yields each example with what its check found, by so many threads."""
     bar = tqdm.tqdm(desc="checking pictures", unit="", disable=not sys.stderr.isatty())
     with ThreadPoolExecutor(threads) as pool, bar:
-        committed = time.monotonic()
         while chunk := list(itertools.islice(examples, CHUNK)):
             findings = check_chunk(chunk, database, pool.map)
-            if time.monotonic() - committed > COMMIT_SECONDS:
-                database.commit()
-                committed = time.monotonic()
             bar.update(len(chunk))
             yield from zip(chunk, findings, strict=True)
-        database.commit()
 
 
 def check_chunk(
@@ -98,14 +107,23 @@ def check_chunk(
     database: sqlite3.Connection,
     map_all: Callable[..., Iterator[Finding]],
 ) -> list[Finding]:
-    """Returns the findings about some examples, from the database where they are up to date."""
+    """Returns the findings about some examples, from the database where they are up to date.
+
+    What is new is written at the end, or every few seconds, so that no other process waits long.
+    """
     stamps = stamps_of(chunk)
     findings = [known_finding(database, *pair) for pair in zip(chunk, stamps, strict=True)]
     missing = [index for index, finding in enumerate(findings) if finding is None]
     new = map_all(check_example, [chunk[index] for index in missing])
+    unwritten, written = [], time.monotonic()
     for index, finding in zip(missing, new, strict=True):
         findings[index] = finding
-        remember(database, chunk[index], stamps[index], finding)
+        if finding.is_of_content:
+            unwritten.append((chunk[index], stamps[index], finding))
+        if time.monotonic() - written > COMMIT_SECONDS:
+            remember(database, unwritten)
+            unwritten, written = [], time.monotonic()
+    remember(database, unwritten)
     return [finding for finding in findings if finding is not None]
 
 
@@ -132,13 +150,24 @@ def known_finding(database: sqlite3.Connection, example: Example, stamp: str) ->
     return Finding(row[1], labels, bool(row[3]), row[4])
 
 
-def remember(database: sqlite3.Connection, example: Example, stamp: str, finding: Finding) -> None:
-    """Keeps a finding, until the next commit in memory."""
-    labels = None if finding.labels is None else json.dumps(finding.labels)
-    database.execute(
-        "INSERT OR REPLACE INTO findings VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (*key_of(example), stamp, finding.digest, labels, finding.is_jpeg, finding.problem),
-    )
+def remember(
+    database: sqlite3.Connection, findings: Sequence[tuple[Example, str, Finding]]
+) -> None:
+    """Keeps what was found about examples with these stamps."""
+    rows = [
+        (
+            *key_of(example),
+            stamp,
+            finding.digest,
+            None if finding.labels is None else json.dumps(finding.labels),
+            finding.is_jpeg,
+            finding.problem,
+        )
+        for example, stamp, finding in findings
+    ]
+    if rows:
+        with database:
+            database.executemany("INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?,?,?)", rows)
 
 
 def key_of(example: Example) -> tuple[str, int]:
@@ -156,9 +185,10 @@ def check_example(example: Example) -> Finding:
             encoded, labels = parse_record(encoded)
         picture = examine(encoded)
     except FileNotFoundError:
-        return Finding(b"", None, False, "there is no such file")
+        return Finding(b"", None, False, "there is no such file", is_of_content=False)
     except OSError as error:
-        return Finding(b"", None, False, f"it cannot be read: {error.strerror}")
+        problem = f"it cannot be read: {error.strerror}"
+        return Finding(b"", None, False, problem, is_of_content=False)
     except ValueError as error:
         return Finding(b"", labels, False, str(error))
     digest = hashlib.blake2b(encoded, digest_size=16).digest()

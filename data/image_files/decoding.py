@@ -45,7 +45,7 @@ def examine(encoded: bytes) -> Picture:
 
 
 def decode(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the pixels of a picture, of an animation its first frame.
+    """Returns the pixels of a picture, of an animation in GIF its first frame.
 
     Grey and CMYK become RGB, transparency is left out.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,7 +76,8 @@ class ImageFiles:
         if name not in self.parts:
             raise ValueError(
                 f"{self.path} has no {name} part. It has: {', '.join(self.parts)}. Put pictures "
-                f"into a folder {name}/, or hold some out with --set validation_share=0.1."
+                f"into a folder {name}/, or hold out a larger share of pictures that are in no "
+                "part (--set validation_share=0.2)."
             )
         return self.parts[name]
 
@@ -178,6 +180,7 @@ class Builder:
             raise ValueError(
                 f"{self._path} has {len(class_names)} classes ({', '.join(class_names)}). Expected "
                 "at least two, each with a picture that can be decoded."
+                + (f" Left out were {'; '.join(self._broken[:3])}." if self._broken else "")
             )
         key = hashlib.blake2b("\n".join(class_names).encode("utf-8", "replace"), digest_size=16)
         for name, part in parts.items():
@@ -188,7 +191,7 @@ class Builder:
     def _classes(self) -> tuple[tuple[str, ...], dict[str, int]]:
         """Returns the names of the classes, and the number of each label."""
         found = {label for labels in self._labels.values() for one in labels for label in one}
-        are_numbers = all(label.lstrip("-").isdecimal() for label in found)
+        are_numbers = all(re.fullmatch(r"-?[0-9]+", label) for label in found)
         names = class_names_beside(self._path)
         if names and are_numbers and found and min(map(int, found)) >= 0:
             largest = max(map(int, found))
@@ -198,7 +201,7 @@ class Builder:
                     f"{len(names)} names, for the labels 0 to {len(names) - 1}."
                 )
             return names, {label: int(label) for label in found}
-        ordered = sorted(found, key=int) if are_numbers else sorted(found)
+        ordered = sorted(sorted(found), key=int) if are_numbers else sorted(found)
         return tuple(ordered), {label: number for number, label in enumerate(ordered)}
 
     def _part(
@@ -221,6 +224,7 @@ def check_single(names: Sequence[str], labels: Sequence[tuple[int, ...]]) -> Non
     for name, numbers in zip(names, labels, strict=True):
         if len(numbers) != 1:
             raise ValueError(
-                f"{name} has {len(numbers)} labels. Expected one; if pictures have any number of "
-                "labels, add --set multi_label=true."
+                f"{name} has {len(numbers)} labels. Expected one (in a record the number under "
+                "image/class/label or label); if pictures have any number of labels, add --set "
+                "multi_label=true."
             )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from towers.data.image_files.decoding import SUFFIXES
-from towers.data.image_files.examples import PART_NAMES, Example
+from towers.data.image_files.examples import PART_NAMES, TRAIN, Example
 from towers.data.image_files.records import is_record_file, list_records
 from towers.data.image_files.tables import TABLE_SUFFIXES, list_table
 
@@ -68,8 +68,11 @@ def list_class_folders(folder: Path, folders: list[Path]) -> Iterator[Example]:
     if not parts:
         classes: list[tuple[Path, str | None]] = [(entry, None) for entry in folders]
     else:
+        check_beside(folder, parts, folders)
+        names = {PART_NAMES[part.name.lower()] for part in parts}
         classes = [
-            (entry, PART_NAMES[part.name.lower()])
+            # Where there is no other part, a share of train is held out.
+            (entry, None if names == {TRAIN} else PART_NAMES[part.name.lower()])
             for part in parts
             for entry in sorted(part.iterdir())
             if entry.is_dir() and not entry.name.startswith(".")
@@ -84,11 +87,42 @@ def list_class_folders(folder: Path, folders: list[Path]) -> Iterator[Example]:
         raise ValueError(f"{folder} holds no picture in a class folder. {LAYOUT}.")
 
 
+def check_beside(folder: Path, parts: list[Path], folders: list[Path]) -> None:
+    """Raises ValueError if folders beside those of the parts hold pictures, which would be lost."""
+    others = [entry for entry in folders if entry not in parts and any(pictures_below(entry))]
+    if others:
+        raise ValueError(
+            f"{folder} holds pictures in {others[0].name}/ beside the part {parts[0].name}/, which "
+            "would not be seen. Put every class folder into a part, or rename a class with the "
+            "name of a part."
+        )
+
+
 def pictures_below(folder: Path) -> Iterator[Path]:
-    """Yields the picture files of a folder and of those in it, sorted, hidden ones left out."""
-    for here, folders, files in os.walk(folder, followlinks=True):
+    """Yields the picture files of a folder and of those in it, sorted, hidden ones left out.
+
+    Raises:
+        ValueError: a link leads back to a folder that it is in.
+        OSError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for here, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in folders:
+            check_link(Path(here, name))
         base = Path(sys.intern(here))
         for name in sorted(files):
             if name.lower().endswith(SUFFIXES) and not name.startswith("."):
                 yield base / name
+
+
+def check_link(folder: Path) -> None:
+    """Raises ValueError for a link to a folder that holds it: there would be no end of folders."""
+    if folder.is_symlink() and folder.resolve() in folder.parent.resolve().joinpath("_").parents:
+        raise ValueError(
+            f"{folder} is a link to {folder.resolve()}, which holds it: its pictures would come "
+            "again and again. Remove the link."
+        )

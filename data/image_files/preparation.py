@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from towers.data.image_files.decoding import decode
 from towers.data.image_files.image_files import ImageFiles, Part
 from towers.data.image_files.records import (
     CLASS_NAMES,
+    lines_of_names,
     make_record,
     parse_record,
     read_bytes,
@@ -24,6 +25,7 @@ from towers.data.image_files.records import (
 from towers.data.text.durable import PARTIAL, make_folder, publish, write_file
 
 EXAMPLES_OF_SHARD = 1000
+AT_A_TIME = 64  # Records that are in memory.
 QUALITY = 95  # Of pictures that are made smaller and encoded again as JPEG.
 
 
@@ -60,6 +62,7 @@ def prepare_records(
         threads: that read; by default one per core.
         write: called with the lines of the summary.
     """
+    lines_of_names(image_files.class_names)  # Names that cannot be written are refused at once.
     folder = cache / f"images-{image_files.key}{f'-{stored_side}' if stored_side else ''}"
     lines = image_files.summary
     for line in lines:
@@ -75,10 +78,9 @@ def prepare_records(
             for path, rows in shards_of(unfinished / name, len(part)):
                 if not path.is_file():
                     make = functools.partial(record_of, part, stored_side=stored_side)
-                    write_shard(path, list(pool.map(make, rows)))
+                    write_shard(path, in_order(pool, make, rows))
                 bar.update(len(rows))
-    names = "".join(f"{name}\n" for name in image_files.class_names)
-    write_file(unfinished / CLASS_NAMES, names.encode())
+    write_file(unfinished / CLASS_NAMES, lines_of_names(image_files.class_names))
     publish(unfinished, folder)
     return Prepared(folder, lines)
 
@@ -92,7 +94,15 @@ def shards_of(stem: Path, num_examples: int) -> Iterator[tuple[Path, range]]:
         yield Path(f"{stem}-{number:05}-of-{count:05}.tfrecord"), rows
 
 
-def write_shard(path: Path, records: list[bytes]) -> None:
+def in_order(
+    pool: ThreadPoolExecutor, make: Callable[[int], bytes], rows: range
+) -> Iterator[bytes]:
+    """Yields the record of each row; few are in memory at a time."""
+    for first in range(0, len(rows), AT_A_TIME):
+        yield from pool.map(make, rows[first : first + AT_A_TIME])
+
+
+def write_shard(path: Path, records: Iterable[bytes]) -> None:
     """Writes a record file, whole or not at all."""
     partial = path.with_name(f".{path.name}{PARTIAL}")
     with tf.io.TFRecordWriter(str(partial)) as writer:

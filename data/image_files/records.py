@@ -16,7 +16,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from towers.data.image_files.array_records import is_array_record, num_records, read_record
-from towers.data.image_files.examples import PART_NAMES, Example
+from towers.data.image_files.examples import PART_NAMES, TRAIN, Example
 
 ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 OTHER_ENCODED, OTHER_LABEL = "image", "label"
@@ -41,11 +41,18 @@ def list_records(paths: Sequence[Path]) -> Iterator[Example]:
     Raises:
         ValueError: a file is cut off, or needs a library that is not installed.
     """
-    for path in paths:
-        match = PART.search(path.name.lower())
-        part = PART_NAMES[match[1]] if match else None
+    parts = [part_of(path) for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+        # Where there is no other part, a share of train is held out.
+        part = None if {*parts} == {TRAIN} else part
         for number, (offset, length) in enumerate(places_of_records(path)):
             yield Example(f"{path.name}#{number}", path, None, part, offset, length)
+
+
+def part_of(path: Path) -> str | None:
+    """Returns the part that the name of a record file says last, or None."""
+    names = PART.findall(path.name.lower())
+    return PART_NAMES[names[-1]] if names else None
 
 
 def places_of_records(path: Path) -> Iterator[tuple[int, int]]:
@@ -78,7 +85,13 @@ def read_bytes(path: str | os.PathLike[str], offset: int, length: int | None) ->
     with open(path, "rb") as file:
         if length is None:
             return file.read()
-        return os.pread(file.fileno(), length, offset)
+        found = os.pread(file.fileno(), length, offset)
+    if len(found) != length:
+        raise ValueError(
+            f"{path} has been cut off since it was checked: the record at byte {offset} has "
+            f"{len(found)} bytes, expected {length}."
+        )
+    return found
 
 
 def parse_record(record: bytes) -> tuple[bytes, tuple[str, ...]]:
@@ -91,16 +104,10 @@ def parse_record(record: bytes) -> tuple[bytes, tuple[str, ...]]:
     pictures = features[OTHER_ENCODED if is_other else ENCODED].bytes_list.value
     labels = features[OTHER_LABEL if is_other else LABEL].int64_list.value
     if len(pictures) != 1:
-        raise ValueError(f"the record has {len(pictures)} values of {ENCODED} instead of one")
+        raise ValueError(
+            f"the record has {len(pictures)} values of {ENCODED} or {OTHER_ENCODED} instead of one"
+        )
     return pictures[0], tuple(map(str, labels))
-
-
-def encoded_of_record(record: tf.Tensor) -> tf.Tensor:
-    """Returns the picture of a record, both string scalars."""
-    form = tf.io.FixedLenFeature([], tf.string, default_value="")
-    features = tf.io.parse_single_example(record, {ENCODED: form, OTHER_ENCODED: form})
-    # One of both is empty.
-    return tf.strings.join([features[ENCODED], features[OTHER_ENCODED]])
 
 
 def make_record(encoded: bytes, labels: Sequence[int], name: str) -> bytes:
@@ -116,15 +123,36 @@ def make_record(encoded: bytes, labels: Sequence[int], name: str) -> bytes:
 
 
 def class_names_beside(path: Path) -> tuple[str, ...] | None:
-    """Returns the lines of `labels.txt` in the folder, by their numbers; None if it is not there.
+    """Returns the names in `labels.txt` in the folder, by their numbers; None if it is not there.
 
-    A line may be `number:name`, as TF-Slim writes them. TensorFlow Datasets calls the file
-    `label.labels.txt`.
+    Its lines are names, or all are `number:name`, as TF-Slim writes them, in any order.
+    TensorFlow Datasets calls the file `label.labels.txt`.
+
+    Raises:
+        ValueError: the file is not UTF-8.
     """
     folder = path if path.is_dir() else path.parent
     files = [folder / name for name in (CLASS_NAMES, OTHER_CLASS_NAMES)]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return None
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return tuple(re.sub(r"^\d+:", "", line) for line in lines)
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not in UTF-8 ({error.reason}). Save it as UTF-8.") from error
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    numbered = dict(line.split(":", 1) for line in lines if re.match(r"\d+:", line))
+    numbers = [str(number) for number in range(len(lines))]
+    if numbered.keys() == set(numbers):
+        return tuple(numbered[number] for number in numbers)
+    return tuple(lines)
+
+
+def lines_of_names(names: Sequence[str]) -> bytes:
+    """Returns the content of `labels.txt`; ValueError for a name that it cannot hold."""
+    for name in names:
+        if "\n" in name or not name.isprintable():
+            raise ValueError(
+                f"The class {name!r} has characters that a file of names cannot hold. Rename it."
+            )
+    return "".join(f"{number}:{name}\n" for number, name in enumerate(names)).encode()

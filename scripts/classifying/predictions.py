@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.data.image_files.decoding import SUFFIXES
+from towers.data.image_files.decoding import SUFFIXES, examine
+from towers.data.image_files.listing import pictures_below
 from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.classifiers import classify_images
 from towers.scripts.progress import counted
@@ -40,7 +41,7 @@ def find_images(paths: Sequence[str]) -> list[Path]:
     for path in map(Path, paths):
         if not path.exists():
             raise FileNotFoundError(f"There is no file {path}. Give image files or folders.")
-        inside = [one for one in sorted(path.rglob("*")) if one.suffix.lower() in SUFFIXES]
+        inside = list(pictures_below(path)) if path.is_dir() else []
         if path.is_dir() and not inside:
             raise ValueError(f"The folder {path} has no image ({', '.join(SUFFIXES)}).")
         found += inside if path.is_dir() else [path]
@@ -82,9 +83,12 @@ def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
     """
     if spec.dtype != tf.string:
         return read_image(path, spec.shape[1:])
-    content = tf.constant(path.read_bytes())
-    decoded(path, content, channels=3)  # An error that names the file.
-    return content
+    content = path.read_bytes()
+    try:
+        examine(content)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be predicted: {error}.") from error
+    return tf.constant(content)
 
 
 def read_image(path: Path, shape: Sequence[int]) -> tf.Tensor:

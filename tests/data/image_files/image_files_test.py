@@ -3,6 +3,7 @@
 import csv
 import re
 import shutil
+import sqlite3
 
 import pytest
 import tensorflow as tf
@@ -14,7 +15,7 @@ from towers.data.image_files import checking
 from towers.data.image_files.image_files import open_image_files
 from towers.data.image_files.listing import list_examples
 from towers.data.image_files.preparation import prepare_records
-from towers.data.image_files.records import make_record
+from towers.data.image_files.records import class_names_beside, make_record, read_bytes
 from towers.data.image_files.tables import list_table
 
 SILENT = {"write": lambda line: None}
@@ -241,3 +242,115 @@ def test_what_is_no_image_set_is_refused_with_the_forms_that_are(tmp_path):
     write_pictures(tmp_path / "one", 2, classes=["blue"], broken=False)
     with pytest.raises(ValueError, match=r"has 1 classes \(blue\). Expected at least two"):
         open_image_files(tmp_path / "one", tmp_path)
+
+
+def copied(folder, target, parts=("",)):
+    """Returns a folder with the class folders under each part."""
+    for part in parts:
+        shutil.copytree(folder, target / part, dirs_exist_ok=True)
+    return target
+
+
+def test_links_that_lead_back_are_refused(folder, tmp_path):
+    root = copied(folder, tmp_path / "all")
+    (root / "blue" / "again").symlink_to(root / "blue")
+    with pytest.raises(ValueError, match=r"blue/again is a link to .*which holds it"):
+        open_image_files(root, tmp_path / "cache")
+    (root / "blue" / "again").unlink()
+    (tmp_path / "more").mkdir()
+    shutil.copy(folder / "blue" / "3.bmp", tmp_path / "more" / "other.bmp")
+    (root / "blue" / "more").symlink_to(tmp_path / "more")
+    names = {example.name for example in list_examples(root)}
+    assert "blue/more/other.bmp" in names
+
+
+def test_what_the_system_could_not_read_is_tried_again(folder, tmp_path, monkeypatch):
+    def refuse(*place):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checking, "read_bytes", refuse)
+        with pytest.raises(ValueError, match="Input/output error"):
+            open_image_files(folder, tmp_path)
+    assert len(open_image_files(folder, tmp_path).broken) == NUM_BROKEN * len(CLASSES)
+
+
+def test_another_process_does_not_wait_for_a_check(folder, tmp_path, monkeypatch):
+    """While the pictures are decoded, the file of findings may be written."""
+    examine, connected = checking.examine, []
+
+    def writing(encoded):
+        if not connected:
+            connected.append(1)
+            with sqlite3.connect(tmp_path / checking.FINDINGS, timeout=0) as other:
+                other.execute("INSERT INTO findings (path, offset) VALUES ('other', 0)")
+        return examine(encoded)
+
+    list(checking.check_examples(list(list_examples(folder))[:1], tmp_path))
+    monkeypatch.setattr(checking, "examine", writing)
+    assert open_image_files(folder, tmp_path).num_classes == len(CLASSES) and connected
+
+
+@pytest.mark.parametrize("names", [("train",), ("train", "test")])
+def test_a_share_of_train_is_held_out_where_there_is_no_other_part(folder, tmp_path, names):
+    root = copied(folder, tmp_path / "all", names)
+    found = open_image_files(root, tmp_path / "cache", validation_share=0.3)
+    assert set(found.parts) == ({"train", "validation"} if len(names) == 1 else set(names))
+
+
+def test_class_folders_beside_a_part_are_refused(folder, tmp_path):
+    root = copied(folder, tmp_path / "all")
+    shutil.copytree(folder, root / "train")
+    with pytest.raises(ValueError, match=r"holds pictures in \w+/ beside the part train/"):
+        open_image_files(root, tmp_path / "cache")
+
+
+def test_names_of_classes_are_kept_in_records(folder, tmp_path):
+    root = tmp_path / "all"
+    for name, own in zip(("4:3", "0:cat", "16:9"), CLASSES, strict=True):
+        shutil.copytree(folder / own, root / name)
+    found = open_image_files(root, tmp_path / "cache")
+    prepared = prepare_records(found, tmp_path / "cache", **SILENT)
+    again = open_image_files(prepared.folder, tmp_path / "cache")
+    assert again.class_names == found.class_names == ("0:cat", "16:9", "4:3")
+    assert again.key == found.key
+    (root / "4:3").rename(root / "a\nb")
+    with pytest.raises(ValueError, match="cannot hold"):
+        prepare_records(open_image_files(root, tmp_path / "cache"), tmp_path / "other", **SILENT)
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (b"2:c\n0:a\n1:b\n", ("a", "b", "c")),
+        ("\ufeff猫\r\n狗\r\n\r\n".encode(), ("猫", "狗")),
+        (b"4:3\n16:9\n", ("4:3", "16:9")),
+    ],
+)
+def test_names_of_classes_are_read(tmp_path, content, expected):
+    (tmp_path / "labels.txt").write_bytes(content)
+    assert class_names_beside(tmp_path) == expected
+    (tmp_path / "labels.txt").write_bytes("你好".encode("gbk"))
+    with pytest.raises(ValueError, match=r"labels.txt is not in UTF-8"):
+        class_names_beside(tmp_path)
+
+
+def test_classes_that_are_numbers_have_one_order(folder, tmp_path):
+    for name, own in zip(("1", "01", "001"), CLASSES, strict=True):
+        shutil.copytree(folder / own, tmp_path / "all" / name)
+    found = open_image_files(tmp_path / "all", tmp_path / "cache")
+    assert found.class_names == ("001", "01", "1")
+
+
+def test_a_part_is_what_a_name_says_last(folder, tmp_path):
+    record = make_record((folder / "blue" / "3.bmp").read_bytes(), [0], "3.bmp")
+    for name in ("my_test-train.tfrecord", "my_test-validation.tfrecord"):
+        with tf.io.TFRecordWriter(str(tmp_path / name)) as writer:
+            writer.write(record)
+    assert [one.part for one in list_examples(tmp_path)] == ["train", "validation"]
+
+
+def test_a_record_file_that_was_cut_off_later_is_named(tmp_path):
+    (tmp_path / "a.tfrecord").write_bytes(b"0123456789")
+    with pytest.raises(ValueError, match=r"a.tfrecord has been cut off since it was checked"):
+        read_bytes(tmp_path / "a.tfrecord", 4, 20)
