@@ -291,3 +291,13 @@ def test_scripts_use_of_the_engine_only_what_it_exports():
         return not names <= exported | set(ROOMS)
 
     assert not offenders(is_wrong)
+
+
+def test_every_slow_case_is_a_test():
+    """A case that was renamed would be a default test again, without a word."""
+    lines = (ROOT / "tests" / "slow_cases.txt").read_text(encoding="utf-8").splitlines()
+    for case in (line for line in lines if not line.startswith("#")):
+        path, _, name = case.partition("::")
+        tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+        names = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+        assert name.partition("[")[0] in names, case

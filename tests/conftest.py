@@ -94,11 +94,20 @@ def make_logical_cpus() -> None:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Marks the fast tier, of which a slow test is no part; brings the long files forward."""
+    """Marks the slow cases and the fast tier, which has none; brings the long files forward."""
+    slow = slow_cases()
     for item in items:
+        if item.nodeid.removeprefix("tests/") in slow:
+            item.add_marker(pytest.mark.slow)
         if is_fast(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.fast)
     items.sort(key=lambda item: not is_long(item.path))
+
+
+def slow_cases() -> frozenset[str]:
+    """Returns the cases that `slow_cases.txt` lists, as pytest names them below this folder."""
+    lines = (ROOT / "slow_cases.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 @functools.cache
