@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import NoReturn, TextIO
 
 from towers.scripts.commands.examples import HelpFormatter, epilog
-from towers.scripts.shown import brief, printable, show
+from towers.scripts.shown import brief, printable, show, without_nodes
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError
 
@@ -138,7 +138,8 @@ def fail(error: Exception, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if os.environ.get("TOWERS_TRACEBACK"):
         show_traceback(error)
-    show(f"towers: error: {brief(str(error))}", file=sys.stderr, colour="red")
+    text = without_nodes(str(error)) if is_of_tensorflow(error) else str(error)
+    show(f"towers: error: {brief(text)}", file=sys.stderr, colour="red")
     return code
 
 
@@ -165,9 +166,14 @@ def is_for_users(error: Exception) -> bool:
     It does if TensorFlow raised it, such as for exhausted memory or a lost device, or if it is a
     RuntimeError that this package raised, such as for a gradient that is not finite.
     """
-    if type(error).__module__.startswith("tensorflow."):
+    if is_of_tensorflow(error):
         return True
     return isinstance(error, RuntimeError) and raising_module(error).startswith("towers.")
+
+
+def is_of_tensorflow(error: Exception) -> bool:
+    """Returns whether TensorFlow raised an error."""
+    return type(error).__module__.startswith("tensorflow.")
 
 
 def raising_module(error: Exception) -> str:

@@ -49,6 +49,16 @@ def shows_colours(file: TextIO) -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and file.isatty()
 
 
+def without_nodes(message: str) -> str:
+    """Returns a message of TensorFlow without the nodes of its graphs, in one line.
+
+    >>> without_nodes("{{function_node Next}} a.jpg; No such file\\n\\t [[{{node Read}}]]")
+    'a.jpg; No such file'
+    """
+    message = re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*?\]| name:\s*$", "", message)
+    return " ".join(message.split())
+
+
 def brief(message: str) -> str:
     """Returns a message whose very long words, such as a number of a thousand digits, are cut.
 
