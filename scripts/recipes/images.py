@@ -31,6 +31,8 @@ from towers.scripts.wrong_input import nearest
 CACHE = DATA_SETS / "prepared"
 CHANNELS = 3
 UP_TO_1 = common.Bound("from 0 to 1", lambda value: 0 <= value <= 1)
+USUAL = -1.0
+DECAYED = ("cifar_resnet", "cifar_cnn")
 PART_OF_1 = common.Bound("above 0, at most 1", lambda value: 0 < value <= 1)
 
 
@@ -46,6 +48,8 @@ class Fields(common.Fields):
         frozen: whether only the head of a keras.applications network is trained.
         dropout_rate: before the head of a keras.applications network.
         depth: layers of cifar_resnet, 6n+2.
+        weight_decay: L2 penalty of cifar_resnet and cifar_cnn; -1 for the usual one of each, 0.0001
+            and 0.004.
         multi_label: whether a picture has any number of labels, joined by | in a table.
         validation_share: share that is held out where there are no train/ and val/; chosen by name.
         part: the part that is evaluated, validation or test; by default the first that is there.
@@ -70,6 +74,7 @@ class Fields(common.Fields):
     frozen: bool = False
     dropout_rate: Annotated[float, common.SHARE] = 0.0
     depth: int = 20
+    weight_decay: float = USUAL
     multi_label: bool = False
     validation_share: Annotated[float, common.SHARE] = 0.1
     part: str = ""
@@ -166,6 +171,11 @@ def check_fields(fields: Fields) -> None:
             f"{fields.network} prepares its pixels as Keras does. Leave out standardize, or choose "
             f"one of {', '.join(OURS)}."
         )
+    if fields.weight_decay != USUAL and fields.network not in DECAYED:
+        raise ValueError(
+            f"weight_decay is of {' and '.join(DECAYED)}. Received network={fields.network}; leave "
+            "it out."
+        )
     if fields.frozen and not fields.weights:
         raise ValueError("frozen=true keeps the body as it is: give its weights=FILE too.")
     if fields.part not in ("", *PARTS):
@@ -205,13 +215,18 @@ def standardized(images: keras.KerasTensor) -> keras.KerasTensor:
 
 OURS: dict[str, Callable[[Fields, tuple[int, int, int], int], keras.Model]] = {
     "cifar_resnet": lambda fields, shape, classes: resnet.cifar_resnet(
-        shape, classes, depth=fields.depth, shortcut="projection"
+        shape, classes, depth=fields.depth, shortcut="projection", **decay_of(fields)
     ),
-    "cifar_cnn": lambda fields, shape, classes: cnn.cifar_cnn(shape, classes),
+    "cifar_cnn": lambda fields, shape, classes: cnn.cifar_cnn(shape, classes, **decay_of(fields)),
     "lenet": lambda fields, shape, classes: cnn.lenet(shape, classes),
     "mlp": lambda fields, shape, classes: mlp.mlp(shape, classes),
     "softmax": lambda fields, shape, classes: mlp.softmax_regression(shape, classes),
 }
+
+
+def decay_of(fields: Fields) -> dict[str, Any]:
+    """Returns the argument weight_decay of a network, if it is not the usual one."""
+    return {} if fields.weight_decay == USUAL else {"weight_decay": fields.weight_decay}
 
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:

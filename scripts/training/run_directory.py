@@ -30,6 +30,7 @@ FIELDS_BEFORE = {
     "fix_text": False,
     "simplify": False,
     "standardize": False,
+    "weight_decay": -1.0,
     "fixed_shapes": False,
     "unigram_bias": True,  # They began without; but it is over, and the same command goes on.
     "augmentation": "none",

@@ -148,7 +148,7 @@ def test_pieces_count_every_token_once_on_three_towers(run, tmp_path, capsys):
         ({"form": "sentences"}, "Field form must be one of streams, pieces. Received 'sentences'"),
         ({"network": "gpt"}, "Field network must be one of lstm, awd_lstm, transformer"),
         ({"part": "dev"}, "The text has the parts train, valid, test. Received 'dev'"),
-        ({"num_steps": 100000}, "give a longer text, or fewer streams or tokens"),
+        ({"num_steps": 100000}, "give a longer text, fewer streams (--batch-size) or fewer tokens"),
         ({"heads": 5}, "size must be an even multiple of heads"),
         ({"held_out": 0}, "held_out must be above 0"),
         ({"data": "nowhere"}, "nowhere: expected a file or folder with text, found neither"),

@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from towers.compiled.checks import check_built, check_metrics
 from towers.compiled.data import Data
-from towers.step.placement import CPU, Placement
+from towers.step.placement import CPU, Placement, check_present
 from towers.step.precision import LossScale
-from towers.step.program import check_devices
 from towers.step.shards import any_number_of_rows
 
 
@@ -39,7 +38,7 @@ def place(
     if parameters == "auto" and exchange == "packs" and home is not None:
         parameters = "cpu" if home == CPU else "tower0"
     placement = Placement(devices, parameters, exchange)
-    check_devices(placement)
+    check_present(name for group in placement.groups for name in group)
     if home not in (None, placement.device):
         raise ValueError(
             f"With parameters={placement.parameters!r} the variables belong on {placement.device}. "

@@ -22,6 +22,7 @@ from towers.loop.updates import (
 )
 from towers.run.checkpoint_files import Groups
 from towers.step.asynchronous import AsyncResults, AsyncStep
+from towers.step.placement import check_present
 from towers.step.results import StepResults, TowerResults
 from towers.step.shards import Batches, split
 
@@ -74,6 +75,7 @@ class AsynchronousUpdates:
         begin = self.position
         batches = self._batches(begin.epoch, begin.epoch_step)
         check_end(batches, steps)
+        check_present(self._async_step.devices)
         dataset = split(batches, 1)
         limit = None if steps is None else steps - begin.step
         self._threads = threads = TowerThreads(self._async_step, dataset, begin, limit)

@@ -15,6 +15,7 @@ from towers.loop.sources import as_batches
 from towers.loop.updates import Position, Report, StepReport, StopTraining, end_empty_epoch
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
+from towers.step.placement import check_present
 from towers.step.results import StepResults
 from towers.step.shards import Batches, Shard
 
@@ -61,6 +62,7 @@ class SynchronousUpdates:
         devices = self._train_step.devices
         dataset = self._open_shards()
         check_end(dataset, steps)
+        check_present(devices)
         with open_feed(dataset, devices, may_stop=self.num_processes == 1) as feed:
             if feed.exhausted():
                 self.position = end_empty_epoch(self.position)

@@ -14,7 +14,7 @@ from towers.step.carried import Carried
 from towers.step.connections import check_handles
 from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
-from towers.step.placement import Placement
+from towers.step.placement import Placement, check_present
 from towers.step.program import TowerProgram, make_program
 from towers.step.results import EvaluationResults
 from towers.step.shards import Batches, Shard, dataset_of, shard_specs, split
@@ -137,6 +137,7 @@ def evaluate(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> dict[s
     sums: dict[Any, Pair] = {}
     dataset = dataset_of(dataset)
     check_end(dataset, None, "take(...) as many batches as are to be evaluated")
+    check_present(step.devices)
     step.carried.reset()
     with open_feed(split(dataset, len(step.devices)), step.devices) as feed:
         for number, shards in enumerate(feed, 1):

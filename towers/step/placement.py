@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -14,7 +14,7 @@ import tensorflow as tf
 from towers.step.collectives import are_gpus, fault_of_group
 from towers.step.packs import CPU as CPU
 from towers.step.packs import wrong_sums
-from towers.step.stages import StageOf, Stages
+from towers.step.stages import StageOf, Stages, device_name
 
 POLICIES = ("auto", "cpu", "tower0", "replicated")
 EXCHANGES = ("packs", "nccl")
@@ -245,3 +245,17 @@ def check_devices(devices: object) -> None:
         raise ValueError(
             f"devices must be a sequence of device names, one per tower. Received {devices!r}."
         )
+
+
+def check_present(devices: Iterable[str]) -> None:
+    """Raises ValueError for a device that is not there, which TensorFlow would replace by a CPU.
+
+    A step may be traced for other devices than those of this machine, but not run.
+    """
+    known = {device_name(device.name) for device in tf.config.list_logical_devices()}
+    for name in devices:
+        if device_name(name) not in known:
+            raise ValueError(
+                f"There is no device {name!r}. TensorFlow has {', '.join(sorted(known))}: name "
+                "some of these, or make more of the CPU with towers.select_devices."
+            )

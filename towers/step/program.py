@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
-import tensorflow as tf
 
 from towers.step.arguments import check_variables
 from towers.step.carried import CarriedState
@@ -58,7 +57,6 @@ def make_program(
         num_parts: the number of parts into which a batch is cut for one update.
     """
     check_variables(variables)
-    check_devices(placement)
     carried = CarriedState(options.carried, placement.devices)
     shard_fn = ShardFn(tower_fn, carried.shard_specs)
     # The trace is not run: it writes no variable.
@@ -71,17 +69,6 @@ def make_program(
         check_stepwise(options)
         shard_fn, shared = shard_fn.within(stages), StagedVariables(shared, stages)
     return TowerProgram(shard_fn, shared, carried, num_parts, listener.has_heard, stages)
-
-
-def check_devices(placement: Placement) -> None:
-    """Raises ValueError for a device that is not there, which TensorFlow would replace by a CPU."""
-    known = {device_name(device.name) for device in tf.config.list_logical_devices()}
-    for name in (name for group in placement.groups for name in group):
-        if device_name(name) not in known:
-            raise ValueError(
-                f"There is no device {name!r}. TensorFlow has {', '.join(sorted(known))}: name "
-                "some of these, or make more of the CPU with towers.select_devices."
-            )
 
 
 def check_homes(shared: SharedVariables, stages: Stages, placement: Placement) -> None:

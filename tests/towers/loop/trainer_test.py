@@ -253,7 +253,7 @@ def test_a_run_that_was_sent_back_saves_the_same_step_again(tmp_path):
 
 def test_an_endless_data_set_is_refused_for_epochs(step):
     dataset = helpers.dataset_of(helpers.dense_batches(SIZES)).repeat()
-    with pytest.raises(ValueError, match=r"endless .*use train\(steps=\.\.\.\)"):
+    with pytest.raises(ValueError, match=r"endless .*train\(steps=\.\.\.\)"):
         helpers.make_trainer(step, dataset).train(epochs=2)
     assert helpers.make_trainer(step, dataset).train(epochs=2, steps=4) == "4 steps done"
 

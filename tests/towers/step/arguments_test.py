@@ -166,10 +166,9 @@ def test_a_weight_of_unknown_shape_is_refused(kind):
 def test_a_device_that_is_not_there_is_refused():
     model, dataset = helpers.dense_model(), helpers.dataset_of(helpers.dense_batches([4]))
     placement = towers.Placement(["/GPU:0", "/GPU:1"])
+    step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
     with pytest.raises(ValueError, match=r"no device '/GPU:0'. TensorFlow has /device:CPU:0"):
-        towers.build_train_step(
-            helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, dataset
-        )
+        towers.evaluate(step, dataset)
 
 
 def test_batches_of_another_kind_are_refused():

@@ -351,7 +351,7 @@ def test_a_stop_does_not_wait_for_a_data_set_that_blocks():
 def test_an_endless_data_set_is_refused_for_epochs():
     _, step, batches = counting_step(2)
     trainer = helpers.make_async_trainer(step, batches(0, 0).repeat())
-    with pytest.raises(ValueError, match=r"endless .*use train\(steps="):
+    with pytest.raises(ValueError, match=r"endless .*train\(steps="):
         trainer.train(epochs=1)
     assert trainer.train(steps=11) == "11 steps done"
 
