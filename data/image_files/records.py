@@ -151,7 +151,7 @@ def class_names_beside(path: Path) -> tuple[str, ...] | None:
 def lines_of_names(names: Sequence[str]) -> bytes:
     """Returns the content of `labels.txt`; ValueError for a name that it cannot hold."""
     for name in names:
-        if "\n" in name or not name.isprintable():
+        if re.search("[\n\r\ud800-\udfff]", name):  # Bytes that are no UTF-8 are surrogates.
             raise ValueError(
                 f"The class {name!r} has characters that a file of names cannot hold. Rename it."
             )

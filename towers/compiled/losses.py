@@ -87,7 +87,7 @@ def loss_part(
         check_rows(loss, values)
         mask = None if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
         values = ops.convert_to_tensor(values, loss.dtype)
-        part = reduce_part(loss, values, sample_weight, mask, by_rows=is_of_keras(loss))
+        part = reduce_part(loss, values, sample_weight, mask, by_rows=has_equal_rows(loss))
         if part.divisor is not ROWS:
             return part
         return part._replace(total=part.total * ops.cast(rows, part.total.dtype))
@@ -104,7 +104,7 @@ def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
         )
 
 
-def is_of_keras(loss: keras.losses.Loss) -> bool:
+def has_equal_rows(loss: keras.losses.Loss) -> bool:
     """Returns whether Keras wrote the loss, which then has equally many values for each row.
 
     A function of the user's may leave out some, such as those of an ignored label.

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.loop.random_access import RandomAccess, random_access_batches
-from towers.step.shards import Batches, dataset_of
+from towers.step.shards import Batches, check_batches
 
 
 def batches_from(
@@ -92,11 +92,8 @@ class Skipping:
 
 def as_batches(batches: Batches | tf.data.Dataset) -> Batches:
     """Returns the function of a data set, or the function itself; raises ValueError for neither."""
-    if isinstance(batches, tf.data.Dataset):
-        return batches_from(batches)
-    if not callable(batches):
-        dataset_of(batches)
-    return batches
+    check_batches(batches)
+    return batches_from(batches) if isinstance(batches, tf.data.Dataset) else batches
 
 
 def warn_of_shuffles(dataset: tf.data.Dataset) -> None:

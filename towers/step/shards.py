@@ -165,15 +165,18 @@ def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Sh
 
 def dataset_of(batches: Batches | tf.data.Dataset) -> tf.data.Dataset:
     """Returns a data set, or that of the first epoch; raises ValueError for neither."""
-    if isinstance(batches, tf.data.Dataset):
-        return batches
-    if callable(batches):
-        return batches(0, 0)
-    raise ValueError(
-        "batches must be a function batches(epoch, first_step) that returns a tf.data.Dataset of "
-        f"global batches, or such a data set. Received {type(batches).__name__}; "
-        "towers.batches_from(data, batch_size) makes one of arrays."
-    )
+    check_batches(batches)
+    return batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
+
+
+def check_batches(batches: object) -> None:
+    """Raises ValueError for what is neither a data set nor a function of the epoch."""
+    if not isinstance(batches, tf.data.Dataset) and not callable(batches):
+        raise ValueError(
+            "batches must be a function batches(epoch, first_step) that returns a tf.data.Dataset "
+            f"of global batches, or such a data set. Received {type(batches).__name__}; "
+            "towers.batches_from(data, batch_size) makes one of arrays."
+        )
 
 
 def any_number_of_rows(spec: tf.TypeSpec) -> tf.TypeSpec:

@@ -307,12 +307,12 @@ def test_class_folders_beside_a_part_are_refused(folder, tmp_path):
 
 def test_names_of_classes_are_kept_in_records(folder, tmp_path):
     root = tmp_path / "all"
-    for name, own in zip(("4:3", "0:cat", "16:9"), CLASSES, strict=True):
+    for name, own in zip(("4:3", "0:cat", "16:9\u3000"), CLASSES, strict=True):
         shutil.copytree(folder / own, root / name)
     found = open_image_files(root, tmp_path / "cache")
     prepared = prepare_records(found, tmp_path / "cache", **SILENT)
     again = open_image_files(prepared.folder, tmp_path / "cache")
-    assert again.class_names == found.class_names == ("0:cat", "16:9", "4:3")
+    assert again.class_names == found.class_names == ("0:cat", "16:9\u3000", "4:3")
     assert again.key == found.key
     (root / "4:3").rename(root / "a\nb")
     with pytest.raises(ValueError, match="cannot hold"):
