@@ -32,8 +32,8 @@ def every(
     """
     if steps is None and seconds is None and not epochs:
         raise ValueError("every() needs steps, seconds or epochs=True. Received none of them.")
-    if steps is not None and steps < 1:
-        raise ValueError(f"every() needs steps of at least 1. Received {steps}.")
+    if steps is not None:
+        check_steps("every", steps)
     last_time = time.monotonic()
 
     def periodic(report: StepReport) -> None:
@@ -49,7 +49,12 @@ def every(
 
 
 def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Action:
-    """Returns an action that runs every n steps, on the report and the rates since then."""
+    """Returns an action that runs every n steps, on the report and the rates since then.
+
+    Raises:
+        ValueError: steps is below 1.
+    """
+    check_steps("with_rates", steps)
     window = Window()
 
     def periodic(report: StepReport) -> None:
@@ -58,3 +63,9 @@ def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Act
             action(report, window.read())
 
     return periodic
+
+
+def check_steps(function: str, steps: int) -> None:
+    """Raises ValueError for a period below 1."""
+    if steps < 1:
+        raise ValueError(f"{function}() needs steps of at least 1. Received {steps}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
@@ -156,9 +157,11 @@ def check_divides(count: int, per_tower: int) -> None:
 
 
 def check_at_least_one(num_towers: int) -> None:
-    """Raises ValueError for a number of towers below 1."""
-    if num_towers < 1:
-        raise ValueError(f"The number of towers must be at least 1. Received {num_towers}.")
+    """Raises ValueError for a number of towers below 1, and for what is no whole number."""
+    if not isinstance(num_towers, numbers.Integral) or num_towers < 1:
+        raise ValueError(
+            f"The number of towers must be a whole number, at least 1. Received {num_towers!r}."
+        )
 
 
 def check_virtual(num_towers: int | None, gpus: Sequence[int] | None, virtual: bool) -> None:

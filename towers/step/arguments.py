@@ -1,4 +1,4 @@
-"""Checks of the optimizer and the variables that a step trains."""
+"""Checks of what a step is built from: placement, options, optimizer, variables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,33 @@ import keras
 import tensorflow as tf
 
 from towers.run.checkpoint_files import path_of, tensorflow_variable
+from towers.run.processes import Processes
 from towers.step.gradients import Gradient
+from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
+from towers.step.placement import Placement
+
+WAYS_TO_MAKE: dict[type, str] = {
+    Placement: "towers.Placement(devices)",
+    StepOptions: "towers.StepOptions(clip_norm=5.0)",
+    Processes: "towers.join_processes(...)",
+}
+
+
+def check_kinds(
+    placement: Placement,
+    options: StepOptions = StepOptions(),
+    processes: Processes | None = None,
+) -> None:
+    """Raises ValueError for what is no placement, no options or no processes."""
+    given: dict[str, Any] = {"placement": placement, "options": options}
+    given |= {} if processes is None else {"processes": processes}
+    for (name, value), kind in zip(given.items(), WAYS_TO_MAKE, strict=False):
+        if not isinstance(value, kind):
+            raise ValueError(
+                f"{name} must be a towers.{kind.__name__}, such as {WAYS_TO_MAKE[kind]}. Received "
+                f"{value!r}."
+            )
 
 
 def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
-from towers.step.arguments import check_optimizer, check_trainable
+from towers.step.arguments import check_kinds, check_optimizer, check_trainable
 from towers.step.connections import check_handles
 from towers.step.copies import Copies
 from towers.step.exchange import total_of
@@ -57,6 +57,7 @@ def build_async_step(
             checked before the step is traced.
     """
     check_optimizer(optimizer)
+    check_kinds(placement, options)
     check_shared(placement, options)
     specs = shard_specs(batches, 1)
     num_parts = options.accumulate

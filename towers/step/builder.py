@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
-from towers.step.arguments import check_optimizer, check_trainable
+from towers.step.arguments import check_kinds, check_optimizer, check_trainable
 from towers.step.connections import check_handles
 from towers.step.copies import Copies
 from towers.step.exchange import Exchange
@@ -66,6 +66,7 @@ def build_train_step(
             step is traced.
     """
     check_optimizer(optimizer)
+    check_kinds(placement, options, processes)
     processes = processes or Processes()
     devices = placement.devices
     specs = shard_specs(batches, len(devices))

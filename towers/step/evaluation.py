@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.loop.inputs import check_end, open_feed
+from towers.step.arguments import check_kinds
 from towers.step.carried import Carried
 from towers.step.connections import check_handles
 from towers.step.numbers import number_on_host
@@ -52,6 +53,7 @@ def build_evaluation_step(
     Raises:
         ValueError: the variables or the batches are wrong.
     """
+    check_kinds(placement)
     specs = shard_specs(batches, len(placement.devices))
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)

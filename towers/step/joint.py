@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
+from towers.step.arguments import check_kinds
 from towers.step.averages import Together
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.gathering import trace_once
@@ -67,6 +68,7 @@ def build_joint_step(
     Raises:
         ValueError: an argument is wrong, or two updates train one variable.
     """
+    check_kinds(placement, options, processes)
     check_updates(updates, options)
     specs = shard_specs(batches, len(placement.devices))
     with placement.scope(), unobserved():  # The traces are not run: they write no variable.

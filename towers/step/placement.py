@@ -243,7 +243,8 @@ def check_devices(devices: object) -> None:
     is_sequence = isinstance(devices, (list, tuple)) and all(isinstance(d, str) for d in devices)
     if not is_sequence or not devices:
         raise ValueError(
-            f"devices must be a sequence of device names, one per tower. Received {devices!r}."
+            "devices must be a sequence of device names, one per tower, such as "
+            f"towers.select_devices(2).towers. Received {devices!r}."
         )
 
 

@@ -36,6 +36,11 @@ def test_a_period_is_needed(options, message):
         actions.every(print, **options)
 
 
+def test_rates_need_a_period_too():
+    with pytest.raises(ValueError, match=r"with_rates\(\) needs steps of at least 1\. Received 0"):
+        actions.with_rates(print, steps=0)
+
+
 def test_rates_are_those_since_the_last_run():
     seen = []
     periodic = actions.with_rates(lambda report, rates: seen.append((report.step, rates)), steps=2)

@@ -53,6 +53,8 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_an_error(options):
         ({"num_towers": 0}, r"at least 1\. Received 0"),
         ({"num_towers": -2}, r"at least 1\. Received -2"),
         ({"cpu_towers": 0}, r"at least 1\. Received 0"),
+        ({"num_towers": "2"}, r"whole number, at least 1\. Received '2'"),
+        ({"num_towers": 2.0}, r"whole number, at least 1\. Received 2\.0"),
         ({"gpus": []}, r"different numbers from 0 on.*\[\]"),
         ({"gpus": [1, 1]}, r"different numbers from 0 on.*\[1, 1\]"),
         ({"gpus": [-1]}, r"different numbers from 0 on.*\[-1\]"),

@@ -177,3 +177,36 @@ def test_batches_of_another_kind_are_refused():
         towers.build_train_step(
             helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, ([1.0], [1])
         )
+
+
+@pytest.mark.parametrize(
+    "build_it",
+    [
+        lambda placement, dataset, **options: towers.build_train_step(
+            None, None, keras.optimizers.SGD(0.1), placement, dataset, **options
+        ),
+        lambda placement, dataset, **options: towers.build_async_step(
+            None, None, keras.optimizers.SGD(0.1), placement, dataset, **options
+        ),
+        lambda placement, dataset, **options: towers.build_joint_step(
+            {}, placement, dataset, **options
+        ),
+        lambda placement, dataset: towers.build_evaluation_step(None, None, placement, dataset),
+    ],
+    ids=["train", "async", "joint", "evaluation"],
+)
+def test_what_is_no_placement_and_no_options_is_refused(build_it, request):
+    dataset = helpers.dataset_of(helpers.dense_batches([4]))
+    with pytest.raises(ValueError, match=r"placement must be a towers\.Placement.*\['/CPU:0'\]"):
+        build_it(["/CPU:0"], dataset)
+    if "evaluation" in request.node.name:
+        return
+    with pytest.raises(ValueError, match=r"options must be a towers\.StepOptions.*'clip_norm': 1"):
+        build_it(helpers.tower_placement(1), dataset, options={"clip_norm": 1})
+
+
+def test_a_number_of_processes_is_no_processes():
+    with pytest.raises(ValueError, match=r"processes must be a towers\.Processes.*Received 2"):
+        towers.build_train_step(
+            None, None, keras.optimizers.SGD(0.1), helpers.tower_placement(1), None, processes=2
+        )
