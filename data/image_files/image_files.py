@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from towers.data.image_files.checking import Finding, check_examples
 from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION, Example
-from towers.data.image_files.listing import list_examples
+from towers.data.image_files.listing import format_suffixes, list_examples
 from towers.data.image_files.records import class_names_beside
 
 MOST_NAMED = 10  # Broken pictures that the summary names.
@@ -52,6 +53,7 @@ class ImageFiles:
         parts: by name; a part without an example is absent.
         broken: names of the pictures that are left out, with the reasons.
         key: a digest of the labels and of the pictures' bytes, in their order.
+        others: a few words on the files in class folders that are no pictures, or nothing.
     """
 
     path: Path
@@ -59,6 +61,7 @@ class ImageFiles:
     parts: dict[str, Part]
     broken: list[str]
     key: str
+    others: str = ""
 
     @property
     def num_classes(self) -> int:
@@ -91,6 +94,8 @@ class ImageFiles:
             lines += [f"  {text}" for text in self.broken[:MOST_NAMED]]
             if len(self.broken) > MOST_NAMED:
                 lines.append(f"  and {len(self.broken) - MOST_NAMED} more")
+        if self.others:
+            lines.append(f"left out files that are no JPEG, PNG, WebP, BMP or GIF: {self.others}")
         return lines
 
 
@@ -119,10 +124,12 @@ def open_image_files(
         ValueError: it is no image set, it has fewer than two classes, or too much of it is broken.
     """
     builder = Builder(Path(path), max_broken)
-    listed = list_examples(path, several_labels=several_labels)
+    others: Counter[str] = Counter()
+    listed = list_examples(path, several_labels=several_labels, others=others)
     for example, finding in check_examples(listed, cache, threads=threads):
         builder.add(example, finding, example.part or held_out_part(example, validation_share))
-    return builder.finish(several_labels)
+    found = builder.finish(several_labels)
+    return dataclasses.replace(found, others=format_suffixes(others))
 
 
 def held_out_part(example: Example, share: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,10 @@ LAYOUT = (
 
 
 def list_examples(
-    path: str | os.PathLike[str], *, several_labels: bool = False
+    path: str | os.PathLike[str],
+    *,
+    several_labels: bool = False,
+    others: Counter[str] | None = None,
 ) -> Iterator[Example]:
     """Yields the examples of a folder or of a file.
 
@@ -28,16 +32,18 @@ def list_examples(
         path: a folder of class folders, of `train/`, `val/` or `test/` folders of those, of one
             table or of record files; or a table or a record file.
         several_labels: whether a table has any number of labels in a row, joined by `|`.
+        others: counts the files of class folders that are no pictures, by suffix.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
         ValueError: it has none of these forms.
     """
     path = Path(path)
+    others = Counter() if others is None else others
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. {LAYOUT}.")
     if path.is_dir():
-        yield from list_folder(path, several_labels)
+        yield from list_folder(path, several_labels, others)
     elif path.suffix.lower() in TABLE_SUFFIXES:
         yield from list_table(path, several_labels)
     elif is_record_file(path):
@@ -46,8 +52,8 @@ def list_examples(
         raise ValueError(f"{path} is no image set. {LAYOUT}.")
 
 
-def list_folder(folder: Path, several_labels: bool) -> Iterator[Example]:
-    """Yields the examples of a folder, whatever form it has."""
+def list_folder(folder: Path, several_labels: bool, others: Counter[str]) -> Iterator[Example]:
+    """Yields the examples of a folder, whatever form it has; arguments as in `list_examples`."""
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     records = [entry for entry in entries if is_record_file(entry)]
     tables = [entry for entry in entries if entry.suffix.lower() in TABLE_SUFFIXES]
@@ -59,11 +65,14 @@ def list_folder(folder: Path, several_labels: bool) -> Iterator[Example]:
         names = ", ".join(table.name for table in tables)
         raise ValueError(f"{folder} holds several tables: {names}. Give one of them.")
     else:
-        yield from list_class_folders(folder, [entry for entry in entries if entry.is_dir()])
+        folders = [entry for entry in entries if entry.is_dir()]
+        yield from list_class_folders(folder, folders, others)
 
 
-def list_class_folders(folder: Path, folders: list[Path]) -> Iterator[Example]:
-    """Yields the pictures in class folders, or in those of each part."""
+def list_class_folders(
+    folder: Path, folders: list[Path], others: Counter[str]
+) -> Iterator[Example]:
+    """Yields the pictures in class folders, or in those of each part, and counts other files."""
     parts = [entry for entry in folders if entry.name.lower() in PART_NAMES]
     if not parts:
         classes: list[tuple[Path, str | None]] = [(entry, None) for entry in folders]
@@ -80,26 +89,40 @@ def list_class_folders(folder: Path, folders: list[Path]) -> Iterator[Example]:
     found = False
     for entry, part in classes:
         labels = (entry.name,)
-        for path in pictures_below(entry):
+        for path in pictures_below(entry, others):
             found = True
             yield Example(path.relative_to(folder).as_posix(), path, labels, part)
     if not found:
-        raise ValueError(f"{folder} holds no picture in a class folder. {LAYOUT}.")
+        found_instead = f" It holds {format_suffixes(others)}." if others else ""
+        raise ValueError(f"{folder} holds no picture in a class folder.{found_instead} {LAYOUT}.")
 
 
 def check_beside(folder: Path, parts: list[Path], folders: list[Path]) -> None:
     """Raises ValueError if folders beside those of the parts hold pictures, which would be lost."""
-    others = [entry for entry in folders if entry not in parts and any(pictures_below(entry))]
-    if others:
+    beside = [entry for entry in folders if entry not in parts and any(pictures_below(entry))]
+    if beside:
         raise ValueError(
-            f"{folder} holds pictures in {others[0].name}/ beside the part {parts[0].name}/, which "
+            f"{folder} holds pictures in {beside[0].name}/ beside the part {parts[0].name}/, which "
             "would not be seen. Put every class folder into a part, or rename a class with the "
             "name of a part."
         )
 
 
-def pictures_below(folder: Path) -> Iterator[Path]:
+def format_suffixes(others: Counter[str]) -> str:
+    """Returns how many files there are of each suffix, the most frequent first.
+
+    >>> format_suffixes(Counter({".txt": 1, ".heic": 12}))
+    '12 .heic, 1 .txt'
+    """
+    return ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common())
+
+
+def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator[Path]:
     """Yields the picture files of a folder and of those in it, sorted, hidden ones left out.
+
+    Args:
+        folder: the folder.
+        others: counts the files that are no pictures, by suffix.
 
     Raises:
         ValueError: a link leads back to a folder that it is in.
@@ -115,8 +138,12 @@ def pictures_below(folder: Path) -> Iterator[Path]:
             check_link(Path(here, name))
         base = Path(sys.intern(here))
         for name in sorted(files):
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+            if name.startswith("."):
+                continue
+            if name.lower().endswith(SUFFIXES):
                 yield base / name
+            elif others is not None:
+                others[Path(name).suffix.lower() or "without a suffix"] += 1
 
 
 def check_link(folder: Path) -> None:

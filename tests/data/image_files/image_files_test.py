@@ -354,3 +354,19 @@ def test_a_record_file_that_was_cut_off_later_is_named(tmp_path):
     (tmp_path / "a.tfrecord").write_bytes(b"0123456789")
     with pytest.raises(ValueError, match=r"a.tfrecord has been cut off since it was checked"):
         read_bytes(tmp_path / "a.tfrecord", 4, 20)
+
+
+def test_files_that_are_no_pictures_are_told_by_their_suffixes(folder, tmp_path):
+    root = copied(folder, tmp_path / "all")
+    for name in ("a.heic", "b.HEIC", "notes", ".hidden"):
+        (root / "blue" / name).write_bytes(b"?")
+    images = open_image_files(root, tmp_path / "cache")
+    assert images.summary[-1].endswith("or GIF: 3 .txt, 2 .heic, 1 without a suffix")
+    assert images.key == open_image_files(folder, tmp_path / "cache").key
+
+
+def test_a_folder_with_other_files_alone_says_what_it_holds(tmp_path):
+    (tmp_path / "all" / "cats").mkdir(parents=True)
+    (tmp_path / "all" / "cats" / "a.heic").write_bytes(b"?")
+    with pytest.raises(ValueError, match=r"no picture in a class folder\. It holds 1 \.heic\. Exp"):
+        open_image_files(tmp_path / "all", tmp_path / "cache")
