@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from towers.data.folders import files_below
 from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.examples import PART_NAMES, TRAIN, Example
 from towers.data.image_files.records import is_record_file, list_records
@@ -128,28 +128,8 @@ def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator
         ValueError: a link leads back to a folder that it is in.
         OSError: a folder cannot be read.
     """
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    for here, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in folders:
-            check_link(Path(here, name))
-        base = Path(sys.intern(here))
-        for name in sorted(files):
-            if name.startswith("."):
-                continue
-            if name.lower().endswith(SUFFIXES):
-                yield base / name
-            elif others is not None:
-                others[Path(name).suffix.lower() or "without a suffix"] += 1
-
-
-def check_link(folder: Path) -> None:
-    """Raises ValueError for a link to a folder that holds it: there would be no end of folders."""
-    if folder.is_symlink() and folder.resolve() in folder.parent.resolve().joinpath("_").parents:
-        raise ValueError(
-            f"{folder} is a link to {folder.resolve()}, which holds it: its pictures would come "
-            "again and again. Remove the link."
-        )
+    for path in files_below(folder):
+        if path.name.lower().endswith(SUFFIXES):
+            yield path
+        elif others is not None:
+            others[path.suffix.lower() or "without a suffix"] += 1

@@ -15,6 +15,7 @@ from towers.data.preparing.processes import tokenise
 from towers.data.text import SPECIALS, SUBWORD_FILE, TextCodec, build_vocabulary, train_subwords
 from towers.data.text.durable import make_folder
 from towers.data.text_corpus.passages import TRAIN
+from towers.data.text_corpus.report import TextReport
 from towers.data.text_corpus.settings import TextCorpusSettings
 
 SAMPLE_CHARACTERS = 8_000_000  # A shorter text is counted whole; of a longer one at least half.
@@ -22,11 +23,22 @@ SUBWORD_CHARACTERS = 2_000_000  # SentencePiece learns from one core; this takes
 
 
 def learn_codec(
-    passages: Iterator[Chunk], settings: TextCorpusSettings, folder: Path, processes: int
+    passages: Iterator[Chunk],
+    settings: TextCorpusSettings,
+    folder: Path,
+    processes: int,
+    report: TextReport,
 ) -> None:
     """Writes the codec that is learnt from the passages into a folder.
 
     The sample has every n-th training passage, from everywhere in the text.
+
+    Args:
+        passages: of all parts.
+        settings: how the text becomes ids.
+        folder: for the codec.
+        processes: number of processes that tokenise.
+        report: of reading the passages.
 
     Raises:
         ValueError: there is no training passage, or the settings have no tokenizer.
@@ -38,7 +50,7 @@ def learn_codec(
     if not sample:
         raise ValueError(
             "A text must have lines to train on. Received none; give other files, or another "
-            "encoding with --encoding."
+            f"encoding with --encoding. What was read: {'; '.join(report.lines())}."
         )
     if text.learns_subwords:
         lines = (line for passage in _thinned(sample, SUBWORD_CHARACTERS) for line in passage)

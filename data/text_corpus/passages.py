@@ -18,20 +18,39 @@ def passages(files: Sequence[TextFile], reader: Reader, share: float) -> Iterato
     """Yields the passages of a text in order, each of one part, whose number marks its lines.
 
     Where the names of the files do not tell the parts, every n-th passage is valid and every n-th
-    is test, with n = 1 / share: the same ones always, from everywhere in the text.
+    is test, with n = 1 / share: the same ones always, from everywhere in the text. A passage of a
+    long line counts for several. If some files are test by their names, the others give none.
     """
-    period = max(4, round(1 / share))
-    number = 0
+    deal = Deal(max(4, round(1 / share)), has_test=any(file.part == "test" for file in files))
     for file in files:
         for lines in _in_passages(reader.blocks(file)):
-            own = PARTS.index(file.part) if file.part else _dealt(number, period)
+            own = PARTS.index(file.part) if file.part else deal.part_of(lines)
             yield Chunk(lines, [own] * len(lines))
-            number += 1
 
 
-def _dealt(number: int, period: int) -> int:
-    """Returns the part of a passage by its number."""
-    return {period // 2 - 1: VALID, period - 1: TEST}.get(number % period, TRAIN)
+class Deal:
+    """Deals passages out to the parts.
+
+    Args:
+        period: one of so many passages is valid, and one is test.
+        has_test: whether there is a text for the test already.
+    """
+
+    def __init__(self, period: int, *, has_test: bool):
+        self._period = period
+        self._done = 0
+        # The number of the passage that is next for the part.
+        self._due = {VALID: period // 2 - 1} | ({} if has_test else {TEST: period - 1})
+
+    def part_of(self, lines: Sequence[str]) -> int:
+        """Returns the part of the next passage."""
+        size = max(1, sum(map(len, lines)) // PASSAGE_CHARACTERS)
+        self._done += size
+        for part, due in self._due.items():
+            if due < self._done:
+                self._due[part] += self._period * size
+                return part
+        return TRAIN
 
 
 def _in_passages(blocks: Iterable[list[str]]) -> Iterator[list[str]]:

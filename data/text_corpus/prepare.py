@@ -29,7 +29,13 @@ from towers.data.text_corpus.text_corpus import (
     digests_of_text,
     ids_file,
 )
-from towers.data.text_corpus.text_files import TextFile, digest_texts, find_texts
+from towers.data.text_corpus.text_files import (
+    TextFile,
+    describe_others,
+    describe_parts,
+    digest_texts,
+    find_texts,
+)
 
 
 def prepare_texts(
@@ -63,7 +69,8 @@ def prepare_texts(
 
     def fill(folder: Path, work: Path) -> None:
         _learn(files, settings, folder, work, processes, write)
-        _encode(files, settings, key, (folder, work), processes, write)
+        notes = [*describe_parts(files), *describe_others(paths)]
+        _encode(files, settings, key, (folder, work), processes, write, notes)
 
     return open_or_prepare(Path(folder) / key, "text", TextCorpus, fill, write)
 
@@ -80,9 +87,10 @@ def _learn(
     if (folder / TEXT).exists():
         return
     with Progress("learning the vocabulary", _num_bytes(files), write) as progress:
-        reader = Reader(settings.encoding, settings.field, TextReport(), progress.add)
+        report = TextReport()
+        reader = Reader(settings.encoding, settings.field, report, progress.add)
         texts = passages(files, reader, settings.held_out)
-        learn_codec(texts, settings, work / TEXT, processes)
+        learn_codec(texts, settings, work / TEXT, processes, report)
     publish(work / TEXT, folder / TEXT)
 
 
@@ -93,6 +101,7 @@ def _encode(
     folders: tuple[Path, Path],
     processes: int,
     write: Write,
+    notes: Sequence[str],
 ) -> None:
     """Writes the ids and the manifest, from wherever an earlier process left it."""
     folder, work = folders
@@ -108,7 +117,7 @@ def _encode(
         chunks = in_chunks(passages(files, reader, settings.held_out))
         add_tokens(letters.of(chunks), encoding, codec.settings, processes, progress)
     misfit = None if report.suggests_other_encoding else letters.misfit(settings.text.language)
-    lines = [*report.lines(), *([misfit] if misfit else [])]
+    lines = [*report.lines(), *notes, *([misfit] if misfit else [])]
     _finish(encoding, lines, settings, folder, key)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from towers.data.compression import decompressed, read_errors
 from towers.data.extras import import_extra
 from towers.data.text.files import reason_of
+from towers.data.text_corpus import report
 from towers.data.text_corpus.report import NUL, UNDECODED, TextReport
 from towers.data.text_corpus.text_files import TextFile
 
@@ -74,14 +76,16 @@ class Reader(NamedTuple):
         if line.count(DAMAGED) > max(1, len(line) // 10):
             self.report.skip(UNDECODED, f"{file.path}, {line[:20]!r}")
             return False
+        if DAMAGED in line:
+            self.report.repair(report.DAMAGED, f"{file.path}, {line[:20]!r}")
         return True
 
 
 def lines_of(text: str) -> list[str]:
     """Returns the lines of a text, long ones in pieces."""
-    lines = text.split("\n")
     if "\r" in text:
-        lines = [line.removesuffix("\r") for line in lines]
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
     if max(map(len, lines)) > MAX_LINE_CHARACTERS:
         lines = [piece for line in lines for piece in cut(line)]
     return lines
@@ -108,7 +112,7 @@ def _plain(path: Path, reader: Reader) -> Iterator[list[str]]:
         if len(rest) > MAX_LINE_CHARACTERS:
             *pieces, rest = cut(rest)
             yield pieces
-    yield [rest.removesuffix("\r")]
+    yield [rest]
 
 
 def _json_lines(path: Path, reader: Reader) -> Iterator[str]:
@@ -191,7 +195,8 @@ def _parquet(path: Path, reader: Reader) -> Iterator[str]:
 
 def _decoded(path: Path, encoding: str, progress: Progress) -> Iterator[str]:
     """Yields the decoded text of a file, compressed or not; marks of byte order are removed."""
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    decoder: Any = codecs.getincrementaldecoder(encoding)(errors="replace")
+    decoder = io.IncrementalNewlineDecoder(decoder, translate=True)  # Any end of a line is \n.
     position = 0
     try:
         with path.open("rb") as raw, decompressed(raw, path) as file:

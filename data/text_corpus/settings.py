@@ -11,7 +11,7 @@ from towers.data.corpus.digests import digest_file
 from towers.data.dialogues.dialogue_file import check_encoding
 from towers.data.text import SPECIALS, TextSettings
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.corpus.digests import digest_file
+from towers.data.folders import files_below
 from towers.data.text.files import reason_of
 
 PARTS = ("train", "valid", "test")
@@ -18,9 +20,23 @@ KINDS = {
     "json_lines": (".jsonl", ".ndjson"),
     "parquet": (".parquet",),
 }
+SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind)
 COMPRESSIONS = (".gz", ".zst")
 PARQUET_MAGIC = b"PAR1"
-_PART_NAMES = {"valid": "valid", "validation": "valid", "dev": "valid"} | {
+OTHER_KINDS = (
+    ".json",
+    ".csv",
+    ".tsv",
+    ".zip",
+    ".tar",
+    ".tgz",
+    ".bz2",
+    ".xz",
+    ".7z",
+    ".pdf",
+    ".docx",
+)
+_PART_NAMES = {"valid": "valid", "validation": "valid", "val": "valid", "dev": "valid"} | {
     part: part for part in PARTS
 }
 
@@ -43,16 +59,19 @@ def find_texts(paths: Iterable[str | os.PathLike[str]]) -> list[TextFile]:
     """Returns the files of some files and folders, each once, folders in the order of their names.
 
     In a folder only files with a suffix of `KINDS` are texts, compressed or not. If the name of a
-    file has `valid`, `validation` or `dev` as a word of its own (`ptb.valid.txt`), or a folder of
-    such a name is between the file and the folder that was given (`texts/valid/a.txt`), the names
-    tell the parts of all: a file without such a word is for training.
+    file has `valid`, `validation`, `val` or `dev` as a word of its own (`ptb.valid.txt`), or a
+    folder of such a name is between the file and the folder that was given (`texts/valid/a.txt`),
+    the names tell the parts of all: a file without such a word is for training. Of several folders
+    that are given, their own names count, too. If the names tell of `test` alone, the other files
+    have no part.
 
     Raises:
         ValueError: a path is missing, or there is no text in it.
     """
     found: dict[Path, Path] = {}
     named: list[str | None] = []
-    for path in map(Path, paths):
+    given = list(map(Path, paths))
+    for path in given:
         files = list(_files_in(path)) if path.is_dir() else [path]
         if not path.exists():
             raise ValueError(
@@ -60,7 +79,7 @@ def find_texts(paths: Iterable[str | os.PathLike[str]]) -> list[TextFile]:
                 + (" Texts have no weights." if _is_weighted(path) else "")
             )
         if not files:
-            suffixes = ", ".join(suffix for kind in KINDS.values() for suffix in kind)
+            suffixes = ", ".join(SUFFIXES)
             raise ValueError(
                 f"{path}: expected a folder with texts ({suffixes}, also with .gz or .zst), found "
                 "no such file in it. Name the files themselves if their names end otherwise."
@@ -68,24 +87,51 @@ def find_texts(paths: Iterable[str | os.PathLike[str]]) -> list[TextFile]:
         for file in files:
             if file.resolve() not in found:
                 found[file.resolve()] = file
-                named.append(_part_of(file, file.relative_to(path).parts[:-1]))
+                above = file.relative_to(path).parts[:-1]
+                named.append(_part_of(file, [path.name, *above] if len(given) > 1 else above))
     if not found:
         raise ValueError("A text needs at least one file or folder. Received none.")
-    files = list(found.values())
-    by_names = "valid" in named and not all(part == "valid" for part in named)
+    pairs = zip(found.values(), parts_of(named), strict=True)
+    return [TextFile(file, kind_of(file), part) for file, part in pairs]
+
+
+def parts_of(named: Sequence[str | None]) -> list[str | None]:
+    """Returns the part of each file, None for one that is dealt out, from what its name tells.
+
+    >>> parts_of(["train", "valid", None])
+    ['train', 'valid', 'train']
+    >>> parts_of(["train", "test", None])
+    [None, 'test', None]
+    >>> parts_of(["valid", "valid"])
+    [None, None]
+    """
+    if len(set(named)) == 1:
+        return [None] * len(named)
+    if "valid" in named:
+        return [part or "train" for part in named]
+    return [part if part == "test" else None for part in named]
+
+
+def describe_parts(files: Sequence[TextFile]) -> list[str]:
+    """Returns a line about the parts that the names of the files tell, if they tell any."""
+    counts = Counter(file.part or "cut into train and valid" for file in files)
+    if all(file.part is None for file in files):
+        return []
     return [
-        TextFile(file, kind_of(file), (part or "train") if by_names else None)
-        for file, part in zip(files, named, strict=True)
+        "the names of the files tell: " + ", ".join(f"{n} {part}" for part, n in counts.items())
     ]
 
 
+def describe_others(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Returns a line about the files of some folders that are no texts, if there are any."""
+    names = (name for path in map(Path, paths) if path.is_dir() for name in files_below(path))
+    counts = Counter(one.suffix or one.name for one in names if _suffix(one) not in SUFFIXES)
+    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
+    return [f"left out files that are no texts: {listed}"] if listed else []
+
+
 def _files_in(folder: Path) -> Iterator[Path]:
-    suffixes = {suffix for kind in KINDS.values() for suffix in kind}
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith(".") and _suffix(Path(name)) in suffixes:
-                yield Path(parent, name)
+    return (path for path in files_below(folder) if _suffix(path) in SUFFIXES)
 
 
 def _suffix(path: Path) -> str:
@@ -94,7 +140,18 @@ def _suffix(path: Path) -> str:
 
 
 def kind_of(path: Path) -> str:
-    """Returns the kind of a file by its name; any other name is that of a text."""
+    """Returns the kind of a file by its name; any other name is that of a text.
+
+    Raises:
+        ValueError: it cannot be read, or is of a kind that is no text.
+    """
+    if not path.is_file() and path.exists():
+        raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
+    if path.suffix.lower() in OTHER_KINDS or path.name.lower().endswith(".tar.gz"):
+        raise ValueError(
+            f"{path}: expected a text, found a {path.suffix} file. Unpack it or write its texts "
+            "into a .txt file; if it has a JSON object on each line, let its name end with .jsonl."
+        )
     try:
         with path.open("rb") as file:
             if file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:

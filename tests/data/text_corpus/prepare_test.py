@@ -45,6 +45,42 @@ def test_names_tell_the_parts(tmp_path):
         assert np.count_nonzero(np.asarray(corpus.part(part)) == END) == number
 
 
+def test_the_text_of_the_test_stays_out_of_the_others(tmp_path):
+    write_stories(tmp_path / "train.txt", 300)
+    (tmp_path / "test.txt").write_text("zebra zebra\n" * 200)
+    (tmp_path / "notes.pdf").write_bytes(b"?")
+    said = []
+    corpus = prepare(tmp_path, tmp_path / "cache", lines=said, tokenizer="spaces")
+    assert corpus.text.decode(corpus.part("test")[:11].tolist()) == "zebra zebra\n"
+    assert len(corpus.part("test")) == 200 * 11 and len(corpus.part("valid")) > 100
+    assert "zebra" not in corpus.text.vocabulary.tokens
+    report = "\n".join(said)
+    assert "the names of the files tell: 1 test, 1 cut into train and valid" in report
+    assert "left out files that are no texts: 1 .pdf" in report
+
+
+@pytest.mark.parametrize(("length", "count"), [(90, 4000), (3000, 120), (9000, 40), (360_000, 1)])
+def test_held_out_parts_have_their_share_of_lines_of_any_length(tmp_path, length, count):
+    words = "one two three four five six seven eight nine ten\n".replace("\n", " ")
+    line = (words * (length // len(words) + 1))[:length].strip()
+    (tmp_path / "a.txt").write_text(f"{line}\n" * count)
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", tokenizer="spaces")
+    sizes = {part: len(corpus.part(part)) for part in ("train", "valid", "test")}
+    total = sum(sizes.values())
+    assert sizes["valid"] / total == pytest.approx(0.1, abs=0.04)
+    assert sizes["test"] / total == pytest.approx(0.1, abs=0.04)
+
+
+def test_a_wrong_encoding_is_told_also_if_few_bytes_are_wrong(tmp_path):
+    line = "the caf\u00e9 owner said he doesn\u2019t know where the r\u00e9sum\u00e9 went\n"
+    (tmp_path / "a.txt").write_bytes((line * 400).encode("cp1252"))
+    said = []
+    prepare(tmp_path / "a.txt", tmp_path / "cache", lines=said)
+    report = "\n".join(said)
+    assert "used 400 lines with a few bytes that do not decode, without these (first: " in report
+    assert "try another (--encoding)" in report
+
+
 def test_words_that_the_vocabulary_does_not_have_are_spelled(tmp_path):
     written = write_stories(tmp_path / "a.txt", 1000)
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", vocabulary_size=100)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from towers.data.text_corpus.reading import MAX_LINE_CHARACTERS, Reader
 from towers.data.text_corpus.report import TextReport
-from towers.data.text_corpus.text_files import find_texts
+from towers.data.text_corpus.text_files import describe_parts, find_texts
 
 LINES = st.lists(
     st.text(st.sampled_from('你好aZé9 ,.|"\\{}\x0b\x85\u2028😀'), max_size=9).filter(str.strip),
@@ -124,6 +125,12 @@ def test_a_folder_gives_its_texts_in_order_and_once(tmp_path):
         ("a.txt", b"\x1f\x8bdamaged", "a.txt cannot be read to its end"),
         ("a.txt", gzip.compress(b"whole" * 99, mtime=0)[:-9], "a.txt cannot be read to its end"),
         ("a.parquet", b"PAR1 but no more", "a.parquet cannot be read to its end"),
+        (
+            "a.json",
+            b'{"text": "a"}',
+            r"a.json: expected a text, found a .json file.*end with .jsonl",
+        ),
+        ("a.tar.gz", b"?", r"a.tar.gz: expected a text, found a .gz file. Unpack it"),
     ],
 )
 def test_wrong_input_is_named_by_file_and_line(tmp_path, name, content, message):
@@ -132,6 +139,42 @@ def test_wrong_input_is_named_by_file_and_line(tmp_path, name, content, message)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
+def test_a_zstandard_file_that_was_cut_is_an_error(tmp_path, share):
+    zstandard = pytest.importorskip("zstandard")
+    text = "".join(f"line {number}\n" for number in range(100_000)).encode()
+    frames = zstandard.compress(text[:300_000]) + zstandard.compress(text[300_000:])
+    (tmp_path / "a.txt.zst").write_bytes(frames)
+    assert "\n".join(read(tmp_path)[0]).encode() + b"\n" == text
+    (tmp_path / "a.txt.zst").write_bytes(frames[: int(share * len(frames))])
+    with pytest.raises(ValueError, match=r"a.txt.zst cannot be read to its end: .*its last frame"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_every_kind_of_line_end_ends_a_line(tmp_path, end):
+    (tmp_path / "a.txt").write_text(f"one{end}two{end}{end}three", newline="")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": f"four{end}five"}) + end, newline="")
+    assert read(tmp_path)[0] == ["one", "two", "three", "four", "five"]
+
+
+def test_a_pipe_is_no_text(tmp_path):
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match=r"a.txt: expected a file, found a pipe or a device"):
+        find_texts([tmp_path])
+
+
+def test_linked_folders_are_read_and_no_round_is(tmp_path):
+    for name in ("texts", "more"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(f"{name}\n")
+    (tmp_path / "texts" / "link").symlink_to(tmp_path / "more")
+    assert read(tmp_path / "texts")[0] == ["texts", "more"]
+    (tmp_path / "more" / "back").symlink_to(tmp_path / "texts")
+    with pytest.raises(ValueError, match=r"back is a link to .*which holds it"):
+        read(tmp_path / "texts")
 
 
 def test_records_without_a_text_are_skipped_and_counted(tmp_path):
@@ -155,6 +198,20 @@ def test_names_of_folders_tell_the_parts(tmp_path):
     parts = {str(file.path.relative_to(tmp_path)): file.part for file in find_texts([tmp_path])}
     assert parts == dict(zip(names, ["train", "valid", "test", "train", "valid"], strict=True))
     assert [file.part for file in find_texts([tmp_path / "valid"])] == [None]
+    given = find_texts([tmp_path / "train", tmp_path / "valid"])
+    assert [file.part for file in given] == ["train", "valid"]
+
+
+def test_a_file_for_the_test_alone_is_never_trained_on(tmp_path):
+    for name in ("train.txt", "test.txt", "more.txt"):
+        (tmp_path / name).write_text(f"{name}\n")
+    files = find_texts([tmp_path])
+    assert [file.part for file in files] == [None, "test", None]
+    assert describe_parts(files) == [
+        "the names of the files tell: 2 cut into train and valid, 1 test"
+    ]
+    (tmp_path / "test.txt").rename(tmp_path / "val.txt")
+    assert [file.part for file in find_texts([tmp_path])] == ["train", "train", "valid"]
 
 
 def test_missing_files_and_columns_are_named(tmp_path):

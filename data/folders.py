@@ -1,0 +1,36 @@
+"""Folders: the files below them in a fixed order, through links but never round."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yields the files of a folder and of those in it, sorted, hidden ones left out.
+
+    Raises:
+        ValueError: a link leads back to a folder that it is in.
+        OSError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for here, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in folders:
+            check_link(Path(here, name))
+        base = Path(sys.intern(here))
+        yield from (base / name for name in sorted(files) if not name.startswith("."))
+
+
+def check_link(folder: Path) -> None:
+    """Raises ValueError for a link to a folder that holds it: there would be no end of folders."""
+    if folder.is_symlink() and folder.resolve() in folder.parent.resolve().joinpath("_").parents:
+        raise ValueError(
+            f"{folder} is a link to {folder.resolve()}, which holds it: its files would come "
+            "again and again. Remove the link."
+        )
