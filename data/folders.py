@@ -29,7 +29,10 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def check_link(folder: Path) -> None:
     """Raises ValueError for a link to a folder that holds it: there would be no end of folders."""
-    if folder.is_symlink() and folder.resolve() in folder.parent.resolve().joinpath("_").parents:
+    if not folder.is_symlink():
+        return
+    above = {one.resolve() for one in folder.absolute().parents}  # Some may be links, too.
+    if folder.resolve() in above.union(folder.parent.resolve().parents):
         raise ValueError(
             f"{folder} is a link to {folder.resolve()}, which holds it: its files would come "
             "again and again. Remove the link."

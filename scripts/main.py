@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import importlib
 import os
 import platform
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
         warnings.showwarning = show_warning
+        prepare_output()
     options = build_parser(arguments[:1]).parse_args(arguments)
     try:
         code = load_command(options.command).run(options)
@@ -83,6 +85,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show_traceback(error)
         show(BUG, file=sys.stderr)
         return FAILED
+
+
+def prepare_output() -> None:
+    """Makes sure that printing cannot fail for what is printed.
+
+    What the output's encoding does not have is escaped, and a closed output takes everything.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        else:
+            getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 class Parser(argparse.ArgumentParser):
@@ -163,10 +177,11 @@ def show_traceback(error: Exception) -> None:
 def is_for_users(error: Exception) -> bool:
     """Returns whether an error's message tells users enough.
 
-    It does if TensorFlow raised it, such as for exhausted memory or a lost device, or if it is a
-    RuntimeError that this package raised, such as for a gradient that is not finite.
+    It does if TensorFlow raised it, such as for exhausted memory or a lost device, if a disk is
+    full, or if it is a RuntimeError that this package raised, such as for a gradient that is not
+    finite.
     """
-    if is_of_tensorflow(error):
+    if is_of_tensorflow(error) or getattr(error, "errno", None) == errno.ENOSPC:
         return True
     return isinstance(error, RuntimeError) and raising_module(error).startswith("towers.")
 

@@ -65,7 +65,7 @@ def parse(path: Path) -> Mapping[str, Any]:
             import tomllib
         except ImportError:  # Python 3.10.
             import tomli as tomllib
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     if not isinstance(content, dict):
         raise ValueError(f"expected lines such as `recipe = ...`, received {content!r:.60}")
     return content
@@ -81,7 +81,7 @@ def parse_yaml(path: Path) -> Any:
             "'towers[yaml]', or write TOML."
         ) from error
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
 

@@ -41,6 +41,12 @@ FIELDS_BEFORE = {
 LOCK = ".lock"  # Of a process that was killed; it holds nothing any more.
 LEFTOVER = re.compile(r"\.run\.json\.(\d+\.tmp|partial)")
 
+# The names of what a run writes into checkpoints/ and summaries/, unfinished files included.
+CHECKPOINT = re.compile(r"(step-\d+|best)\.ckpt\.npz(\.\w+)?")
+CURVE = re.compile(
+    r".*tfevents.*|damaged-\d+-.*|rewriting\.partial|.*\.xplane\.pb|.*\.trace\.json\.gz"
+)
+
 
 class RunDirectory:
     """The files of one run.
@@ -91,8 +97,9 @@ class RunDirectory:
 
         What `towers export` wrote and files of the user's stay.
         """
-        for folder in (self.checkpoints, self.summaries, self.text):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.text, ignore_errors=True)
+        remove_files(self.checkpoints, CHECKPOINT)
+        remove_files(self.summaries, CURVE)
         for file in (self.config, self.metrics, self._record):
             file.unlink(missing_ok=True)
 
@@ -264,3 +271,17 @@ def write_json(path: pathlib.Path, content: Any) -> None:
         write_file(path, (json.dumps(content, indent=2) + "\n").encode("utf-8"))
     except OSError as error:
         raise OSError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def remove_files(folder: pathlib.Path, names: re.Pattern[str]) -> None:
+    """Removes the files below a folder that have such names, and the folders that are empty then.
+
+    Args:
+        folder: the folder; it may be absent.
+        names: matches a whole name.
+    """
+    for here, _, files in os.walk(folder, topdown=False):
+        for name in filter(names.fullmatch, files):
+            pathlib.Path(here, name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # Something else is in it.
+            os.rmdir(here)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class RunFiles:
         if checkpoint is not None:
             towers.restore(checkpoint, self._updates.groups())
             position = self._updates.position = towers.Position(**checkpoint.state["position"])
-            self.best = towers.Best(**checkpoint.state["best"])
+            self.best = self._best_of(checkpoint)
             # Older checkpoints do not say; they were saved after an evaluation as a rule.
             self.evaluated_step = checkpoint.state.get("evaluated_step", position.step)
         step = self._updates.position.step
@@ -75,6 +76,19 @@ class RunFiles:
         # A killed evaluation may have left a point, which comes again.
         towers.remove_events_after(self._summaries / EVALUATION, self.evaluated_step)
         return checkpoint
+
+    def _best_of(self, checkpoint: towers.Checkpoint) -> towers.Best:
+        """Returns the best evaluation up to a checkpoint, or none if its weights are lost."""
+        best = towers.Best(**checkpoint.state["best"])
+        path = self._checkpoints.best_path
+        if best.value is None or self._checkpoints.has_best:
+            return best
+        warnings.warn(
+            f"{path} is missing or damaged: the next evaluation is the best so far.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return towers.Best(best.metric, best.maximize)
 
     def share(self) -> None:
         """Sends the chief's variables and position to all processes, whose curves go on there."""
@@ -101,7 +115,8 @@ class RunFiles:
         better = self.best.improves(step, metrics)
         self.metrics.write(TEST, step, {**metrics, "best": better})
         if better:
-            self._checkpoints.save_best(step, self._updates.groups(), self._state())
+            state, groups = self._state(), self._updates.groups()
+            self._checkpoints.save_best(step, groups, state, resumable=True)
         self._saved_step = None  # A checkpoint of this step lacks the evaluation.
         return better
 

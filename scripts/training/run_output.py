@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import sys
+
 import towers
 from towers.scripts.shown import printable, show
 
@@ -30,8 +33,11 @@ class RunOutput:
                 show(line, flush=True)
             else:
                 self.bar.write(printable(line))
-        except OSError:  # Such as a closed terminal, or `| head`.
+        except OSError as error:
             self._reader_left = True
+            if error.errno not in (errno.EPIPE, errno.EIO):  # `| head`, or a closed terminal.
+                text = f"towers: warning: cannot print ({error.strerror}): the training ends"
+                show(text, file=sys.stderr, colour="yellow")
 
     def check_reader(self, report: towers.StepReport) -> None:
         """Raises StopTraining if nobody can read what is printed; an action."""

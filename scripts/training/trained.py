@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 import keras
 
-from towers import Checkpoint, CheckpointFolder, SharedVariables, restore, set_precision
+from towers import (
+    Checkpoint,
+    CheckpointFolder,
+    DamagedCheckpointError,
+    SharedVariables,
+    restore,
+    set_precision,
+)
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, ModelOptions
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds
@@ -75,7 +82,10 @@ def open_model(
 def choose_checkpoint(directory: RunDirectory, which: str) -> Checkpoint:
     """Returns the best checkpoint of a run, or its latest."""
     folder = CheckpointFolder(directory.checkpoints)
-    checkpoint = folder.best() if which == "best" else None
+    try:
+        checkpoint = folder.best() if which == "best" else None
+    except DamagedCheckpointError as error:
+        raise ValueError(f"{error} --checkpoint latest takes the one saved last.") from error
     checkpoint = checkpoint or folder.latest()
     if checkpoint is None:
         raise ValueError(

@@ -7,13 +7,14 @@ import http.server
 import io
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from tests.paths import CORPORA, missing
+from tests.paths import CORPORA, ROOT, missing
 from towers.data.samples import shapes
 from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.summaries import read_scalars
@@ -54,6 +55,33 @@ def test_command_prints_no_notices_of_tensorflow_and_no_traceback(tmp_path):
     refused = subprocess.run(command, capture_output=True, text=True)
     assert refused.returncode == 2
     assert refused.stderr.startswith("towers: error: ") and refused.stderr.count("\n") == 1
+
+
+PRINTING = """
+import sys
+from towers.scripts.shown import show
+from towers.scripts import main
+main.load_command = lambda name: type("Command", (), {
+    "add_options": lambda parser: None, "run": lambda given: show("\u4e2d") or 0})
+sys.argv[1:] = ["recipes"]
+sys.exit(main.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code", "shown"),
+    [("", 0, "\\u4e2d"), (">&-", 0, ""), (">/dev/full", 1, "No space left on device")],
+    ids=["ascii", "closed", "full"],
+)
+def test_no_output_is_a_bug(redirect, code, shown, tmp_path):
+    (tmp_path / "a.py").write_text(PRINTING)
+    result = subprocess.run(
+        ["bash", "-c", f"{sys.executable} {tmp_path / 'a.py'} {redirect}"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert result.returncode == code
+    printed = result.stdout + result.stderr
+    assert shown in printed and "Traceback" not in printed and "bug" not in printed
 
 
 def test_recipes_are_listed_with_what_they_train(capsys):

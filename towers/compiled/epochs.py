@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,6 +67,7 @@ class Epochs:
         callbacks: the callbacks that hear of them.
         validation: the evaluation after an epoch, or None.
         validation_freq: as in `keras.Model.fit`.
+        quiet: whether nothing is printed of where a run goes on.
     """
 
     def __init__(
@@ -75,10 +77,12 @@ class Epochs:
         callbacks: keras.callbacks.CallbackList,
         validation: Evaluation | None,
         validation_freq: int | list[int],
+        *,
+        quiet: bool = False,
     ):
         self._model, self._updates, self._callbacks = model, updates, callbacks
         self._validation, self._frequency = validation, validation_freq
-        self._batch_logs = Logs(model)
+        self._batch_logs, self._quiet = Logs(model), quiet
         self._epoch_logs: dict[str, float] = {}
         self._number = 0  # Of the next step in its epoch.
 
@@ -93,6 +97,7 @@ class Epochs:
             trainer.train(steps=0)  # Restores the newest checkpoint.
             if run_dir is not None:
                 remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
+                self._tell(run_dir, epochs)
             model.stop_training = False
             callbacks.on_train_begin()
             if updates.position == Position():
@@ -105,6 +110,23 @@ class Epochs:
                     raise
         callbacks.on_train_end(logs=self._epoch_logs or None)
         return model.history
+
+    def _tell(self, run_dir: str | os.PathLike[str], epochs: int) -> None:
+        """Says where a run goes on that was restored, or that there is nothing left to train."""
+        position = self._updates.position
+        if position.epoch >= epochs > 0 and position != Position():
+            warnings.warn(
+                f"{os.fspath(run_dir)} holds all {epochs} epochs: nothing is trained. Give more "
+                "epochs to go on, or another run_dir to train anew.",
+                RuntimeWarning,
+                stacklevel=4,  # The caller of `fit`.
+            )
+        elif position != Position() and not self._quiet:
+            rate = float(self._model.optimizer.learning_rate)
+            print(
+                f"{os.fspath(run_dir)}: goes on after epoch {position.epoch} with its own weights "
+                f"and learning rate ({rate:g})"
+            )
 
     def _begin_epoch(self) -> None:
         """Tells the callbacks of an epoch, or of what is left of it, and of its first step."""

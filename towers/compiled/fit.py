@@ -105,7 +105,8 @@ def fit(
     )  # fmt: skip
     num_steps = steps_per_epoch or data.num_batches
     heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
-    run = Epochs(model, FitUpdates(step, batches, model), heard, validation, validation_freq)
+    updates = FitUpdates(step, batches, model)
+    run = Epochs(model, updates, heard, validation, validation_freq, quiet=verbose == 0)
     return run.train(Position(step=begun, epoch=initial_epoch), epochs, run_dir)
 
 

@@ -54,7 +54,7 @@ class CheckpointFolder:
         with named_failure(path):
             self._make_folder()
             serials = self._serials()
-        serial = 1 + max((known for known in serials.values() if known is not None), default=0)
+        serial = next_serial(serials)
         write_checkpoint(path, step, groups, state, serial=serial)
         kept = line_of({**serials, step: serial})[-self._keep :]
         for old in serials:
@@ -62,12 +62,22 @@ class CheckpointFolder:
                 self._step_path(old).unlink(missing_ok=True)
         return path
 
-    def save_best(self, step: int, groups: Groups, state: Mapping[str, Any]) -> Path:
-        """Saves a checkpoint as the best one, replaces the previous best, and returns its path."""
-        path = self.path / f"best{SUFFIX}"
+    def save_best(
+        self, step: int, groups: Groups, state: Mapping[str, Any], *, resumable: bool = False
+    ) -> Path:
+        """Saves a checkpoint as the best one, replaces the previous best, and returns its path.
+
+        Args:
+            step, groups, state: as in `save`.
+            resumable: whether a run may go on from it as from those of `save`: they have the same
+                groups and state, and its variables hold no averages. If it was saved last, it is
+                the latest.
+        """
+        path = self.best_path
         with named_failure(path):
             self._make_folder()
-        write_checkpoint(path, step, groups, state)
+            serial = next_serial(self._serials()) if resumable else 0
+        write_checkpoint(path, step, groups, state, serial=serial)
         return path
 
     def latest(self) -> Checkpoint | None:
@@ -78,14 +88,10 @@ class CheckpointFolder:
         Raises:
             DamagedCheckpointError: all checkpoints are damaged.
         """
-        serials = self._serials()
-        # A file without a readable manifest may be the newest: it is tried first, and named.
-        damaged = [step for step, serial in serials.items() if serial is None]
-        line = line_of({step: serials[step] for step in serials if step not in damaged})
         damages: list[str] = []
-        for step in [*damaged, *reversed(line)]:
+        for path in self._newest_first():
             try:
-                checkpoint = read_checkpoint(self._step_path(step))
+                checkpoint = read_checkpoint(path)
             except DamagedCheckpointError as damage:
                 damages.append(str(damage))
                 continue
@@ -102,8 +108,34 @@ class CheckpointFolder:
 
     def best(self) -> Checkpoint | None:
         """Returns the best checkpoint, or None; raises DamagedCheckpointError if it is damaged."""
-        path = self.path / f"best{SUFFIX}"
-        return read_checkpoint(path) if path.exists() else None
+        return read_checkpoint(self.best_path) if self.best_path.exists() else None
+
+    @property
+    def best_path(self) -> Path:
+        """The file of the best checkpoint."""
+        return self.path / f"best{SUFFIX}"
+
+    @property
+    def has_best(self) -> bool:
+        """Whether there is a best checkpoint whose manifest can be read."""
+        return self.best_path.exists() and serial_of(self.best_path) is not None
+
+    def _newest_first(self) -> list[Path]:
+        """Returns the files from which a run may go on.
+
+        A file without a readable manifest may be the newest: it comes first. A best from which a
+        run may go on is the newest if it was saved after all others, as by a process that was
+        killed soon afterwards. Otherwise it is the last resort.
+        """
+        serials = self._serials()
+        damaged = [step for step, serial in serials.items() if serial is None]
+        line = line_of({step: serials[step] for step in serials if step not in damaged})
+        paths = list(map(self._step_path, [*damaged, *reversed(line)]))
+        best = serial_of(self.best_path) if self.best_path.exists() else 0
+        if best != 0:
+            is_newest = best is not None and best >= next_serial(serials)
+            paths.insert(len(damaged) if is_newest else len(paths), self.best_path)
+        return paths
 
     def _make_folder(self) -> None:
         """Makes the folder if there is none, and removes files that a killed process left."""
@@ -125,11 +157,25 @@ class CheckpointFolder:
         matches = (re.fullmatch(rf"step-(\d{{8,}}){re.escape(SUFFIX)}", name) for name in names)
         serials: dict[int, int | None] = {}
         for step in (int(match[1]) for match in matches if match):
-            try:
-                serials[step] = read_serial(self._step_path(step))
-            except DamagedCheckpointError:
-                serials[step] = None
+            serials[step] = serial_of(self._step_path(step))
         return serials
+
+
+def serial_of(path: Path) -> int | None:
+    """Returns the serial of a checkpoint; None if its manifest is damaged."""
+    try:
+        return read_serial(path)
+    except DamagedCheckpointError:
+        return None
+
+
+def next_serial(serials: Mapping[int, int | None]) -> int:
+    """Returns the serial of a checkpoint that is saved after others.
+
+    >>> next_serial({10: 1, 20: 4, 30: None})
+    5
+    """
+    return 1 + max((known for known in serials.values() if known is not None), default=0)
 
 
 def line_of(serials: Mapping[int, int | None]) -> list[int]:

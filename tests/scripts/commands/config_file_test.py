@@ -56,6 +56,10 @@ def test_what_is_dumped_is_read_back(name, write):
     assert again == type(options)(**{**vars(options), "run_dir": run_dir})
 
 
+def test_a_mark_of_byte_order_is_no_content(write):
+    assert read("--config", write('\ufeffrecipe = "shapes"\n'))[0].name == "shapes"
+
+
 FILE = """
 recipe = "shapes"
 towers = 2

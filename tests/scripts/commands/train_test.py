@@ -74,9 +74,14 @@ def test_a_run_of_minutes_stops_and_goes_on(run, capsys):
 
 
 def test_overwrite_removes_the_run_and_nothing_else(run):
-    (run / "notes.txt").write_text("mine")
+    mine = [run / name for name in ("notes.txt", "checkpoints/my.npz", "summaries/a/notes.txt")]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    curves = set(run.rglob("*tfevents*"))
     assert train(run, "--steps", "2", "--seed", "9", "--overwrite", "--quiet") == 0
-    assert (run / "notes.txt").read_text() == "mine"
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+    assert not curves.intersection(run.rglob("*tfevents*"))
     assert arrays_of(run)[0] == 2
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2, 2]
     record = json.loads((run / "run.json").read_text())

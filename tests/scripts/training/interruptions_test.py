@@ -52,6 +52,28 @@ def test_a_run_killed_before_its_last_evaluation_gets_it(tmp_path, capsys):
     assert "test  | step 3 |" not in capsys.readouterr().out, "it was evaluated already"
 
 
+def test_a_run_killed_before_its_first_checkpoint_goes_on_from_its_best(tmp_path, capsys):
+    options = ["--evaluate-every", 2, "--checkpoint-every", 100]
+    assert main(train_shapes(tmp_path / "run", "--steps", 2, *options)) == 0
+    (tmp_path / "run" / "checkpoints" / "step-00000002.ckpt.npz").unlink()
+    best = latest(tmp_path / "run").state["best"]
+    assert main(train_shapes(tmp_path / "run", "--steps", 3, *options)) == 0
+    assert "continues at step 2 from " in capsys.readouterr().out
+    assert latest(tmp_path / "run").step == 3
+    assert evaluated_steps(tmp_path / "run") == [2, 3] and best["step"] == 2
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_a_best_that_is_lost_is_told_and_the_next_one_is_saved(tmp_path, how):
+    options = ["--evaluate-every", 1]
+    assert main(train_shapes(tmp_path / "run", "--steps", 2, *options)) == 0
+    best = CheckpointFolder(tmp_path / "run" / "checkpoints").best_path
+    best.write_bytes(b"?") if how == "damaged" else best.unlink()
+    with pytest.warns(RuntimeWarning, match=r"best\.ckpt\.npz is missing or damaged: the next"):
+        assert main(train_shapes(tmp_path / "run", "--steps", 3, *options)) == 0
+    assert CheckpointFolder(tmp_path / "run" / "checkpoints").best().step == 3
+
+
 def test_a_signal_in_the_last_evaluation_saves_and_the_next_start_evaluates(
     tmp_path, capsys, monkeypatch
 ):
@@ -192,3 +214,12 @@ def test_a_lost_record_is_taken_from_a_checkpoint(tmp_path, capsys):
 
 def empty(path):
     path.write_bytes(b"")
+
+
+def test_a_damaged_best_is_no_dead_end_for_an_evaluation(tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    assert main(train_shapes(run_dir, "--steps", 1)) == 0
+    CheckpointFolder(run_dir / "checkpoints").best_path.write_bytes(b"?")
+    assert main(["evaluate", str(run_dir)]) == 2
+    assert "--checkpoint latest takes the one saved last" in capsys.readouterr().err
+    assert main(["evaluate", str(run_dir), "--checkpoint", "latest"]) == 0

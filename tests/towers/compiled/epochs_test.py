@@ -129,6 +129,19 @@ def test_resumed_fit_matches_uninterrupted(tmp_path, stop_after):
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_resumed_fit_says_where_it_goes_on_and_that_nothing_is_left(tmp_path, capsys):
+    options = {"batch_size": 8, "towers": 1, "run_dir": tmp_path}
+    towers.fit(make_model(), X, Y, epochs=1, verbose=2, **options)
+    assert "goes on" not in capsys.readouterr().out
+    changed = make_model()
+    changed.optimizer.learning_rate = 0.5
+    towers.fit(changed, X, Y, epochs=2, verbose=2, **options)
+    assert f"{tmp_path}: goes on after epoch 1 with its own weights" in capsys.readouterr().out
+    assert float(changed.optimizer.learning_rate) != 0.5
+    with pytest.warns(RuntimeWarning, match=r"holds all 2 epochs: nothing is trained\. Give more"):
+        towers.fit(make_model(), X, Y, epochs=2, verbose=0, **options)
+
+
 def test_a_run_folder_holds_the_curves_of_each_tower(tmp_path):
     towers.fit(
         make_model(), X, Y, batch_size=2, epochs=2, verbose=0, towers=tower_devices(2),

@@ -139,6 +139,36 @@ def test_a_run_does_not_silently_start_over(tmp_path):
         folder.best()
 
 
+def test_a_best_that_was_saved_last_is_the_latest(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    folder.save_best(3, group_of(3), {"epoch": 0}, resumable=True)
+    assert (folder.latest().step, folder.latest().state) == (3, {"epoch": 0})
+    folder.save(5, group_of(5), {})
+    assert folder.latest().step == 5
+    folder.save_best(7, group_of(7), {}, resumable=True)
+    assert folder.latest().step == 7
+    folder.save(7, group_of(7.5), {})
+    assert values_of(folder.latest()) == {7.5}
+
+
+def test_a_best_is_the_last_resort(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    folder.save_best(1, group_of(1), {}, resumable=True)
+    damage(folder.save(2, group_of(2), {}))
+    with pytest.warns(RuntimeWarning, match=r"step-00000002.*best\.ckpt\.npz is used instead"):
+        assert folder.latest().step == 1
+
+
+def test_a_best_with_other_variables_is_never_the_latest(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    folder.save_best(3, group_of(3), {"loss": 0.5})
+    assert folder.latest() is None and folder.has_best
+    folder.save(1, group_of(1), {})
+    assert folder.latest().step == 1
+    damage(folder.best_path)
+    assert folder.latest().step == 1 and not folder.has_best
+
+
 def test_left_over_partial_files_are_removed_and_nothing_else(tmp_path):
     for name in ("step-00000009.ckpt.npz.partial", "notes.partial", "step-x.ckpt.npz", "my.npz"):
         (tmp_path / name).write_bytes(b"half")
