@@ -65,12 +65,13 @@ def run(given: argparse.Namespace) -> int:
         metrics = {**evaluation.evaluate(show), **tuned}
         confusion = count_confusions(evaluation.session) if options.classes else None
     checkpoint, unit = evaluation.checkpoint, evaluation.unit
-    show(describe_evaluation(checkpoint, metrics, unit))
+    show(describe_evaluation(evaluation, metrics))
     if confusion is not None:
         show("\n".join(describe(confusion)))
         metrics["confusion"] = confusion.counts.tolist()
     if given.json:
         metrics["examples"] = round(metrics["examples"])
         metrics[unit] = metrics["examples"]
-        show(json.dumps({**metrics, "step": checkpoint.step, "checkpoint": str(checkpoint.path)}))
+        place = {"step": checkpoint.step, "checkpoint": str(checkpoint.path)}
+        show(json.dumps({**metrics, "part": evaluation.part, **place}))
     return 0

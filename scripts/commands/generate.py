@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import warnings
 
 from towers.scripts.commands.option_types import positive_int
 from towers.scripts.commands.options import (
@@ -72,6 +73,8 @@ def run(given: argparse.Namespace) -> int:
         )
         opened = open_model(model, devices, command="generate")
     prompt = opened.text.encode(options.prompt)
+    if unknown := prompt.count(opened.special_ids.unknown):
+        warn_of_unknown(unknown, len(prompt))
     samples = generate(
         opened.model, decoding, prompt, special_ids=opened.special_ids, seed=options.seed
     )
@@ -80,3 +83,13 @@ def run(given: argparse.Namespace) -> int:
             show(f"[{number}]")
         show(opened.text.decode([*prompt, *ids]))
     return 0
+
+
+def warn_of_unknown(unknown: int, count: int) -> None:
+    """Warns of words or characters of a prompt that the model does not know."""
+    warnings.warn(
+        f"{unknown} of the {count} tokens of the prompt are unknown to the model: it has not seen "
+        "these words or characters. Use others, or train on a text that has them.",
+        RuntimeWarning,
+        stacklevel=2,
+    )

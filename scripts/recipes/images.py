@@ -110,12 +110,13 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
         )
 
     train = image_files.parts.get(TRAIN, image_files.no_examples)
+    evaluated = evaluated_part(fields, image_files)
     return Data(
         batches(train, fields.augmentation, mixup=fields.mixup, seed=seed),
-        batches(image_files.part(evaluated_part(fields, image_files)), "none", shuffle=False),
+        batches(image_files.part(evaluated), "none", shuffle=False),
         key=content_key(image_files, fields),
         summary="\n".join(image_files.summary),
-        about={"classes": list(image_files.class_names)},
+        about={"classes": list(image_files.class_names), "evaluated": evaluated},
     )
 
 

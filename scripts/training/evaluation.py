@@ -32,6 +32,13 @@ class Evaluation(NamedTuple):
         """The metrics are means over these."""
         return self.session.recipe.unit
 
+    @property
+    def part(self) -> str:
+        """The part of the data that is evaluated, such as test or valid."""
+        about = self.session.data.about or {}
+        named = getattr(self.session.recipe.fields, "part", "")
+        return named or about.get("evaluated") or "test"
+
     def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
         """Returns the metrics, and writes samples of a chatbot's answers."""
         metrics = self.session.evaluate()
@@ -93,9 +100,10 @@ def check_classes(trained: dict[str, Any] | None, found: dict[str, Any] | None) 
         )
 
 
-def describe_evaluation(checkpoint: Checkpoint, metrics: dict[str, float], unit: str) -> str:
+def describe_evaluation(evaluation: Evaluation, metrics: dict[str, float]) -> str:
     """Returns the metrics in one line."""
     values = " | ".join(
         f"{name} {value:.4f}" for name, value in metrics.items() if name != "examples"
     )
-    return f"test  | step {checkpoint.step} | {values} | {metrics['examples']:.0f} {unit}"
+    count = f"{metrics['examples']:.0f} {evaluation.unit}"
+    return f"{evaluation.part:<5} | step {evaluation.checkpoint.step} | {values} | {count}"

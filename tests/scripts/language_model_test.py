@@ -77,6 +77,8 @@ def check_loss_and_text(run, run_dir, capsys):
         read.append(word)
     assert run("generate", run_dir, "--prompt", "one morning anna", "--length", "5") == 0
     assert capsys.readouterr().out.startswith("one morning anna")
+    with pytest.warns(RuntimeWarning, match="2 of the 5 tokens of the prompt are unknown"):
+        assert run("generate", run_dir, "--prompt", "one 你 morning 好 anna", "--length", "1") == 0
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def test_perplexity_counts_every_token_of_a_text_once(part, finished, folder, ca
     assert report["tokens"] == len(text.split()) + LINES[part] == len(tokens)
     assert report["loss"] == pytest.approx(oracle(finished, tokens), rel=1e-5)
     assert report["perplexity"] == pytest.approx(math.exp(report["loss"]))
-    assert f"{len(tokens)} tokens" in output
+    assert f"{len(tokens)} tokens" in output and report["part"] == part
+    assert f"{part:<5} | step {NUM_STEPS} | " in output
     if part == "valid":
         step, perplexity = read_scalars(finished / "summaries", "evaluation")["perplexity"][-1]
         assert (step, perplexity) == (NUM_STEPS, pytest.approx(report["perplexity"], rel=1e-5))
