@@ -72,7 +72,7 @@ def load_language(folder: str | Path, *, vocabulary_size: int) -> LanguageText:
 def read_lines(path: Path) -> str:
     """Returns the text of a file; ValueError if it has none or is not UTF-8."""
     try:
-        text = read_bytes(path).decode("utf-8")
+        text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected UTF-8 text, found {error}.") from error
     if "\0" in text or not text.strip():

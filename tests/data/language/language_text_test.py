@@ -82,3 +82,10 @@ def test_the_penn_treebank_has_its_published_counts():
     assert len(text.vocabulary) == 10001
     line = text.vocabulary.decode(text.part("valid")[:15])
     assert line == "consumers may want to move their telephones a little closer to the tv set\n"
+
+
+def test_a_mark_of_byte_order_is_no_word(tmp_path):
+    for part in ("train", "valid"):
+        (tmp_path / f"{part}.txt").write_text("\ufeffthe end\n", encoding="utf-8")
+    words = load_language(tmp_path, vocabulary_size=10).vocabulary
+    assert words.ids(["the", "end"]) == [3, 4] or words.ids(["end", "the"]) == [3, 4]
