@@ -53,6 +53,13 @@ def test_all_runs_below_a_folder_are_listed(runs, capsys):
     assert first["test"] == {"step": 30, "accuracy": 0.3}
 
 
+def test_a_run_with_its_best_alone_is_saved(runs, capsys):
+    (runs / "d" / "checkpoints").mkdir()
+    (runs / "d" / "checkpoints" / "best.ckpt.npz").write_bytes(b"")
+    assert main(["runs", str(runs / "d")]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[2] == "unfinished"
+
+
 def test_runs_are_compared(runs, capsys):
     assert main(["runs", "compare", str(runs / "a"), str(runs / "c")]) == 0
     lines = capsys.readouterr().out.splitlines()
