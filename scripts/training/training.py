@@ -154,7 +154,8 @@ class Training:
         Of several processes, only the chief evaluates and saves.
         """
         periods = self._options.periods
-        report = periods.report_every
+        # A short training reports at its end: otherwise it would leave no curve of any tower.
+        report = max(1, min(periods.report_every, self._total_steps()))
         is_chief = self._processes.is_chief
         if self._output.bar is not None:
             yield self._output.bar

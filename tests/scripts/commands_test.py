@@ -57,6 +57,15 @@ def test_command_prints_no_notices_of_tensorflow_and_no_traceback(tmp_path):
     assert refused.stderr.startswith("towers: error: ") and refused.stderr.count("\n") == 1
 
 
+def test_a_short_training_reports_at_its_end(tmp_path, capsys):
+    assert train(tmp_path / "run", "--steps", "3", "--towers", "2") == 0
+    assert "train | step 3 | " in capsys.readouterr().out
+    for tower in ("tower_0", "tower_1", "average"):
+        assert [
+            step for step, _ in read_scalars(tmp_path / "run" / "summaries", tower)["loss"]
+        ] == [3]
+
+
 PRINTING = """
 import sys
 from towers.scripts.shown import show
