@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,3 +38,21 @@ def check_link(folder: Path) -> None:
             f"{folder} is a link to {folder.resolve()}, which holds it: its files would come "
             "again and again. Remove the link."
         )
+
+
+def suffix_of(path: Path) -> str:
+    """Returns a file's suffix in small letters, or words for none.
+
+    >>> suffix_of(Path("a.HEIC")), suffix_of(Path("notes"))
+    ('.heic', 'without a suffix')
+    """
+    return path.suffix.lower() or "without a suffix"
+
+
+def format_suffixes(counts: Counter[str]) -> str:
+    """Returns how many files there are of each suffix, the most frequent first.
+
+    >>> format_suffixes(Counter({".txt": 1, ".heic": 12}))
+    '12 .heic, 1 .txt'
+    """
+    return ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())

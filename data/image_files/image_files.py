@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from towers.data.folders import format_suffixes
 from towers.data.image_files.checking import Finding, check_examples
 from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION, Example
-from towers.data.image_files.listing import format_suffixes, list_examples
+from towers.data.image_files.listing import list_examples
 from towers.data.image_files.records import class_names_beside
 
 MOST_NAMED = 10  # Broken pictures that the summary names.
@@ -52,16 +53,16 @@ class ImageFiles:
         class_names: in the order of the labels.
         parts: by name; a part without an example is absent.
         broken: names of the pictures that are left out, with the reasons.
+        others: how many files in class folders are no pictures, by suffix.
         key: a digest of the labels and of the pictures' bytes, in their order.
-        others: a few words on the files in class folders that are no pictures, or nothing.
     """
 
     path: Path
     class_names: tuple[str, ...]
     parts: dict[str, Part]
     broken: list[str]
+    others: Counter[str]
     key: str
-    others: str = ""
 
     @property
     def num_classes(self) -> int:
@@ -95,7 +96,8 @@ class ImageFiles:
             if len(self.broken) > MOST_NAMED:
                 lines.append(f"  and {len(self.broken) - MOST_NAMED} more")
         if self.others:
-            lines.append(f"left out files that are no JPEG, PNG, WebP, BMP or GIF: {self.others}")
+            others = format_suffixes(self.others)
+            lines.append(f"left out files that are no JPEG, PNG, WebP, BMP or GIF: {others}")
         return lines
 
 
@@ -124,12 +126,10 @@ def open_image_files(
         ValueError: it is no image set, it has fewer than two classes, or too much of it is broken.
     """
     builder = Builder(Path(path), max_broken)
-    others: Counter[str] = Counter()
-    listed = list_examples(path, several_labels=several_labels, others=others)
+    listed = list_examples(path, several_labels=several_labels, others=builder.others)
     for example, finding in check_examples(listed, cache, threads=threads):
         builder.add(example, finding, example.part or held_out_part(example, validation_share))
-    found = builder.finish(several_labels)
-    return dataclasses.replace(found, others=format_suffixes(others))
+    return builder.finish(several_labels)
 
 
 def held_out_part(example: Example, share: float) -> str:
@@ -145,9 +145,13 @@ class Builder:
     Args:
         path: of the image set.
         max_broken: as in `open_image_files`.
+
+    Attributes:
+        others: how many files are no pictures, by suffix.
     """
 
     def __init__(self, path: Path, max_broken: int):
+        self.others: Counter[str] = Counter()
         self._path, self._max_broken = path, max_broken
         self._columns: dict[str, list[tuple[str, str, int, int]]] = {name: [] for name in PARTS}
         self._labels: dict[str, list[tuple[str, ...]]] = {name: [] for name in PARTS}
@@ -193,7 +197,8 @@ class Builder:
         for name, part in parts.items():
             key.update(f"{name} {part.labels}".encode())
             key.update(self._digests[name].digest())
-        return ImageFiles(self._path, class_names, parts, self._broken, key.hexdigest())
+        digest = key.hexdigest()
+        return ImageFiles(self._path, class_names, parts, self._broken, self.others, digest)
 
     def _classes(self) -> tuple[tuple[str, ...], dict[str, int]]:
         """Returns the names of the classes, and the number of each label."""

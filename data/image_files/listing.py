@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from towers.data.folders import files_below
+from towers.data.folders import files_below, format_suffixes, suffix_of
 from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.examples import PART_NAMES, TRAIN, Example
 from towers.data.image_files.records import is_record_file, list_records
@@ -108,15 +108,6 @@ def check_beside(folder: Path, parts: list[Path], folders: list[Path]) -> None:
         )
 
 
-def format_suffixes(others: Counter[str]) -> str:
-    """Returns how many files there are of each suffix, the most frequent first.
-
-    >>> format_suffixes(Counter({".txt": 1, ".heic": 12}))
-    '12 .heic, 1 .txt'
-    """
-    return ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common())
-
-
 def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator[Path]:
     """Yields the picture files of a folder and of those in it, sorted, hidden ones left out.
 
@@ -132,4 +123,4 @@ def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator
         if path.name.lower().endswith(SUFFIXES):
             yield path
         elif others is not None:
-            others[path.suffix.lower() or "without a suffix"] += 1
+            others[suffix_of(path)] += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.corpus.digests import digest_file
-from towers.data.folders import files_below
+from towers.data.folders import files_below, format_suffixes, suffix_of
 from towers.data.text.files import reason_of
 
 PARTS = ("train", "valid", "test")
@@ -125,9 +125,8 @@ def describe_parts(files: Sequence[TextFile]) -> list[str]:
 def describe_others(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     """Returns a line about the files of some folders that are no texts, if there are any."""
     names = (name for path in map(Path, paths) if path.is_dir() for name in files_below(path))
-    counts = Counter(one.suffix or one.name for one in names if _suffix(one) not in SUFFIXES)
-    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
-    return [f"left out files that are no texts: {listed}"] if listed else []
+    others = Counter(suffix_of(one) for one in names if _suffix(one) not in SUFFIXES)
+    return [f"left out files that are no texts: {format_suffixes(others)}"] if others else []
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

@@ -85,7 +85,8 @@ def make_batches(fields: Fields, text: LanguageText, seed: int) -> Data:
     else:
         train = sentence_batches(training, fields.batch_size, seed=seed)
         test = sentence_batches(evaluated, fields.batch_size, shuffle=False)
-    return Data(train, test, text=text.vocabulary, key=text.key)
+    about = {"evaluated": fields.part}
+    return Data(train, test, text=text.vocabulary, key=text.key, about=about)
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:

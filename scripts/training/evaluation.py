@@ -35,9 +35,7 @@ class Evaluation(NamedTuple):
     @property
     def part(self) -> str:
         """The part of the data that is evaluated, such as test or valid."""
-        about = self.session.data.about or {}
-        named = getattr(self.session.recipe.fields, "part", "")
-        return named or about.get("evaluated") or "test"
+        return self.session.data.evaluated
 
     def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
         """Returns the metrics, and writes samples of a chatbot's answers."""

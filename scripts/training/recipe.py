@@ -49,6 +49,11 @@ class Data(NamedTuple):
     summary: str = ""
     about: dict[str, Any] | None = None
 
+    @property
+    def evaluated(self) -> str:
+        """The part that `test` holds: test, unless `about` names another as evaluated."""
+        return (self.about or {}).get("evaluated", "test")
+
 
 class AnswerEvaluator(Protocol):
     """Judges the answers of a model, where a loss alone does not tell."""

@@ -227,7 +227,8 @@ class Training:
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         mark = " | best so far" if better else ""
         count = f"{examples:.0f} {self._session.recipe.unit}"
-        self._write(f"test  | step {self._updates.position.step} | {values} | {count}{mark}")
+        part, step = self._session.data.evaluated, self._updates.position.step
+        self._write(f"{part:<5} | step {step} | {values} | {count}{mark}")
         if self._session.answer_evaluator is not None:
             samples: list[str] = []
             with interruptible():

@@ -16,12 +16,6 @@ from towers.step.options import StepOptions
 from towers.step.parameters import SharedVariables
 from towers.step.placement import Placement
 
-WAYS_TO_MAKE: dict[type, str] = {
-    Placement: "towers.Placement(devices)",
-    StepOptions: "towers.StepOptions(clip_norm=5.0)",
-    Processes: "towers.join_processes(...)",
-}
-
 
 def check_kinds(
     placement: Placement,
@@ -29,14 +23,18 @@ def check_kinds(
     processes: Processes | None = None,
 ) -> None:
     """Raises ValueError for what is no placement, no options or no processes."""
-    given: dict[str, Any] = {"placement": placement, "options": options}
-    given |= {} if processes is None else {"processes": processes}
-    for (name, value), kind in zip(given.items(), WAYS_TO_MAKE, strict=False):
-        if not isinstance(value, kind):
-            raise ValueError(
-                f"{name} must be a towers.{kind.__name__}, such as {WAYS_TO_MAKE[kind]}. Received "
-                f"{value!r}."
-            )
+    check_kind("placement", placement, Placement, "towers.Placement(devices)")
+    check_kind("options", options, StepOptions, "towers.StepOptions(clip_norm=5.0)")
+    if processes is not None:
+        check_kind("processes", processes, Processes, "towers.join_processes(...)")
+
+
+def check_kind(name: str, value: object, kind: type, example: str) -> None:
+    """Raises ValueError for an argument of another kind; `example` makes one."""
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"{name} must be a towers.{kind.__name__}, such as {example}. Received {value!r}."
+        )
 
 
 def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:

@@ -35,7 +35,7 @@ def read(path, **options):
 
 def compressed(content, how):
     if how == ".zst":
-        return pytest.importorskip("zstandard").compress(content)
+        return pytest.importorskip("backports.zstd").compress(content)
     return gzip.compress(content) if how == ".gz" else content
 
 
@@ -143,13 +143,15 @@ def test_wrong_input_is_named_by_file_and_line(tmp_path, name, content, message)
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
 def test_a_zstandard_file_that_was_cut_is_an_error(tmp_path, share):
-    zstandard = pytest.importorskip("zstandard")
+    zstd = pytest.importorskip("backports.zstd")
     text = "".join(f"line {number}\n" for number in range(100_000)).encode()
-    frames = zstandard.compress(text[:300_000]) + zstandard.compress(text[300_000:])
+    frames = zstd.compress(text[:300_000]) + zstd.compress(text[300_000:])
     (tmp_path / "a.txt.zst").write_bytes(frames)
     assert "\n".join(read(tmp_path)[0]).encode() + b"\n" == text
     (tmp_path / "a.txt.zst").write_bytes(frames[: int(share * len(frames))])
-    with pytest.raises(ValueError, match=r"a.txt.zst cannot be read to its end: .*its last frame"):
+    with pytest.raises(
+        ValueError, match=r"a.txt.zst cannot be read to its end: .*end-of-stream marker"
+    ):
         read(tmp_path)
 
 

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import towers
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, started
-from tests.scripts.runs import train_shapes
+from tests.scripts.runs import train_shapes, weights_of
 from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.lock import locked
 from towers.run.summaries import read_scalars
@@ -61,6 +62,9 @@ def test_a_run_killed_before_its_first_checkpoint_goes_on_from_its_best(tmp_path
     assert "continues at step 2 from " in capsys.readouterr().out
     assert latest(tmp_path / "run").step == 3
     assert evaluated_steps(tmp_path / "run") == [2, 3] and best["step"] == 2
+    assert main(train_shapes(tmp_path / "whole", "--steps", 3, *options)) == 0
+    for one, other in zip(*map(weights_of, (tmp_path / "run", tmp_path / "whole")), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("how", ["damaged", "missing"])
