@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from towers.data.compression import decompressed, read_errors
 from towers.data.extras import import_extra
 from towers.data.text.files import reason_of
-from towers.data.text_corpus import report
-from towers.data.text_corpus.report import NUL, UNDECODED, TextReport
+from towers.data.text_corpus.report import FEW_UNDECODED, NUL, UNDECODED, TextReport
 from towers.data.text_corpus.text_files import TextFile
 
 CHUNK_BYTES = 1 << 18
@@ -77,7 +76,7 @@ class Reader(NamedTuple):
             self.report.skip(UNDECODED, f"{file.path}, {line[:20]!r}")
             return False
         if DAMAGED in line:
-            self.report.repair(report.DAMAGED, f"{file.path}, {line[:20]!r}")
+            self.report.repair(FEW_UNDECODED, f"{file.path}, {line[:20]!r}")
         return True
 
 

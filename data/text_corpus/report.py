@@ -9,7 +9,7 @@ from towers.data.dialogues.report import ENCODING_ADVICE, UNDECODED_SHARE, count
 
 NUL = "lines with NUL characters"
 UNDECODED = "lines with many bytes that do not decode"
-DAMAGED = "lines with a few bytes that do not decode, without these"
+FEW_UNDECODED = "lines with a few bytes that do not decode, without these"
 
 
 @dataclasses.dataclass
