@@ -14,12 +14,12 @@ import traceback
 import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from towers.scripts.commands.examples import HelpFormatter, epilog
-from towers.scripts.shown import brief, printable, show, without_nodes
+from towers.scripts.shown import brief, show, without_nodes
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
-from towers.scripts.wrong_input import WrongInputError
+from towers.scripts.wrong_input import WrongInputError, nearest
 
 FAILED = 1
 BUG = (
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
         warnings.showwarning = show_warning
         prepare_output()
-    options = build_parser(arguments[:1]).parse_args(arguments)
+    options = parse(arguments)
     try:
         code = load_command(options.command).run(options)
         sys.stdout.flush()
@@ -87,6 +87,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Returns the options; a wrong command line ends the program with exit code 2."""
+    parser = build_parser(arguments[:1])
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        parser.error(f"there is no command {arguments[0]!r}.{nearest(arguments[0], COMMANDS)}")
+    return parser.parse_args(arguments)
+
+
 def prepare_output() -> None:
     """Makes sure that printing cannot fail for what is printed.
 
@@ -100,11 +108,22 @@ def prepare_output() -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors show what was given without what a terminal would obey."""
+    """A parser whose errors are one line, with a suggestion for an option that is not there."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Returns the options and what is left, without unknown options: these are errors."""
+        options, left = super().parse_known_args(args, namespace)
+        unknown = next((text.partition("=")[0] for text in left if text.startswith("-")), None)
+        if unknown is not None:
+            known = [name.lstrip("-") for action in self._actions for name in action.option_strings]
+            self.error(f"there is no option {unknown}.{nearest(unknown.lstrip('-'), known)}")
+        return options, left
 
     def error(self, message: str) -> NoReturn:
         """Prints the message and ends with exit code 2."""
-        super().error(brief(printable(message)))
+        stop = "" if message.endswith((".", "?")) else "."
+        fail(f"{message}{stop} See `{self.prog} --help`.", WRONG_INPUT)
+        self.exit(WRONG_INPUT)
 
 
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -148,9 +167,9 @@ def leave_quietly() -> int:
     return 128 + signal.SIGPIPE
 
 
-def fail(error: Exception, code: int) -> int:
+def fail(error: Exception | str, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
-    if os.environ.get("TOWERS_TRACEBACK"):
+    if isinstance(error, Exception) and os.environ.get("TOWERS_TRACEBACK"):
         show_traceback(error)
     text = without_nodes(str(error)) if is_of_tensorflow(error) else str(error)
     show(f"towers: error: {brief(text)}", file=sys.stderr, colour="red")
@@ -186,7 +205,7 @@ def is_for_users(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and raising_module(error).startswith("towers.")
 
 
-def is_of_tensorflow(error: Exception) -> bool:
+def is_of_tensorflow(error: Exception | str) -> bool:
     """Returns whether TensorFlow raised an error."""
     return type(error).__module__.startswith("tensorflow.")
 

@@ -94,11 +94,13 @@ def train(*arguments):
 
 FLAGS = {
     "no command": ([], "COMMAND"),
-    "unknown command": (["trian"], "invalid choice"),
+    "unknown command": (["trian"], "no command 'trian'. Did you mean 'train'?"),
     "no recipe": (["train"], "RECIPE"),
     "unknown recipe": (["train", "shape"], "Did you mean 'shapes'?"),
     "recipe with a path": (["train", "../main"], "There is no recipe"),
-    "unknown flag": (train("--tower", "2", "--nonsense"), "--nonsense"),
+    "unknown flag": (train("--tower", "2", "--nonsense"), "no option --nonsense"),
+    "misspelt flag": (train("--towrs=2"), "Did you mean 'towers'? See `towers train --help`."),
+    "word too many": (train("shapes"), "shapes", "See `towers --help`."),
     "no towers": (train("--towers", "0"), "whole number of at least 1"),
     "half a tower": (train("--towers", "1.5"), "whole number of at least 1"),
     "towers in words": (train("--towers", "two"), "'two'"),
