@@ -136,6 +136,10 @@ class Training:
         return reason
 
     def _run(self, trainer: towers.Trainer) -> str:
+        try:
+            self._check_patience()  # A run that stopped early has nothing left to do.
+        except towers.StopTraining as stop:
+            return str(stop)
         steps = self._options.steps
         epochs = None if steps else self._session.recipe.fields.epochs
         if self._options.log_placement and trainer.position.step < self._total_steps():
@@ -147,6 +151,12 @@ class Training:
             if reason in SIGNAL_CODES:
                 return reason
         return trainer.train(epochs=epochs, steps=steps)
+
+    def _check_patience(self) -> None:
+        """Raises StopTraining if a continued run has stopped early; only the chief would know."""
+        early = self._options.periods.early_stopping
+        if early is not None and self._processes.count == 1:
+            self._files.best.check(early)
 
     def _actions(self) -> Iterator[towers.Action]:
         """Yields the actions in the order in which they run; the save is the last.

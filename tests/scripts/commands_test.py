@@ -234,6 +234,9 @@ def test_training_stops_early_and_keeps_the_best(tmp_path, capsys):
     assert "has not improved for 2 evaluations" in output
     assert main(["evaluate", str(tmp_path / "run"), "--json", "--checkpoint", "best"]) == 0
     assert last_object(capsys)["step"] == 3
+    assert train(tmp_path / "run", *options, "--set", "learning_rate=1e-30") == 0
+    output = capsys.readouterr().out
+    assert "continues at step 9" in output and "step 9 saved" in output
 
 
 def test_run_directory_records_what_ran(started_twice):

@@ -25,14 +25,7 @@ def stop_early(best: Best, *, patience: int) -> Action:
         patience: the number of evaluations.
     """
 
-    def check(report: StepReport) -> None:
-        if best.stale >= patience:
-            reached = "none" if best.value is None else f"{best.value:.4f} at step {best.step}"
-            raise StopTraining(
-                f"{best.metric} has not improved for {best.stale} evaluations (best: {reached})"
-            )
-
-    return check
+    return lambda report: best.check(patience)
 
 
 def stop_after(minutes: float) -> Action:
@@ -190,3 +183,11 @@ class Best:
         else:
             self.stale += 1
         return better
+
+    def check(self, patience: int) -> None:
+        """Raises StopTraining if the last `patience` evaluations, or more, were no better."""
+        if self.stale >= patience:
+            reached = "none" if self.value is None else f"{self.value:.4f} at step {self.step}"
+            raise StopTraining(
+                f"{self.metric} has not improved for {self.stale} evaluations (best: {reached})"
+            )
