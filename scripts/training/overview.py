@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,12 +86,18 @@ def numbers(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_runs(folder: Path) -> Iterator[Overview]:
-    """Yields the runs at and below a folder, by path; what cannot be read is left out."""
-    for record in sorted(folder.rglob("run.json")):
+    """Yields the runs at and below a folder, by path; warns of those that cannot be read.
+
+    A run without run.json is found by its checkpoints, which have a copy of it.
+    """
+    records = {record.parent for record in folder.rglob("run.json")}
+    saved = {checkpoint.parent.parent for checkpoint in folder.rglob("checkpoints/*.ckpt.npz")}
+    for path in sorted(records | saved):
         try:
-            yield read_overview(record.parent)
-        except (ValueError, OSError):
-            continue
+            yield read_overview(path)
+        except (ValueError, OSError) as error:
+            if (path / "checkpoints").exists():  # Other programs may have a run.json too.
+                warnings.warn(f"{error} The run is left out.", RuntimeWarning, stacklevel=2)
 
 
 def read_overview(path: Path) -> Overview:

@@ -17,6 +17,7 @@ from typing import Any
 
 import towers
 from towers.data.text.durable import make_folder, write_file
+from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.wrong_input import as_many_as_fit
 
 SHOWN = 110  # Characters of the differences that an error lists.
@@ -164,6 +165,7 @@ class RunDirectory:
         """Returns the record in the latest checkpoint, or None."""
         if not self.checkpoints.is_dir():
             return None
+        import_tensorflow_quietly()
         checkpoint = towers.CheckpointFolder(self.checkpoints).latest()
         return None if checkpoint is None else checkpoint.state.get("run")
 

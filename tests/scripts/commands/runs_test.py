@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.scripts.runs import train_shapes
 from tests.scripts.training.beginning import RECORD
 from towers.scripts.main import main
 from towers.scripts.training.metrics_file import END, TEST, TRAIN, MetricsFile
@@ -51,6 +52,21 @@ def test_all_runs_below_a_folder_are_listed(runs, capsys):
     (first, *_) = json.loads(last)["runs"]
     assert first["best"] == {"step": 20, "accuracy": 0.2}
     assert first["test"] == {"step": 30, "accuracy": 0.3}
+
+
+def test_a_run_is_read_from_its_checkpoint_if_its_record_is_lost(tmp_path, capsys):
+    assert main([*train_shapes(tmp_path / "a"), "--steps", "2"]) == 0
+    (tmp_path / "a" / "run.json").unlink()
+    (tmp_path / "b" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "b" / "checkpoints" / "step-00000001.ckpt.npz").write_bytes(b"half")
+    capsys.readouterr()
+    with pytest.warns(RuntimeWarning) as warned:
+        assert main(["runs", str(tmp_path)]) == 0
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.split()[:4] == [str(tmp_path / "a"), "shapes", "finished", "2"]
+    first, second = (str(one.message) for one in warned)
+    assert f"{tmp_path / 'a'} holds no run" in first and "A checkpoint's copy is used." in first
+    assert f"{tmp_path / 'b'}" in second and second.endswith("The run is left out.")
 
 
 def test_a_run_with_its_best_alone_is_saved(runs, capsys):
