@@ -12,6 +12,7 @@ from towers.models.hoisted_products import (
     empty,
     gradient_of_weights,
     unstacked,
+    with_own_gradient,
 )
 
 GATES = 3  # In Keras's order: update, reset, candidate.
@@ -37,7 +38,7 @@ class GRU(layers.GRU, HoistedProducts):
         )
 
 
-@tf.custom_gradient
+@with_own_gradient
 def recurrence(
     products: tf.Tensor, recurrent_kernel: tf.Tensor, recurrent_bias: tf.Tensor, h: tf.Tensor
 ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor, ...]]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from keras import activations, layers
+
+_WITHOUT: contextvars.ContextVar[bool] = contextvars.ContextVar("without", default=False)
 
 
 class HoistedProducts(layers.RNN):
@@ -69,6 +74,31 @@ class HoistedProducts(layers.RNN):
             states: before the first token, [batch, units] each.
         """
         raise NotImplementedError
+
+
+def with_own_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable:
+    """Returns `tf.custom_gradient(function)`, which within `without_gradients` has none.
+
+    TensorFlow never forgets a gradient of one's own, nor the graph that it belongs to: the memory
+    of a server that builds graphs now and then would grow.
+    """
+    differentiable = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def call(*arguments: tf.Tensor) -> Any:
+        return function(*arguments)[0] if _WITHOUT.get() else differentiable(*arguments)
+
+    return call
+
+
+@contextlib.contextmanager
+def without_gradients() -> Iterator[None]:
+    """The scope of computations that nobody differentiates, such as decoding."""
+    token = _WITHOUT.set(True)
+    try:
+        yield
+    finally:
+        _WITHOUT.reset(token)
 
 
 def unstacked(values: tf.Tensor) -> tf.TensorArray:

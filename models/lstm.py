@@ -13,6 +13,7 @@ from towers.models.hoisted_products import (
     empty,
     gradient_of_weights,
     unstacked,
+    with_own_gradient,
 )
 
 GATES = 4  # In Keras's order: input, forget, candidate, output.
@@ -26,7 +27,7 @@ class LSTM(layers.LSTM, HoistedProducts):
         return recurrence(products, tf.convert_to_tensor(self.cell.recurrent_kernel), *states)
 
 
-@tf.custom_gradient
+@with_own_gradient
 def recurrence(
     products: tf.Tensor, recurrent_kernel: tf.Tensor, h: tf.Tensor, c: tf.Tensor
 ) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor, ...]]]:

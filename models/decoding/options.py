@@ -12,6 +12,7 @@ from towers.models.arguments import check_at_least
 
 # `step(tokens: int32 [rows], state) -> (logits [rows, vocabulary], state)`.
 DecoderStep = Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
+LEAST_TEMPERATURE = 1e-30  # What is divided by less may overflow float32.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Decoding:
         length_penalty: exponent alpha of ((5 + length) / 6)^alpha, the divisor of a hypothesis's
             log probability (Wu et al. 2016, section 7); 0 for none.
         n_best: number of sequences to return: at most beam_size, or the number of samples.
-        temperature: divisor of the logits before sampling; None for no sampling.
+        temperature: divisor of the logits before sampling, at least 1e-30; None for no sampling.
         top_k: samples from the k most probable tokens only.
         top_p: nucleus sampling: samples from the smallest set of tokens with probability p
             (Holtzman et al. 2020).
@@ -55,8 +56,12 @@ class Decoding:
         for name in ("top_k", "no_repeat_ngram"):
             if getattr(self, name) is not None:
                 check_at_least(1, **{name: getattr(self, name)})
-        if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be above 0. Received {self.temperature}.")
+        temperature = self.temperature
+        if temperature is not None and not LEAST_TEMPERATURE <= temperature < float("inf"):
+            raise ValueError(
+                f"temperature must be above 0, at least {LEAST_TEMPERATURE:g}. Received "
+                f"{temperature}; without sampling, the most probable token is taken."
+            )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1. Received {self.top_p}.")
         if not 0 < self.repetition_penalty < float("inf"):

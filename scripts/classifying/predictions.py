@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.data.image_files.decoding import SUFFIXES, examine
+from towers.data.image_files.decoding import SUFFIXES, decode, examine
 from towers.data.image_files.listing import pictures_below
 from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.classifiers import classify_images
@@ -81,31 +81,35 @@ def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
         path: the file.
         spec: string [batch], or uint8 [batch, height, width, channels].
     """
-    if spec.dtype != tf.string:
-        return read_image(path, spec.shape[1:])
+    content = read_picture(path)
+    return tf.constant(content) if spec.dtype == tf.string else pixels_of(content, spec.shape[1:])
+
+
+def read_picture(path: Path) -> bytes:
+    """Returns the bytes of a picture file; ValueError that names it if it cannot be decoded."""
     content = path.read_bytes()
     try:
         examine(content)
     except ValueError as error:
-        raise ValueError(f"{path} cannot be predicted: {error}.") from error
-    return tf.constant(content)
+        raise ValueError(
+            f"{path} cannot be predicted: {error}. Expected one of {', '.join(SUFFIXES)}."
+        ) from error
+    return content
 
 
-def read_image(path: Path, shape: Sequence[int]) -> tf.Tensor:
-    """Returns the pixels of a file, uint8 [height, width, channels]."""
+def pixels_of(content: bytes, shape: Sequence[int]) -> tf.Tensor:
+    """Returns the pixels of a picture file, uint8 [height, width, channels]."""
     height, width, channels = shape
-    image = decoded(path, path.read_bytes(), channels)
+    image = decoded(content, channels)
     if image.shape[:2] != (height, width):
         scaled = tf.image.resize(image, (height, width), method="area")
         image = tf.cast(tf.round(scaled), tf.uint8)
     return image
 
 
-def decoded(path: Path, content: bytes | tf.Tensor, channels: int) -> tf.Tensor:
-    """Returns the pixels of an image; ValueError that names the file if it is none."""
+def decoded(content: bytes, channels: int) -> tf.Tensor:
+    """Returns the pixels of a picture that can be decoded, uint8; of one channel they are grey."""
     try:
         return tf.io.decode_image(content, channels=channels, expand_animations=False)
-    except tf.errors.InvalidArgumentError as error:
-        raise ValueError(
-            f"{path} is no image that can be read. Expected one of {', '.join(SUFFIXES)}."
-        ) from error
+    except tf.errors.InvalidArgumentError:  # TensorFlow makes a BMP, say, or CMYK in no case grey.
+        return tf.image.rgb_to_grayscale(decode(tf.constant(content)))

@@ -28,7 +28,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "chat": ("towers chat runs/chatbot", 'towers chat runs/chatbot --ask "How are you?" --nbest 3'),
     "serve": ("towers serve runs/chatbot", "towers serve runs/chatbot --port 0 --beam 5"),
     "generate": (
-        'towers generate runs/stories --prompt "the cat" --length 30',
+        'towers generate runs/stories --prompt "the kite" --length 30',
         "towers generate runs/stories --num-samples 3 --top-p 0.9",
     ),
     "predict": (

@@ -154,14 +154,17 @@ def serve(
     options = read_options(ServeOptions, given)
     chatbot, name, default_choices = open_chatbot(given, limits)
     rules = RequestRules(name, limits, default_choices, options.ignore_system)
-    access = api.Access(token, server.is_local(bound) and token is None, options.log_messages)
+    is_open = token is not None or not server.is_local(bound)
+    hosts = None if is_open else server.local_names(options.host, bound)
+    access = api.Access(token, hosts, options.log_messages)
     with Batcher(
         chatbot.answer, max_batch=limits.max_batch, max_waiting=limits.max_waiting
     ) as batcher:
         app = api.make_app(chatbot, batcher, rules, access)
-        bound.listen(server.BACKLOG)  # From here on nobody is turned away.
+        with wrong_input(OSError):
+            server.listen(bound)
         print_start(name, bound, token)
-        server.run_until_stopped(server.make_server(app, limits.timeout), bound)
+        server.run_until_stopped(server.make_server(app, limits.timeout, limits.max_waiting), bound)
     show("stopped", flush=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from towers.data import text
 from towers.models.decoding import Decoding
 from towers.scripts.chatbot.answerer import decode_questions, make_decoding
-from towers.scripts.exporting.folders import write_model, write_settings
+from towers.scripts.exporting.folders import check_no_seed, write_model, write_settings
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
 
@@ -31,6 +31,7 @@ def chatbot_writer(opened: OpenModel, options: DecodingOptions) -> Callable[[Pat
         )
     if options.mmi is not None:
         raise ValueError("An export holds one model: --mmi, which takes two, does not fit.")
+    check_no_seed(options)
     decoding = make_decoding(options, fields.max_answer_length)
     return functools.partial(write_chatbot, opened, decoding)
 

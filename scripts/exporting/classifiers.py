@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.folders import write_model, write_settings
 from towers.scripts.training.evaluation import open_evaluation
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
@@ -36,11 +37,10 @@ def write_classifier(session: Session, folder: Path) -> str:
     The signature `classify` takes `images` as the files of the data hold them, uint8 [batch,
     height, width, channels], or string [batch] for a recipe that reads picture files. It returns
     `probabilities`, float32 [batch, classes], and `classes`, int64 [batch], the most probable one
-    of each. `settings.json` has the names of the classes, if the recipe knows them.
+    of each. `settings.json` has the names of the classes.
     """
     write_model(session.model, {"classify": classify_images(session)}, folder)
-    if session.data.about:
-        write_settings(session.data.about, folder)
+    write_settings({"classes": list(class_names(session)), **(session.data.about or {})}, folder)
     return f"its signature classify takes {session.data.test.input_description}"
 
 

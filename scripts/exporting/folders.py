@@ -11,6 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.scripts.training.options import DecodingOptions
+
 WEIGHTS = "model.weights.h5"
 
 
@@ -44,6 +46,15 @@ def write_settings(settings: dict[str, Any], folder: Path) -> None:
     """Writes `settings.json`."""
     text = json.dumps(settings, indent=2) + "\n"
     (folder / "settings.json").write_text(text, encoding="utf-8")
+
+
+def check_no_seed(options: DecodingOptions) -> None:
+    """Raises ValueError for a seed: a signature takes one with each call."""
+    if options.seed:
+        raise ValueError(
+            f"Received --seed {options.seed}, which an export does not keep: leave it out. Its "
+            "signature takes a seed with each call."
+        )
 
 
 def leave_out_cudnn(model: keras.Model) -> None:

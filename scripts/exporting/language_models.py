@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from towers.models.decoding import Decoding
-from towers.scripts.exporting.folders import write_model, write_settings
+from towers.scripts.exporting.folders import check_no_seed, write_model, write_settings
 from towers.scripts.training.generation import build_continuation
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.trained import OpenModel
@@ -23,11 +23,16 @@ def language_model_writer(opened: OpenModel, options: DecodingOptions) -> Callab
     """
     if options.beam > 1 or options.mmi is not None:
         raise ValueError("A language model samples: leave out --beam and --mmi.")
+    if options.length_penalty != DecodingOptions.length_penalty:
+        raise ValueError("--length-penalty is of a beam search, and a language model samples.")
+    check_no_seed(options)
     decoding = Decoding(
         n_best=options.nbest,
         temperature=options.temperature or 1.0,
         top_k=options.top_k,
         top_p=options.top_p,
+        no_repeat_ngram=options.no_repeat_ngram,
+        repetition_penalty=options.repetition_penalty,
         max_length=options.max_length or LENGTH,
     )
     return functools.partial(write_language_model, opened, decoding)

@@ -26,7 +26,6 @@ from towers.scripts.serving.served_chatbot import Replies
 from towers.scripts.shown import show
 
 DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its client hears why.
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CLOSE = {"Connection": "close"}
 BUG = "This is a bug of the server, which has printed more about it."
 LOGGER = logging.getLogger("uvicorn.error")  # Of which uvicorn prints the errors.
@@ -54,13 +53,13 @@ class Access:
 
     Attributes:
         token: that clients must give, or None.
-        local_only: whether only requests to names of this machine are answered. This keeps away
-            pages of other sites whose own name leads to this machine (DNS rebinding).
+        hosts: the names to which requests are answered; None for any. This keeps away pages of
+            other sites whose own name leads to this machine (DNS rebinding).
         log_messages: whether questions and answers are printed.
     """
 
     token: str | None = None
-    local_only: bool = False
+    hosts: tuple[str, ...] | None = None
     log_messages: bool = False
 
 
@@ -107,10 +106,11 @@ class Service:
     async def check_host(self, request: Request) -> None:
         """Refuses a request that was made to another name than this machine's."""
         host = request.headers.get("host", "").lower()
-        if self._access.local_only and not {host, host.rpartition(":")[0]} & set(LOCAL_NAMES):
+        hosts = self._access.hosts
+        if hosts is not None and not {host, host.rpartition(":")[0]} & set(hosts):
             raise RefusedError(
-                f"The host must be one of {', '.join(LOCAL_NAMES)}. Received {host[:60]!r}; to "
-                "serve another name, start the server with a token or with --host.",
+                f"The host must be one of {', '.join(hosts)}. Received {host[:60]!r}; to serve "
+                "another name, start the server with a token or with --host.",
                 status=421,
                 code="wrong_host",
             )

@@ -84,13 +84,14 @@ def read_chat_request(body: bytes, rules: RequestRules) -> ChatRequest:
     check_names(fields)
     check_model(fields, rules.model)
     stream = read_flag(fields, "stream")
-    max_tokens = read_whole(fields, "max_completion_tokens", 1, 2**31 - 1)
+    names = ("max_completion_tokens", "max_tokens")  # The second is OpenAI's older one.
+    most, older = (read_whole(fields, name, 1, 2**31 - 1) for name in names)
     return ChatRequest(
         turns=read_turns(fields.get("messages"), rules),
         choices=read_whole(fields, "n", 1, rules.limits.max_choices) or rules.choices,
         temperature=read_number(fields, "temperature", 2),
         top_p=read_number(fields, "top_p", 1),
-        max_tokens=max_tokens or read_whole(fields, "max_tokens", 1, 2**31 - 1),
+        max_tokens=most or older,
         seed=read_whole(fields, "seed", -(2**63), 2**63 - 1),
         stream=stream,
         with_usage=read_with_usage(fields, stream),

@@ -64,8 +64,9 @@ class ServedChatbot:
         self.context: int = opened.recipe.fields.context
         self._opened = opened
         self._options = options
+        self._longest_question: int = opened.recipe.fields.max_question_length
         self._most_tokens: int = options.max_length or opened.recipe.fields.max_answer_length
-        self._beams = max(max_choices, options.beam)
+        self._most_beams = max(max_choices, options.beam)
         self._answerers: collections.OrderedDict[DecodingOptions, Chatbot] = (
             collections.OrderedDict()
         )
@@ -87,8 +88,12 @@ class ServedChatbot:
         return (decoding, id(request)) if is_alone else decoding
 
     def rows(self, request: ChatRequest) -> int:
-        """Returns how many rows of a batch a request takes: one for each sample."""
-        return request.choices if samples(self._decoding(request)) else 1
+        """Returns how many rows of a batch a request takes: one for each sample.
+
+        Of samples that a second run ranks, one row has the best ones.
+        """
+        decoding = self._decoding(request)
+        return request.choices if samples(decoding) and decoding.mmi is None else 1
 
     def answer(self, requests: Sequence[ChatRequest]) -> list[Replies]:
         """Returns the answers to requests of one group."""
@@ -123,8 +128,18 @@ class ServedChatbot:
             decoding = dataclasses.replace(
                 without_second(decoding), beam=1, temperature=temperature, top_p=top_p
             )
-        if request.choices > 1 and not samples(decoding):
-            decoding = dataclasses.replace(decoding, beam=self._beams, nbest=self._beams)
+        if request.choices > 1:
+            decoding = self._of_several(decoding, request.choices)
+        return decoding
+
+    def _of_several(self, decoding: DecodingOptions, choices: int) -> DecodingOptions:
+        """Returns a decoding with several answers; few ones do not widen a search with beams."""
+        if not samples(decoding):
+            beams = decoding.beam if choices <= decoding.beam else self._most_beams
+            return dataclasses.replace(decoding, beam=beams, nbest=beams)
+        if decoding.mmi is not None:
+            candidates = max(decoding.candidates, choices)
+            return dataclasses.replace(decoding, nbest=choices, candidates=candidates)
         return decoding
 
     def _answerer(self, decoding: DecodingOptions) -> Chatbot:
@@ -136,10 +151,10 @@ class ServedChatbot:
         return self._answerers[decoding]
 
     def _replies(self, request: ChatRequest, answers: Sequence[Answer]) -> Replies:
-        turns = request.turns[-1 - self.context :]
-        asked = sum(len(self._opened.text.encode(turn)) for turn in turns)
+        turns, longest = request.turns[-1 - self.context :], self._longest_question
+        asked = len(self._opened.text.read_question(turns, longest).ids)
         replies = [self._reply(answer, request) for answer in answers[: request.choices]]
-        return Replies(replies, min(asked, self._opened.recipe.fields.max_question_length))
+        return Replies(replies, asked)
 
     def _reply(self, answer: Answer, request: ChatRequest) -> Reply:
         kept = answer.tokens[: request.max_tokens]

@@ -14,7 +14,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_CONNECTIONS = 512
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+SPARE_CONNECTIONS = 256  # Beside those of the requests that wait.
 BACKLOG = 2048  # Connections that wait to be accepted.
 IDLE = 3  # A connection ends without a request in so many times the time of a request.
 GRACE = 5  # Seconds beyond the time of a request until a stopping server leaves its clients.
@@ -28,24 +29,49 @@ def bind(host: str, port: int) -> socket.socket:
         OSError: the address is taken, not this machine's or not permitted; the message names it.
     """
     with contextlib.ExitStack() as on_error:
-        try:
+        with errors_that_name(host, port):
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, kind, protocol, _, address = found[0]
             bound = on_error.enter_context(socket.socket(family, kind, protocol))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-        except OSError as error:
-            raise OSError(
-                f"cannot listen at {host}, port {port}: {error.strerror or error}. Give others "
-                "with --host and --port."
-            ) from error
         on_error.pop_all()
     return bound
+
+
+def listen(bound: socket.socket) -> None:
+    """Begins to listen: from here on nobody is turned away; OSError as of `bind`."""
+    host, port = bound.getsockname()[:2]
+    with errors_that_name(host, port):  # Another socket may be bound to the address too.
+        bound.listen(BACKLOG)
+
+
+@contextlib.contextmanager
+def errors_that_name(host: str, port: int) -> Iterator[None]:
+    """The scope whose errors say which address cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"cannot listen at {host}, port {port}: {error.strerror or error}. Give others with "
+            "--host and --port."
+        ) from error
 
 
 def is_local(bound: socket.socket) -> bool:
     """Returns whether only this machine reaches a socket."""
     return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def local_names(host: str, bound: socket.socket) -> tuple[str, ...]:
+    """Returns the names by which this machine calls a local socket.
+
+    Args:
+        host: by which the socket was asked for.
+        bound: the socket.
+    """
+    names = (*LOCAL_NAMES, host.lower(), bound.getsockname()[0])
+    return tuple(dict.fromkeys(f"[{one}]" if ":" in one else one for one in names))
 
 
 def address_of(bound: socket.socket) -> str:
@@ -54,11 +80,12 @@ def address_of(bound: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def make_server(app: Any, timeout: float) -> uvicorn.Server:
+def make_server(app: Any, timeout: float, max_waiting: int) -> uvicorn.Server:
     """Returns the server of an application.
 
     Args:
         app: the application.
+        max_waiting: requests that may wait; uvicorn refuses connections beyond them and some more.
         timeout: seconds that a request may take; a stopping server waits a little longer.
     """
     return uvicorn.Server(
@@ -73,7 +100,7 @@ def make_server(app: Any, timeout: float) -> uvicorn.Server:
             proxy_headers=False,
             server_header=False,
             backlog=BACKLOG,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=max_waiting + SPARE_CONNECTIONS,
             timeout_graceful_shutdown=int(timeout) + GRACE,
         )
     )

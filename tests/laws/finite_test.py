@@ -70,7 +70,9 @@ def test_the_error_names_step_and_tower(at, num_batches):
     batches = batches_with(np.nan, 3, at=at, num_batches=num_batches)
     step, _ = build(batches)
     trainer = helpers.make_trainer(step, towers.batches_from(helpers.dataset_of(batches)))
-    expected = rf"not finite at step {at + 1}: tower 1 \(loss nan\)\. That step changed no variable"
+    expected = (
+        rf"not finite at step {at + 1}: tower 1 \(loss nan\)\. Its update changed no variable"
+    )
     with pytest.raises(NonFiniteGradientError, match=expected):
         trainer.train(epochs=1)
 

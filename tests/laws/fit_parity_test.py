@@ -337,3 +337,28 @@ def test_float16_is_trained_with_the_loss_scale_of_compile():
         assert int(model.optimizer.iterations) == 9
     np.testing.assert_allclose(*histories, rtol=2e-3)
     assert histories[0][-1] < 0.98 * histories[0][0]
+
+
+def test_a_float16_training_goes_on_with_the_scale_that_it_found():
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("mixed_float16")
+
+    def train(fit, **options):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input(X.shape[1:])
+        hidden = keras.layers.Rescaling(10.0, dtype="float16")(keras.layers.Dense(3)(inputs))
+        outputs = keras.layers.Activation("linear", dtype="float32")(hidden)
+        model = keras.Model(inputs, outputs)
+        model.compile(keras.optimizers.SGD(1e-6), "mse")
+        seen = []
+        for _ in range(6):
+            fit(model, X, VALUES, batch_size=8, shuffle=False, verbose=0, **options)
+            optimizer = model.optimizer
+            seen.append((int(optimizer.iterations), float(optimizer.dynamic_scale)))
+        return seen
+
+    expected = train(keras.Model.fit)
+    assert expected[0][1] < 2**15 and expected[-1][0] > 0
+    assert train(towers.fit) == expected
+    *_, (updates, scale) = train(towers.fit, towers=tower_devices(2))
+    assert updates > 0 and scale < 2**15

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import towers
 from tests import helpers
 from towers.optimize.optimizers import build_optimizer
 
@@ -159,4 +160,27 @@ def test_a_callable_rate_is_read_at_every_step():
         rate.assign(number / 8)
         seen.append(float(step(of_towers, number).learning_rate))
     assert seen == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
+    step.check_copies()
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["sgd", "momentum"])
+def test_copies_of_variables_of_16_bits_beside_others_stay_the_same(policy, name):
+    placement = towers.Placement(helpers.tower_devices(2), "replicated")
+    with placement.scope():
+        keras.utils.set_random_seed(3)
+        hidden = keras.layers.Dense(5, "tanh", dtype=policy)
+        model = keras.Sequential([keras.Input((4,)), hidden, keras.layers.Dense(3)])
+        optimizer = build_optimizer(name, 0.1)
+
+    def tower_fn(batch):
+        logits = tf.cast(model(batch[0], training=True), tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], logits)
+        return tf.reduce_sum(losses), tf.size(batch[1]), {}
+
+    random = np.random.default_rng(0)
+    arrays = random.normal(size=(42, 4)).astype("float32"), random.integers(0, 3, 42)
+    data = tf.data.Dataset.from_tensor_slices(arrays).batch(7)
+    step = towers.build_train_step(tower_fn, model, optimizer, placement, data)
+    towers.Trainer(towers.SynchronousUpdates(step, data)).train(epochs=2)
     step.check_copies()

@@ -73,11 +73,16 @@ def check_counts(seed: int, **steps: int | None) -> None:
             raise ValueError(f"{name} must be at least 1, or None. Received {number}.")
 
 
-def check_built(model: keras.Model) -> None:
-    """Raises ValueError for losses and metrics of a built model that towers cannot add."""
+def check_built(model: keras.Model, num_parts: int) -> None:
+    """Raises ValueError for losses and metrics of a built model that towers cannot add.
+
+    Args:
+        model: the model.
+        num_parts: into which a batch is cut, over all towers.
+    """
     losses = [] if model._compile_loss is None else flat(model._compile_loss)
     for loss in losses:
-        check_loss(loss.loss)
+        check_loss(loss.loss, num_parts)
     if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
         raise stateful_error()
     known = [model._loss_tracker, model._compile_metrics]
@@ -91,8 +96,13 @@ def check_built(model: keras.Model) -> None:
         )
 
 
-def check_loss(loss: keras.losses.Loss) -> None:
-    """Raises ValueError for a loss whose denominator is unknown."""
+def check_loss(loss: keras.losses.Loss, num_parts: int) -> None:
+    """Raises ValueError for a loss whose denominator is unknown, or of pairs of examples."""
+    if isinstance(loss, keras.losses.Circle) and num_parts > 1:
+        raise ValueError(
+            f"The loss '{loss.name}' compares the examples of a batch with each other, so that the "
+            f"batch must not be cut. Received {num_parts} parts; train with towers=1, accumulate=1."
+        )
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         raise ValueError(
             f"The loss '{loss.name}' of type {type(loss).__name__} overrides __call__(), so towers "
@@ -105,19 +115,23 @@ def check_loss(loss: keras.losses.Loss) -> None:
         )
 
 
-def check_metrics(model: keras.Model, first_batch: Callable[[], Any]) -> None:
+def check_metrics(
+    model: keras.Model, first_batch: Callable[[], Any], has_flat_labels: bool
+) -> None:
     """Raises ValueError for a metric that cannot be added over the shards of a batch.
 
-    Keras's own metrics can. Any other is tried: on the rows of a first batch, the states of the
-    two halves must add up to the state of the whole, and to that of one half after the other.
+    Most of Keras's own metrics can. Any other is tried: on the rows of a first batch, the states of
+    the two halves must add up to the state of the whole, and to that of one half after the other.
 
     Args:
         model: the built model.
         first_batch: returns the first batch as tensors.
+        has_flat_labels: whether some labels are [rows].
     """
     metrics = model._compile_metrics
     owners = [] if metrics is None else [one for one in metrics.metrics for _ in one.variables]
-    if all(map(is_of_keras, owners)):
+    adds = {id(one): is_of_keras(one) and is_by_rows(one, has_flat_labels) for one in owners}
+    if all(adds.values()):
         return
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(several(first_batch()))
     outputs = call(model, x, training=False)
@@ -132,7 +146,7 @@ def check_metrics(model: keras.Model, first_batch: Callable[[], Any]) -> None:
     whole, first = update(zeros, 0, size), update(zeros, 0, middle)
     second, after = update(zeros, middle, size), update(first, middle, size)
     for owner, *states in zip(owners, whole, first, second, after, strict=True):
-        if not is_of_keras(owner) and not adds_up(*map(np.asarray, states)):
+        if not adds[id(owner)] and not adds_up(*map(np.asarray, states)):
             raise ValueError(
                 f"The metric '{owner.name}' of type {type(owner).__name__} cannot be added over "
                 "the shards of a batch: the states of two halves do not add up to the state of "
@@ -149,6 +163,20 @@ def is_of_keras(metric: keras.metrics.Metric) -> bool:
         by_rows = inspect.isfunction(fn) and fn.__name__ not in OF_A_BATCH
         return by_rows and fn.__module__.startswith("keras.src.")
     return type(metric) in KERAS_METRICS
+
+
+def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
+    """Returns whether a metric of Keras's surely has a value for each row.
+
+    It has none if it reduces another axis than the last one. Some, such as `Hinge`, compare labels
+    [rows] with each row of the outputs [rows, 1].
+    """
+    if not isinstance(metric, keras.metrics.MeanMetricWrapper):
+        return True
+    if metric._fn_kwargs.get("axis", -1) != -1:
+        return False
+    name = getattr(metric._fn, "__name__", "")
+    return not has_flat_labels or "accuracy" in name or "sparse" in name
 
 
 def adds_up(whole: np.ndarray, first: np.ndarray, second: np.ndarray, after: np.ndarray) -> bool:

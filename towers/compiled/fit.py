@@ -92,11 +92,11 @@ def fit(
         seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
     )  # fmt: skip
     batches = epochs_of(data, steps_per_epoch)
-    optimizer, loss_scale = split_optimizer(model)
+    prepare(model, placement, data, accumulate)
+    optimizer, loss_scale = split_optimizer(model, placement)
     options = StepOptions(
         clip_norm=clip_norm, accumulate=accumulate, seed=seed, loss_scale=loss_scale
     )
-    prepare(model, placement, data)
     tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=added_losses)
     step = build_train_step(tower_fn, model, optimizer, placement, batches, options)
     held_out = read_held_out(validation_data, validation_batch_size or batch_size, validation_steps)

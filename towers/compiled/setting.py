@@ -83,16 +83,23 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
     return [f"/CPU:{index + 1}" if 1 < count < cpus else CPU for index in range(count)]
 
 
-def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
+def prepare(model: keras.Model, placement: Placement, data: Data, num_parts: int = 1) -> None:
     """Builds a model for its data, and checks it.
+
+    Args:
+        model: the model.
+        placement: the towers' devices.
+        data: the data.
+        num_parts: into which each tower cuts its shard.
 
     Raises:
         ValueError: it holds a loss or a metric that towers cannot add.
     """
+    batches = data.one_pass(0)
     with placement.scope():
-        build(model, data.one_pass(0))
-        check_built(model)
-        check_metrics(model, data.first_batch)
+        build(model, batches)
+        check_built(model, len(placement.devices) * num_parts)
+        check_metrics(model, data.first_batch, has_flat_labels(batches.element_spec))
 
 
 def build(model: keras.Model, batches: tf.data.Dataset) -> None:
@@ -110,12 +117,23 @@ def build(model: keras.Model, batches: tf.data.Dataset) -> None:
     model._symbolic_build(data_batch=spec)
 
 
+def has_flat_labels(spec: Any) -> bool:
+    """Returns whether some labels of a batch of this spec have one dimension, [rows]."""
+    _, y, _ = keras.utils.unpack_x_y_sample_weight(spec)
+    return any(one.shape.rank == 1 for one in tf.nest.flatten(y) if one is not None)
+
+
 def split_optimizer(
-    model: keras.Model,
+    model: keras.Model, placement: Placement
 ) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
-    """Returns the optimizer that applies gradients, and the loss scale that `compile` added."""
+    """Returns the optimizer that applies gradients, and the loss scale that `compile` added.
+
+    Both belong to the built model's optimizer, which is trained on as it is.
+    """
     optimizer = model.optimizer
     if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return optimizer, None
-    scale = LossScale(initial=optimizer.initial_scale, growth_steps=optimizer.dynamic_growth_steps)
-    return optimizer.inner_optimizer, scale
+    if not optimizer.built:
+        with placement.scope():
+            optimizer.build(model.trainable_variables)
+    return optimizer.inner_optimizer, LossScale.of_keras(optimizer)

@@ -8,7 +8,7 @@ from towers.step.results import StepResults
 
 
 class NonFiniteGradientError(RuntimeError):
-    """A gradient is NaN or infinite; that step changed no variable."""
+    """A gradient is NaN or infinite; the update that it belongs to changed no variable."""
 
 
 class FiniteCheck:
@@ -60,7 +60,7 @@ def describe(step: int, results: StepResults, tower: int | None, first_tower: in
     ]
     where = ", ".join(not_finite) or "in no tower of this process, only in the sum over all"
     return (
-        f"The gradient is not finite at step {step}: {where}. That step changed no "
+        f"The gradient is not finite at step {step}: {where}. Its update changed no "
         "variable. Try a lower learning rate, warm-up or clipping, and look for bad examples "
         "in the data."
     )

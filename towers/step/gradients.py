@@ -122,15 +122,26 @@ def sum_repeated_rows(gradient: Gradient) -> Gradient:
 
 
 def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gradient]:
-    """Returns the gradients times a scalar, cast to each gradient's dtype."""
+    """Returns the gradients times a scalar, each in its own dtype.
+
+    They are multiplied in the more precise of both dtypes. Were the factor rounded to 16 bits,
+    TensorFlow might join it with the learning rate for one copy of the variables and not for
+    another one, and the copies would differ.
+    """
 
     def scale(gradient: Gradient) -> Gradient:
         if isinstance(gradient, tf.IndexedSlices):
-            values = gradient.values * tf.cast(factor, gradient.dtype)
+            values = times(gradient.values, factor)
             return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-        return gradient if gradient is None else gradient * tf.cast(factor, gradient.dtype)
+        return gradient if gradient is None else times(gradient, factor)
 
     return [scale(gradient) for gradient in gradients]
+
+
+def times(tensor: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor times a scalar, multiplied in the more precise of both dtypes."""
+    wide = max(tensor.dtype, factor.dtype, key=lambda dtype: dtype.size)
+    return tf.cast(tf.cast(tensor, wide) * tf.cast(factor, wide), tensor.dtype)
 
 
 def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> tf.Tensor:

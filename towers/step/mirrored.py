@@ -62,6 +62,9 @@ def build_mirrored_step(
             f"carried={options.carried}, loss_scale={options.loss_scale}; use build_train_step."
         )
     check_optimizer(optimizer)
+    if not optimizer.built:
+        with strategy.scope():
+            optimizer.build(model.trainable_variables)
     carried = CarriedState(None, devices)
     shared = SharedVariables(model.variables, [])
     program = TowerProgram(ShardFn(tower_fn), shared, carried)

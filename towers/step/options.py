@@ -16,7 +16,8 @@ class StepOptions:
     Args:
         clip_norm: the norm to which the averaged gradient is clipped, or None.
         accumulate: the number of micro-batches into which each tower cuts its shard. The result
-            equals that of the uncut batch, with the memory of one micro-batch.
+            equals that of the uncut batch, with the memory of one micro-batch. A synchronized
+            BatchNorm sums over the towers of each micro-batch instead.
         batch_norm: how the towers' moving averages become one, once a step: the averages of the
             `first` tower, or the `mean` over the towers, weighted by the towers' weights.
         seed: all random numbers derive from this seed, the step and the micro-batch's number.

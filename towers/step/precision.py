@@ -49,6 +49,13 @@ class LossScale:
             0, dtype="int32", trainable=False, autocast=False, name="calm_steps"
         )
 
+    @classmethod
+    def of_keras(cls, optimizer: keras.optimizers.LossScaleOptimizer) -> LossScale:
+        """Returns the scale of a built optimizer of Keras's: both have it in the same variables."""
+        scale = cls(growth_steps=optimizer.dynamic_growth_steps)
+        scale._scale, scale._calm_steps = optimizer.dynamic_scale, optimizer.step_counter
+        return scale
+
     @property
     def variables(self) -> list[keras.Variable]:
         """The variables that a checkpoint saves."""
@@ -61,8 +68,9 @@ class LossScale:
     def update(self, finite: tf.Tensor) -> None:
         """Updates the scale; `finite` is a bool scalar, whether the summed gradient was finite."""
         scale, calm_steps = self.read(), tf.convert_to_tensor(self._calm_steps.value)
-        calm_steps = tf.where(finite, calm_steps + 1, 0)
+        none = tf.zeros_like(calm_steps)  # Keras's are int64.
+        calm_steps = tf.where(finite, calm_steps + 1, none)
         grows = calm_steps >= self._growth_steps
         factor = tf.where(finite, tf.where(grows, 2.0, 1.0), 0.5)
         self._scale.assign(tf.maximum(scale * factor, 1.0))
-        self._calm_steps.assign(tf.where(grows, 0, calm_steps))
+        self._calm_steps.assign(tf.where(grows, none, calm_steps))

@@ -181,6 +181,9 @@ def check_batches(batches: object) -> None:
 
 def any_number_of_rows(spec: tf.TypeSpec) -> tf.TypeSpec:
     """Returns the spec with its first dimension unknown, so that one trace takes every batch."""
+    if isinstance(spec, tf.RaggedTensorSpec) and spec.shape.rank:
+        shape = [None, *spec.shape[1:]]
+        return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (0, None):
         return spec
     return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)

@@ -1,9 +1,12 @@
 """An answer repeats the unknown words of its own question, and no other."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
@@ -84,3 +87,17 @@ def test_no_loop_reads_a_variable_for_every_token(model, way):
     types = [node.attr["dtype"].type for body in bodies for node in body.node_def
              if node.op in ("ReadVariableOp", "ResourceGather")]  # fmt: skip
     assert types == []
+
+
+def test_a_graph_that_is_no_longer_needed_is_forgotten(model):
+    def num_graphs():
+        gc.collect()
+        return sum(isinstance(one, FuncGraph) for one in gc.get_objects())
+
+    numbers = []
+    for number in range(4):
+        decoding = Decoding(max_length=2, temperature=1.0 + number)
+        answerer = Answerer(model, TEXT, decoding, special_ids=SPECIAL_IDS, max_question_length=20)
+        answerer.answer(QUESTIONS[:1])
+        numbers.append(num_graphs())
+    assert len(set(numbers[1:])) == 1, numbers

@@ -5,11 +5,16 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from tests.scripts.runs import train_shapes
 from towers.data.images import cifar10
 from towers.data.samples import shapes
-from towers.scripts.classifying.predictions import find_images, read_image
+from towers.scripts.classifying.predictions import (
+    find_images,
+    pixels_of,
+    read_picture,
+)
 from towers.scripts.exporting.classifiers import classify_images
 from towers.scripts.main import main
 from towers.scripts.training.evaluation import open_evaluation
@@ -44,6 +49,10 @@ def test_files_are_predicted_as_their_pixels_are(folder, tmp_path, capsys):
         np.testing.assert_allclose(list(found.values()), probabilities[best], rtol=1e-5)
 
 
+def read_image(path, shape):
+    return pixels_of(read_picture(path), shape)
+
+
 def test_images_of_another_size_or_colour_are_fitted(folder):
     assert read_image(folder / "a.png", (32, 32, 3)).numpy().tolist() == IMAGES.images[0].tolist()
     small = read_image(folder / "a.png", (16, 16, 1))
@@ -59,8 +68,23 @@ def test_what_is_no_image_is_refused_by_name(folder, tmp_path):
     for path, error in ((tmp_path / "absent", OSError), (tmp_path / "empty", ValueError)):
         with pytest.raises(error, match=path.name):
             find_images([str(path)])
-    with pytest.raises(ValueError, match=r"notes\.txt is no image"):
+    with pytest.raises(ValueError, match=r"notes\.txt cannot be predicted: .* Expected one of"):
         read_image(folder / "notes.txt", (32, 32, 3))
+
+
+@pytest.mark.parametrize("options", [{"format": "BMP"}, {"format": "GIF"}, {"format": "WEBP"}])
+def test_any_kind_of_picture_becomes_grey(tmp_path, options):
+    pixels = np.full((8, 8, 3), [200, 100, 40], np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "picture", **options)
+    grey = read_image(tmp_path / "picture", (8, 8, 1)).numpy()
+    np.testing.assert_allclose(grey, 0.299 * 200 + 0.587 * 100 + 0.114 * 40, atol=3)
+
+
+def test_a_picture_whose_palette_tensorflow_ignores_is_refused(tmp_path):
+    picture = Image.fromarray(np.full((8, 8, 3), [200, 100, 40], np.uint8)).convert("P")
+    picture.save(tmp_path / "picture.bmp")
+    with pytest.raises(ValueError, match="palette cannot be decoded"):
+        read_image(tmp_path / "picture.bmp", (8, 8, 3))
 
 
 @pytest.mark.slow

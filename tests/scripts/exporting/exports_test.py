@@ -62,6 +62,11 @@ def test_the_weights_can_be_loaded_by_keras(classifier):
         np.testing.assert_array_equal(variable, value)
 
 
+def test_an_export_of_an_image_network_names_its_classes(classifier):
+    settings = json.loads((classifier / "export" / "settings.json").read_text())
+    assert settings["classes"] == list(cifar10.load(shapes.folder(), "test").class_names)
+
+
 def test_an_image_network_takes_no_options_of_decoding(classifier, tmp_path, capsys):
     command = ["export", str(classifier / "run"), "--output", str(tmp_path / "export")]
     assert main([*command, "--beam", "3"]) == 2
@@ -78,18 +83,28 @@ def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsy
     assert main(["export", run, "--output", output, *sampling]) == 0
     text = WordVocabulary.load(tmp_path / "export" / "vocabulary")
     start = json.loads((tmp_path / "export" / "settings.json").read_text())["start_id"]
-    prompt = text.encode("the dog")
+    prompt = text.encode("the kite")
     model = tmp_path / "export" / "model"
     samples = run_elsewhere(CONTINUE, model, json.dumps([start, *prompt]), folder=tmp_path)
     capsys.readouterr()
-    generate = ["generate", run, "--prompt", "the dog", "--num-samples", "2", "--length", "7"]
+    generate = ["generate", run, "--prompt", "the kite", "--num-samples", "2", "--length", "7"]
     assert main([*generate, "--top-k", "5", "--temperature", "1", "--seed", "3"]) == 0
     said = capsys.readouterr().out
     assert said == "".join(
         f"[{number}]\n{text.decode([*prompt, *ids])}\n" for number, ids in enumerate(samples, 1)
     )
-    assert main(["export", run, "--output", f"{output}2", "--beam", "2"]) == 2
-    assert "A language model samples" in capsys.readouterr().err
+    rule = ["--no-repeat-ngram", "1", "--max-length", "9"]
+    assert main(["export", run, "--output", f"{output}1", *rule]) == 0
+    model = tmp_path / "export1" / "model"
+    (ids,) = run_elsewhere(CONTINUE, model, json.dumps([start, *prompt]), folder=tmp_path)
+    assert len(set(ids)) == len(ids)
+    for option, message in (
+        ("--beam", "A language model samples"),
+        ("--length-penalty", "a language model samples"),
+        ("--seed", "signature takes a seed"),
+    ):
+        assert main(["export", run, "--output", f"{output}2", option, "2"]) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

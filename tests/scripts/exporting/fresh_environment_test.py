@@ -74,13 +74,13 @@ def test_a_language_model_continues_a_prompt_as_the_command_does(python, tmp_pat
     assert main(["train", "stories", "--steps", "2", "--run-dir", str(run_dir), *small]) == 0
     folder = export(run_dir, "--nbest", "2", "--max-length", "7", "--top-k", "5")
     text = WordVocabulary.load(folder / "vocabulary")
-    prompt = text.encode("the dog")
+    prompt = text.encode("the kite")
     read = [json.loads((folder / "settings.json").read_text())["start_id"], *prompt]
     samples = run_elsewhere(
         CONTINUE, folder / "model", json.dumps(read), folder=tmp_path, python=python
     )
     capsys.readouterr()
-    generate = ["generate", str(run_dir), "--prompt", "the dog", "--num-samples", "2"]
+    generate = ["generate", str(run_dir), "--prompt", "the kite", "--num-samples", "2"]
     generate += ["--length", "7", "--top-k", "5", "--temperature", "1", "--seed", "3"]
     assert main(generate) == 0
     assert capsys.readouterr().out == "".join(

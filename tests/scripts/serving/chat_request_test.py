@@ -90,6 +90,7 @@ def test_system_messages_are_refused_unless_the_server_may_leave_them_out():
         ({"top_p": 1.01}, "top_p"),
         ({"top_p": False}, "top_p"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 0, "max_completion_tokens": 3}, "max_tokens"),
         ({"seed": 2**63}, "seed"),
         ({"stream": 1}, "stream"),
         ({"stream": True, "stream_options": 1}, "stream_options"),

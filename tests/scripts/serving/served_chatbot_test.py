@@ -34,9 +34,14 @@ def made(monkeypatch):
     return made
 
 
+def read_question(turns, longest):
+    words = " | ".join(turns).split()  # With a separator between two turns.
+    return types.SimpleNamespace(ids=words[-longest:])
+
+
 def open_chatbot(**options):
     fields = types.SimpleNamespace(context=2, max_answer_length=9, max_question_length=4)
-    text = types.SimpleNamespace(encode=str.split)
+    text = types.SimpleNamespace(read_question=read_question)
     opened = types.SimpleNamespace(recipe=types.SimpleNamespace(fields=fields), text=text)
     chatbot = ServedChatbot(opened, DecodingOptions(**options), max_choices=5)
     chatbot.compile()
@@ -63,6 +68,18 @@ def test_the_server_s_decoding_is_compiled_before_the_first_request(made):
         ({}, {"temperature": 0.5, "top_p": 1.0, "n": 3}, {"temperature": 0.5}),
         ({}, {"top_p": 0.9}, {"temperature": 1.0, "top_p": 0.9}),
         ({"beam": 9}, {"n": 2}, {"beam": 9, "nbest": 9}),
+        ({"beam": 2}, {"n": 2}, {"beam": 2, "nbest": 2}),
+        ({"beam": 2}, {"n": 3}, {"beam": 5, "nbest": 5}),
+        (
+            {"temperature": 0.9, "mmi": "run"},
+            {"n": 3},
+            {"temperature": 0.9, "mmi": "run", "nbest": 3},
+        ),
+        (
+            {"temperature": 0.9, "mmi": "run", "candidates": 2},
+            {"n": 3},
+            {"temperature": 0.9, "mmi": "run", "nbest": 3, "candidates": 3},
+        ),
         ({"beam": 9}, {"temperature": 1}, {"temperature": 1}),
         ({"beam": 9, "mmi": "run"}, {}, {"beam": 9, "mmi": "run"}),
         ({"beam": 9, "mmi": "run"}, {"temperature": 1}, {"temperature": 1}),

@@ -15,6 +15,7 @@ from towers.scripts.serving.served_chatbot import Replies, Reply
 
 MODEL = "echo"
 PATH = "/v1/chat/completions"
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Echo:
@@ -63,8 +64,8 @@ def serving(chatbot, *, access=None, **limits):
     rules = RequestRules(MODEL, Limits(**limits))
     sizes = {"max_batch": rules.limits.max_batch, "max_waiting": rules.limits.max_waiting}
     with server.bind("127.0.0.1", 0) as bound, Batcher(chatbot.answer, **sizes) as batcher:
-        app = api.make_app(chatbot, batcher, rules, access or api.Access(local_only=True))
-        uvicorn_server = server.make_server(app, rules.limits.timeout)
+        app = api.make_app(chatbot, batcher, rules, access or api.Access(hosts=LOCAL))
+        uvicorn_server = server.make_server(app, rules.limits.timeout, rules.limits.max_waiting)
         thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": [bound]})
         thread.start()
         wait_until(lambda: uvicorn_server.started, "the server starts")

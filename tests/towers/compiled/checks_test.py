@@ -1,5 +1,7 @@
 """What towers cannot add is refused by name, before anything is trained."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -82,6 +84,36 @@ def test_a_metric_that_is_a_mean_over_the_batch_is_refused():
         return keras.ops.mean(keras.ops.abs(y_true - y_pred))
 
     refused(network(metrics=[error]), "'error' of type MeanMetricWrapper cannot be added")
+
+
+def by_columns(metric):
+    return metric(axis=0, name="by_columns")
+
+
+@pytest.mark.parametrize("metric", ["CosineSimilarity", "PearsonCorrelation"])
+def test_a_metric_of_keras_over_the_rows_is_refused(metric):
+    model = network(metrics=[by_columns(getattr(keras.metrics, metric))])
+    refused(model, f"'by_columns' of type {metric} cannot be added")
+
+
+@pytest.mark.parametrize(
+    "metric, is_refused", [("KLDivergence", True), ("CategoricalHinge", True), ("mse", False)]
+)
+def test_a_metric_of_labels_of_one_dimension_is_refused_if_it_pairs_the_rows(metric, is_refused):
+    model = network(lambda hidden: keras.layers.Dense(1, "sigmoid")(hidden), metrics=[metric])
+    match = "cannot be added over the shards" if is_refused else None
+    with pytest.raises(ValueError, match=match) if is_refused else contextlib.nullcontext():
+        towers.fit(model, X * np.arange(6)[:, None] / 6, Y[:, 0] / 12, verbose=0)
+
+
+def test_a_loss_of_pairs_of_examples_is_refused_on_several_towers():
+    model = network(loss=keras.losses.Circle())
+    labels = np.arange(6) % 2
+    with pytest.raises(ValueError, match="'circle' compares the examples of a batch"):
+        towers.fit(model, X, labels, verbose=0, towers=2)
+    with pytest.raises(ValueError, match="'circle' compares the examples of a batch"):
+        towers.fit(model, X, labels, verbose=0, accumulate=2)
+    towers.fit(model, X, labels, verbose=0)
 
 
 def test_a_metric_that_is_no_sum_is_refused():

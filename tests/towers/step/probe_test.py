@@ -230,3 +230,22 @@ def test_asynchronous_towers_are_asked():
     )  # fmt: skip
     with pytest.raises(ValueError, match="The loss is a mean"):
         step(1, next(iter(towers.split(dataset, 1))), 1)
+
+
+def test_ragged_batches_are_asked_and_trained():
+    placement = towers.Placement(helpers.tower_devices(2))
+    with placement.scope():
+        table, optimizer = keras.Variable(tf.ones([9, 3])), keras.optimizers.SGD(0.1)
+
+    def tower_fn(batch):
+        ids, labels = batch
+        rows = tf.ragged.map_flat_values(lambda one: tf.gather(table.value, one), ids)
+        logits = tf.reduce_mean(rows, axis=1)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        return tf.reduce_sum(losses), tf.size(labels), {}
+
+    ids = tf.ragged.constant([[1, 2], [3], [4, 5, 6], [7], [8, 1, 2], [3]])
+    data = tf.data.Dataset.from_tensor_slices((ids, tf.range(6) % 3)).batch(5)
+    step = towers.build_train_step(tower_fn, [table], optimizer, placement, data)
+    towers.Trainer(towers.SynchronousUpdates(step, data)).train(epochs=1)
+    assert np.ptp(table.numpy()) > 0
