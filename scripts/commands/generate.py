@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import warnings
 
-from towers.scripts.commands.option_types import positive_int
+from towers.scripts.commands.option_types import number_of_tokens, positive_int
 from towers.scripts.commands.options import (
     add_device_options,
     add_model_options,
@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prompt", metavar="TEXT", help="words separated by spaces (default: none)"
     )
-    parser.add_argument("--length", type=positive_int, metavar="N",
+    parser.add_argument("--length", type=number_of_tokens, metavar="N",
                         help="words after the prompt (default: 50)")  # fmt: skip
     parser.add_argument("--num-samples", type=positive_int, metavar="M",
                         help="texts to write (default: 1)")  # fmt: skip

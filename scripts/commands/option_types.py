@@ -27,6 +27,7 @@ class Switch(argparse.Action):
 
 MOST = 2**31 - 1
 MOST_PARTS = 1024  # Of what each costs a device, a process or a graph.
+MOST_TOKENS = 100_000  # Of a text that is written; there is room for all of them from the start.
 
 
 def positive_int(text: str) -> int:
@@ -37,6 +38,11 @@ def positive_int(text: str) -> int:
 def number_of_parts(text: str) -> int:
     """Returns a whole number from 1 to `MOST_PARTS`."""
     return whole_number(text, MOST_PARTS)
+
+
+def number_of_tokens(text: str) -> int:
+    """Returns a whole number from 1 to `MOST_TOKENS`."""
+    return whole_number(text, MOST_TOKENS)
 
 
 def whole_number(text: str, most: int) -> int:

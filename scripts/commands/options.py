@@ -11,6 +11,7 @@ from towers.scripts.commands.option_types import (
     Switch,
     int_list,
     number_of_parts,
+    number_of_tokens,
     path_name,
     positive_float,
     positive_int,
@@ -128,7 +129,7 @@ def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--repetition-penalty", type=positive_float, metavar="F",
                        help="make tokens that were said F times less likely (default: "
                             "1)")  # fmt: skip
-    group.add_argument("--max-length", type=positive_int, metavar="N",
+    group.add_argument("--max-length", type=number_of_tokens, metavar="N",
                        help="at most N tokens in an answer (default: the recipe's)")  # fmt: skip
 
 

@@ -117,6 +117,7 @@ FLAGS = {
     "negative steps": (train("--steps", "-5"), "whole number of at least 1"),
     "unknown precision": (train("--precision", "float8"), "float8", "bfloat16"),
     "unknown placement": (train("--parameters", "gpu"), "tower0"),
+    "too long a text": (["generate", "none", "--length", "2147483647"], "at most 100000"),
     "no micro-batch": (train("--accumulate", "0"), "whole number of at least 1"),
     "unknown policy": (train("--batch-norm", "sum"), "mean"),
     "negative seed": (train("--seed", "-1"), "from 0 to 2**32 - 1"),
