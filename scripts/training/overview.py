@@ -88,11 +88,10 @@ def numbers(line: dict[str, Any]) -> dict[str, Any]:
 def find_runs(folder: Path) -> Iterator[Overview]:
     """Yields the runs at and below a folder, by path; warns of those that cannot be read.
 
-    A run without run.json is found by its checkpoints, which have a copy of it.
+    A run without run.json is found by its metrics; its checkpoints have a copy of the record.
     """
-    records = {record.parent for record in folder.rglob("run.json")}
-    saved = {checkpoint.parent.parent for checkpoint in folder.rglob("checkpoints/*.ckpt.npz")}
-    for path in sorted(records | saved):
+    names = ("run.json", "metrics.jsonl")
+    for path in sorted({file.parent for name in names for file in folder.rglob(name)}):
         try:
             yield read_overview(path)
         except (ValueError, OSError) as error:

@@ -52,7 +52,8 @@ class LossScale:
     @classmethod
     def of_keras(cls, optimizer: keras.optimizers.LossScaleOptimizer) -> LossScale:
         """Returns the scale of a built optimizer of Keras's: both have it in the same variables."""
-        scale = cls(growth_steps=optimizer.dynamic_growth_steps)
+        scale = cls.__new__(cls)
+        scale._growth_steps = optimizer.dynamic_growth_steps
         scale._scale, scale._calm_steps = optimizer.dynamic_scale, optimizer.step_counter
         return scale
 

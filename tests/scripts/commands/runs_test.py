@@ -59,6 +59,9 @@ def test_a_run_is_read_from_its_checkpoint_if_its_record_is_lost(tmp_path, capsy
     (tmp_path / "a" / "run.json").unlink()
     (tmp_path / "b" / "checkpoints").mkdir(parents=True)
     (tmp_path / "b" / "checkpoints" / "step-00000001.ckpt.npz").write_bytes(b"half")
+    (tmp_path / "b" / "metrics.jsonl").touch()
+    # What `towers.fit` leaves is no run of the command line.
+    shutil.copytree(tmp_path / "a" / "checkpoints", tmp_path / "fit" / "checkpoints")
     capsys.readouterr()
     with pytest.warns(RuntimeWarning) as warned:
         assert main(["runs", str(tmp_path)]) == 0

@@ -106,8 +106,9 @@ def test_a_metric_of_labels_of_one_dimension_is_refused_if_it_pairs_the_rows(met
         towers.fit(model, X * np.arange(6)[:, None] / 6, Y[:, 0] / 12, verbose=0)
 
 
-def test_a_loss_of_pairs_of_examples_is_refused_on_several_towers():
-    model = network(loss=keras.losses.Circle())
+@pytest.mark.parametrize("loss", [keras.losses.Circle(), "circle"], ids=["class", "name"])
+def test_a_loss_of_pairs_of_examples_is_refused_on_several_towers(loss):
+    model = network(loss=loss)
     labels = np.arange(6) % 2
     with pytest.raises(ValueError, match="'circle' compares the examples of a batch"):
         towers.fit(model, X, labels, verbose=0, towers=2)
