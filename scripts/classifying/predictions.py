@@ -14,6 +14,7 @@ from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.classifiers import classify_images
 from towers.scripts.progress import counted
 from towers.scripts.training.session import Session
+from towers.scripts.wrong_input import describe
 
 BATCH_SIZE = 64
 
@@ -30,8 +31,20 @@ class Prediction(NamedTuple):
     probabilities: dict[str, float]
 
 
+class Refusal(NamedTuple):
+    """Why a file has no prediction.
+
+    Attributes:
+        path: the file.
+        reason: the message of the error, which names it.
+    """
+
+    path: Path
+    reason: str
+
+
 def find_images(paths: Sequence[str]) -> list[Path]:
-    """Returns the image files among paths and in folders, in order.
+    """Returns the image files among paths and in folders, in order, each once.
 
     Raises:
         ValueError: a folder has no image.
@@ -45,11 +58,11 @@ def find_images(paths: Sequence[str]) -> list[Path]:
         if path.is_dir() and not inside:
             raise ValueError(f"The folder {path} has no image ({', '.join(SUFFIXES)}).")
         found += inside if path.is_dir() else [path]
-    return found
+    return list(dict.fromkeys(found))
 
 
-def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Prediction]:
-    """Yields the predictions for files, batch by batch.
+def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Prediction | Refusal]:
+    """Yields a prediction for each file, or why it has none, batch by batch.
 
     A network of a recipe that reads files gets their bytes. For the others, an image of another
     size is scaled to the network's, without regard to its proportions, and one in colour becomes
@@ -59,17 +72,20 @@ def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Pred
         session: a session of an image run.
         paths: the files.
         most: how many classes of each.
-
-    Raises:
-        ValueError: a file is no image.
-        OSError: a file cannot be read.
     """
     names, spec = class_names(session), session.data.test.input_spec
     classify = classify_images(session)
     for start in counted(range(0, len(paths), BATCH_SIZE), "predicting"):
-        batch = paths[start : start + BATCH_SIZE]
-        images = tf.stack([read_input(path, spec) for path in batch])
-        for path, values in zip(batch, classify(images)["probabilities"].numpy(), strict=True):
+        inputs = {}
+        for path in paths[start : start + BATCH_SIZE]:
+            try:
+                inputs[path] = read_input(path, spec)
+            except (ValueError, OSError) as error:
+                yield Refusal(path, describe(error))
+        if not inputs:
+            continue
+        images = tf.stack(list(inputs.values()))
+        for path, values in zip(inputs, classify(images)["probabilities"].numpy(), strict=True):
             best = (-values).argsort(kind="stable")[:most]
             yield Prediction(path, {names[number]: float(values[number]) for number in best})
 
@@ -80,6 +96,10 @@ def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
     Args:
         path: the file.
         spec: string [batch], or uint8 [batch, height, width, channels].
+
+    Raises:
+        ValueError: the file is no image.
+        OSError: the file cannot be read.
     """
     content = read_picture(path)
     return tf.constant(content) if spec.dtype == tf.string else pixels_of(content, spec.shape[1:])

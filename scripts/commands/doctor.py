@@ -82,6 +82,7 @@ def examine(options: DoctorOptions) -> Iterator[Finding]:
     from towers.scripts.training.session import choose_devices
 
     yield from findings.find_software()
+    yield from findings.find_processor()
     yield from findings.find_gpus()
     yield from findings.find_room(Path(options.run_dir))
     cpu_towers = max(FEWEST_TOWERS, options.devices.cpu_towers)

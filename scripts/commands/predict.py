@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 
 from towers.scripts.commands.option_types import positive_int
 from towers.scripts.commands.options import add_json_option, add_model_options, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
-from towers.scripts.wrong_input import wrong_input
+from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,8 @@ class PredictOptions:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.description = (
-        "Prints the most probable classes of image files. Images are scaled to the network's size."
+        "Prints the most probable classes of image files. Images are scaled to the network's size. "
+        "A file that is no image is named and left out; the exit code is 2 then."
     )
     add_model_options(parser)
     parser.add_argument("files", nargs="+", metavar="FILE",
@@ -47,10 +49,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Prints a line for each file."""
+    """Prints a line for each file; those that are no images do not stop the others."""
     import_tensorflow_quietly()
     from towers.scripts.classifying.classes import check_images
-    from towers.scripts.classifying.predictions import find_images, predict
+    from towers.scripts.classifying.predictions import Refusal, find_images, predict
     from towers.scripts.training.evaluation import open_evaluation
 
     options = read_options(PredictOptions, given)
@@ -60,13 +62,23 @@ def run(given: argparse.Namespace) -> int:
             EvaluateOptions(options.run_dir, DeviceOptions(towers=1), checkpoint=options.checkpoint)
         )
         check_images(evaluation.session, "`towers predict`")
-    predictions = []
-    with wrong_input():  # Such as a file that is no image.
-        for prediction in predict(evaluation.session, paths, options.top):
-            predictions.append(prediction)
-            shares = [f"{name} {share:.1%}" for name, share in prediction.probabilities.items()]
-            show(f"{prediction.path} | {' | '.join(shares)}")
+    predictions, refusals = [], []
+    for result in predict(evaluation.session, paths, options.top):
+        if isinstance(result, Refusal):
+            refusals.append(result)
+            show(result.reason, file=sys.stderr)
+        else:
+            predictions.append(result)
+            shares = [f"{name} {share:.1%}" for name, share in result.probabilities.items()]
+            show(f"{result.path} | {' | '.join(shares)}")
     if options.json:
         found = {str(path): probabilities for path, probabilities in predictions}
-        show(json.dumps({"step": evaluation.checkpoint.step, "predictions": found}))
+        refused = {str(path): reason for path, reason in refusals}
+        show(json.dumps(
+            {"step": evaluation.checkpoint.step, "predictions": found, "refused": refused}
+        ))  # fmt: skip
+    if refusals:
+        raise WrongInputError(
+            f"{len(refusals)} of {len(paths)} files cannot be predicted; the lines above say why."
+        )
     return 0

@@ -17,7 +17,10 @@ OK, WARNING, WRONG = "ok", "warning", "wrong"
 LITTLE_MEMORY, LITTLE_DISK = 4e9, 5e9  # Bytes: a small chatbot; a data set with its checkpoints.
 DRIVER = Path("/proc/driver/nvidia/version")
 MEMORY = Path("/proc/meminfo")
+PROCESSOR = Path("/proc/cpuinfo")
+BFLOAT16 = ("avx512_bf16", "amx_bf16")  # Linux's names for a processor that multiplies in it.
 SECONDS = 20  # The longest time that nvidia-smi may take.
+KERNELS = "TF_ENABLE_ONEDNN_OPTS"  # `import towers` asks for oneDNN's where it is not set.
 
 
 class Finding(NamedTuple):
@@ -47,6 +50,19 @@ def find_software() -> Iterator[Finding]:
         versions = f"CUDA {built.get('cuda_version')}, cuDNN {built.get('cudnn_version')}"
         yield Finding(OK, "CUDA", f"TensorFlow is built for {versions}")
     yield from find_driver(DRIVER, len(tf.config.list_physical_devices("GPU")))
+
+
+def find_processor(processor: Path = PROCESSOR) -> Iterator[Finding]:
+    """Yields the cores, whether they multiply in bfloat16, and TensorFlow's kernels for them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    text = processor.read_text(encoding="utf-8") if processor.exists() else ""
+    fast = ", which multiply in bfloat16" if set(BFLOAT16) & set(text.split()) else ""
+    yield Finding(OK, "processor", f"{cores} core{'s' * (cores != 1)}{fast}")
+    if os.environ.get(KERNELS) == "0":
+        yield Finding(
+            WARNING, "kernels", f"without oneDNN's, since {KERNELS}=0",
+            "leave the variable out: they are usually faster",
+        )  # fmt: skip
 
 
 def find_driver(driver: Path, num_gpus: int) -> Iterator[Finding]:

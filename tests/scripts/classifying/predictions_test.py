@@ -34,12 +34,26 @@ def folder(tmp_path):
     return tmp_path / "images"
 
 
-def test_files_are_predicted_as_their_pixels_are(folder, tmp_path, capsys):
+def test_files_are_predicted_as_their_pixels_are_and_others_are_named(folder, tmp_path, capsys):
     run = str(tmp_path / "run")
     assert main([*train_shapes(run, "--steps", "2"), "--quiet"]) == 0
     assert main(["predict", run, str(folder), "--json", "--top", "2"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     predictions = json.loads(last)["predictions"]
+    check_predictions(run, lines, predictions)
+    broken = folder / "broken.png"
+    broken.write_bytes((folder / "a.png").read_bytes()[:100])
+    assert main(["predict", run, str(folder), str(broken), "--json", "--top", "2"]) == 2
+    printed = capsys.readouterr()
+    last = json.loads(printed.out.splitlines()[-1])
+    assert last["predictions"] == predictions
+    assert list(last["refused"]) == [str(broken)]
+    assert f"{broken} cannot be predicted" in printed.err
+    assert "1 of 4 files cannot be predicted" in printed.err
+
+
+def check_predictions(run, lines, predictions):
+    """Compares what was said of the three images with the network on their pixels."""
     assert len(lines) == len(predictions) == 3
     session = open_evaluation(EvaluateOptions(run, DeviceOptions(towers=1))).session
     expected = classify_images(session)(IMAGES.images[:3])["probabilities"].numpy()

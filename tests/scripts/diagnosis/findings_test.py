@@ -32,6 +32,19 @@ def test_gpus_that_tensorflow_does_not_find_are_noticed(tmp_path):
     assert second.state == WRONG and "towers[gpu]" in second.remedy
 
 
+def test_a_processor_and_its_kernels_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
+    monkeypatch.setenv(findings.KERNELS, "1")
+    processor = tmp_path / "cpuinfo"
+    assert [one.found for one in findings.find_processor(processor)] == ["2 cores"]
+    processor.write_text("processor : 0\nflags : fpu avx512f avx512_bf16 sse\n")
+    (found,) = findings.find_processor(processor)
+    assert found.state == OK and found.found == "2 cores, which multiply in bfloat16"
+    monkeypatch.setenv(findings.KERNELS, "0")
+    _, kernels = findings.find_processor(processor)
+    assert kernels.state == WARNING and findings.KERNELS in kernels.found
+
+
 @pytest.mark.parametrize(
     "text, state, found",
     [
