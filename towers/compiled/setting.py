@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from towers.compiled.checks import check_built, check_metrics
 from towers.compiled.data import Data
+from towers.run.kernels import warn_of_slow_kernels
 from towers.step.placement import CPU, Placement, check_present
 from towers.step.precision import LossScale
 from towers.step.shards import any_number_of_rows
@@ -79,6 +80,7 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
         )
     if gpus:
         return [f"/GPU:{index}" for index in range(count)]
+    warn_of_slow_kernels()
     cpus = len(tf.config.list_logical_devices("CPU"))  # One, unless `select_devices` made more.
     return [f"/CPU:{index + 1}" if 1 < count < cpus else CPU for index in range(count)]
 

@@ -13,8 +13,8 @@ from towers.run.cpu import use_all_cores
 def enable_determinism() -> None:
     """Makes this process compute bit-identical results from the same values on the same machine.
 
-    Call it before you build a step, and call `keras.utils.set_random_seed` before you build a
-    model: from now on, an op that draws random numbers without a seed raises RuntimeError.
+    Call it and `keras.utils.set_random_seed` before the first tensor or variable is made: from
+    now on, an op that draws random numbers without a seed raises RuntimeError.
 
     Updates are also bit-identical on any number of towers, dropout included, if the batches are
     cut into the same number of micro-batches (towers times micro-batches per tower, the latter a

@@ -33,5 +33,13 @@ def warn_of_slow_kernels() -> None:
             f"usually faster. Import towers first, or set {CHOICE}=1; {CHOICE}=0 stays without "
             "them and this warning.",
             RuntimeWarning,
-            stacklevel=4,  # The caller of `select_devices`.
+            stacklevel=levels_to_caller(),
         )
+
+
+def levels_to_caller() -> int:
+    """Returns the `stacklevel` of a warning, made by who calls this, about a caller of `towers`."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("towers."):
+        frame, levels = frame.f_back, levels + 1
+    return levels
