@@ -16,6 +16,13 @@ def files_below(folder: Path) -> Iterator[Path]:
         ValueError: a link leads back to a folder that it is in.
         OSError: a folder cannot be read.
     """
+    for here, files in folders_below(folder):
+        base = Path(sys.intern(str(here)))
+        yield from (base / name for name in files)
+
+
+def folders_below(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yields the folder and each one in it with its files; raises as `files_below` does."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -24,8 +31,7 @@ def files_below(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in folders:
             check_link(Path(here, name))
-        base = Path(sys.intern(here))
-        yield from (base / name for name in sorted(files) if not name.startswith("."))
+        yield Path(here), sorted(name for name in files if not name.startswith("."))
 
 
 def check_link(folder: Path) -> None:

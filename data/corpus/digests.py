@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
+from towers.data.folders import folders_below
 from towers.data.text.files import reason_of
 
 Dialogues = Iterable[Sequence[str]]
@@ -39,10 +40,9 @@ def all_files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.is_dir():
             yield from dict.fromkeys([path, *_partners(path)])
-        for parent, folders, names in os.walk(path):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            files = (Path(parent, name) for name in sorted(names) if not name.startswith("."))
-            yield from (file for file in files if file.is_file())
+            continue
+        for parent, names in folders_below(path):
+            yield from (parent / name for name in names if (parent / name).is_file())
 
 
 def _partners(path: Path) -> list[Path]:

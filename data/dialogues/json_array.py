@@ -58,7 +58,8 @@ def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
             place = _BETWEEN.match(buffer, place).end()  # type: ignore[union-attr]
             if not begun and buffer[place : place + 1] in ("[", "\ufeff"):
                 begun = buffer[place] == "["
-                place += 1
+                number += buffer.count("\n", 0, place)
+                buffer, place = buffer[place + 1 :], 0
                 continue
             if buffer[place : place + 1] not in ("{", "["):
                 break

@@ -27,6 +27,7 @@ from towers.data.dialogues.dialogue_file import (
 )
 from towers.data.dialogues.mending import Mending
 from towers.data.dialogues.report import ENCODING_ADVICE, ReadingReport, count
+from towers.data.folders import folders_below
 
 
 class Format(NamedTuple):
@@ -180,14 +181,12 @@ def _files_below(path: Path, kind: str) -> list[Path]:
 
 def _files_in(folder: Path, kind: str) -> Iterator[Path]:
     """Yields the files below a folder in the order of names, without hidden ones."""
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        conversations = cornell.find_conversations(Path(parent))
+    for parent, names in folders_below(folder):
+        conversations = cornell.find_conversations(parent)
         if conversations and kind in ("auto", "cornell"):
             yield conversations
         else:
-            files = (Path(parent, name) for name in sorted(names) if not name.startswith("."))
-            yield from (file for file in files if file.is_file())
+            yield from (parent / name for name in names if (parent / name).is_file())
 
 
 def _file_to_read(path: Path, kind: str) -> Path:

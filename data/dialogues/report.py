@@ -89,7 +89,8 @@ class ReadingReport:
     def suggests_other_encoding(self) -> bool:
         """Returns whether so many lines do not decode that the encoding is probably wrong."""
         undecoded = self.skipped[UNDECODED] + self.repaired[UNDECODED] + self.skipped[NUL]
-        return undecoded > UNDECODED_SHARE * self.num_lines
+        # A JSON array may have all its dialogues in one line.
+        return undecoded > UNDECODED_SHARE * max(self.num_lines, self.num_turns)
 
     def _remember(self, key: str, place: str) -> None:
         places = self.places.setdefault(key, [])

@@ -22,6 +22,7 @@ from towers.data.image_files.records import (
     parse_record,
     read_bytes,
 )
+from towers.data.preparing.caches import alone
 from towers.data.text.durable import PARTIAL, make_folder, publish, write_file
 
 EXAMPLES_OF_SHARD = 1000
@@ -67,8 +68,18 @@ def prepare_records(
     lines = image_files.summary
     for line in lines:
         write(line)
-    if folder.is_dir():
-        return Prepared(folder, lines)
+    if not folder.is_dir():
+        make_folder(cache)
+        with alone(folder, "record files", write):
+            if not folder.is_dir():  # Another process was not faster.
+                write_records(image_files, folder, stored_side, threads)
+    return Prepared(folder, lines)
+
+
+def write_records(
+    image_files: ImageFiles, folder: Path, stored_side: int, threads: int | None
+) -> None:
+    """Writes the record files of an image set and publishes their folder."""
     unfinished = folder.with_name(f".{folder.name}{PARTIAL}")
     make_folder(unfinished)
     total = sum(len(part) for part in image_files.parts.values())
@@ -82,7 +93,6 @@ def prepare_records(
                 bar.update(len(rows))
     write_file(unfinished / CLASS_NAMES, lines_of_names(image_files.class_names))
     publish(unfinished, folder)
-    return Prepared(folder, lines)
 
 
 def shards_of(stem: Path, num_examples: int) -> Iterator[tuple[Path, range]]:

@@ -58,7 +58,7 @@ def open_or_prepare(
     try:
         make_folder(cache.parent)
         _remove_abandoned(cache.parent)
-        with _alone(cache, what, write):
+        with alone(cache, what, write):
             opened = _opened(cache, open_cache, lambda _: None)  # Another process was faster.
             if opened:
                 return opened
@@ -109,7 +109,7 @@ def _prepare(
 
 
 @contextlib.contextmanager
-def _alone(cache: Path, what: str, write: Write) -> Iterator[None]:
+def alone(cache: Path, what: str, write: Write) -> Iterator[None]:
     """Waits until no other process prepares this cache; a killed one does not count."""
     path = cache.with_name(f".{cache.name}.lock")
     file = _locked(path, what, write)

@@ -52,6 +52,8 @@ def read_config(
         given = parser.parse_args(list(arguments_of(parse(path), parser)))
         check_contradictions(given)
         return given
+    except RecursionError as error:
+        raise ValueError(f"{path}: its lists are nested too deeply") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -67,9 +67,9 @@ def run(given: argparse.Namespace) -> int:
     options = read_options(LaunchOptions, given)
     with wrong_input():
         worker_command(options.command_line)
+        log_dir = make_log_dir(options.log_dir)
         cluster = choose_cluster(options)
         addresses, indices = cluster.addresses, cluster.here
-        log_dir = make_log_dir(options.log_dir)
         shares = gpu_shares(options.gpus, len(indices))
     with contextlib.ExitStack() as stack:
         network: Sequence[int] = ()

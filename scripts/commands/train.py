@@ -161,9 +161,11 @@ def confirm_overwrite(run_dir: Path) -> None:
     from towers.scripts.training.overview import read_overview
     from towers.scripts.training.run_directory import RunDirectory
 
-    if not RunDirectory(run_dir).exists or not sys.stdin.isatty():
+    if not sys.stdin.isatty():
         return
     with wrong_input():
+        if not RunDirectory(run_dir).exists:
+            return
         run = read_overview(run_dir)
     show(f"{run_dir} holds a run of {run.record['recipe']}, {run.state}, step {run.step}.")
     try:

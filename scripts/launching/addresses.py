@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from towers.scripts.launching.rendezvous import Node, meet
+from towers.scripts.launching.rendezvous import Node, meet, warn_of_loopback
 from towers.scripts.launching.schedulers import Place, check_is_task, scheduled_place
 
 DEFAULT_PROCESSES = 2
@@ -85,6 +85,7 @@ def choose_cluster(options: LaunchOptions, environment: Mapping[str, str] = os.e
         )
     if options.cluster is not None:
         return listed_processes(options, options.cluster)
+    gpu_shares(options.gpus, count)  # What is wrong with them no other machine waits for.
     if options.coordinator is not None:
         node = Node(options.coordinator, options.nnodes or 0, options.node_rank or 0)
         return Cluster(*meet(node, free_ports(count)))
@@ -197,6 +198,7 @@ def check_free(
         family, kind, _, _, place = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_STREAM
         )[0]
+        warn_of_loopback(host.strip("[]"), place[0])
         with socket.socket(family, kind) as one:
             # The port of an ended run may linger.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -107,10 +107,16 @@ class WorkerProcess:
         return self.process.poll()
 
     def waiting_lines(self) -> list[str]:
-        """Returns the new lines of its log about processes that it waits for."""
-        with self.log.open("rb") as log:
-            log.seek(self._read)
-            content = log.read()
+        """Returns the new lines of its log about processes that it waits for.
+
+        There are none of a log that somebody removed meanwhile.
+        """
+        try:
+            with self.log.open("rb") as log:
+                log.seek(self._read)
+                content = log.read()
+        except OSError:
+            return []
         whole = content[: content.rfind(b"\n") + 1]
         self._read += len(whole)
         lines = whole.decode("utf-8", "replace").splitlines()
@@ -120,7 +126,11 @@ class WorkerProcess:
         """Returns how the process ended, with the path and the last lines of its log."""
         code = self.process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        lines = self.log.read_bytes()[self._begin :].decode("utf-8", "replace").splitlines()
+        try:
+            content = self.log.read_bytes()[self._begin :]
+        except OSError as error:
+            content = f"not readable: {error.strerror}".encode()
+        lines = content.decode("utf-8", "replace").splitlines()
         tail = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
         return f"worker {self.index} {how}; the end of {self.log}:{tail}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import ipaddress
 import json
 import select
 import socket
@@ -23,7 +24,10 @@ WAIT_SECONDS = 600.0
 QUIET_SECONDS = 2.0  # Before a line about a coordinator that is missing.
 POLL_SECONDS = 0.2
 LINE_SECONDS = 5.0
+SHORTEST_SECONDS = 0.001  # 0 would be no waiting at all.
 LONGEST_LINE = 2**20
+# What a connection raises that is not of one of these machines, or that has ended.
+NO_LINE_OF_OURS = (OSError, ValueError, KeyError, TypeError, RecursionError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +131,7 @@ def listening(node: Node) -> socket.socket:
     """Returns a socket at the coordinator's address, and at no other."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(*node.place, type=socket.SOCK_STREAM)[0]
+        warn_of_loopback(node.place[0], place[0])
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(socket.socket(family, kind))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -143,6 +148,20 @@ def listening(node: Node) -> socket.socket:
         raise ValueError(
             f"--coordinator {node.coordinator} cannot be used on this machine ({reason}): {remedy}."
         ) from error
+
+
+def warn_of_loopback(host: str, address: str | int) -> None:
+    """Warns of a name that means this machine's own network alone, as Debian writes it."""
+    try:
+        is_loopback = ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
+    except ValueError:
+        return
+    if is_loopback and host != "localhost" and host != address:
+        show(
+            f"warning: {host} is {address} on this machine (/etc/hosts), where no other machine "
+            "reaches it: give its address in the network",
+            flush=True,
+        )
 
 
 def welcome(
@@ -168,8 +187,8 @@ def welcome(
         number, nodes, ports = line["node"], line["nodes"], line["ports"]
         if not (type(number) is int and ports and all(type(port) is int for port in ports)):
             raise TypeError("not numbers")
-    except (OSError, ValueError, KeyError, TypeError):
-        return connection.close()  # Not one of ours.
+    except NO_LINE_OF_OURS:
+        return connection.close()
     problem = ""
     if nodes != node.nodes:
         problem = f"node {number} has --nnodes {nodes}, node 0 has {node.nodes}: give all the same"
@@ -199,7 +218,7 @@ def visit(node: Node, ports: Sequence[int], deadline: float) -> tuple[list[str],
                 answer = receive(connection)
             if "error" not in answer:
                 return list(map(str, answer["addresses"])), int(answer["first"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except NO_LINE_OF_OURS as error:
             reason = getattr(error, "strerror", None) or "no answer"
             if reason != said and time.monotonic() - began > QUIET_SECONDS:
                 show(f"waiting for the coordinator {node.coordinator} ({reason}) ...", flush=True)
@@ -217,9 +236,20 @@ def send(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive(connection: socket.socket) -> dict[str, Any]:
-    """Returns a line; raises ValueError if it is none, or too long."""
-    with connection.makefile("rb") as file:
-        line = file.readline(LONGEST_LINE)
+    """Returns a line.
+
+    Raises:
+        ValueError: it is none, or too long.
+        TimeoutError: it is not whole within the connection's timeout.
+    """
+    limit = time.monotonic() + (connection.gettimeout() or WAIT_SECONDS)
+    line = b""
+    while not line.endswith(b"\n") and len(line) < LONGEST_LINE:
+        connection.settimeout(max(limit - time.monotonic(), SHORTEST_SECONDS))
+        part = connection.recv(LONGEST_LINE - len(line))
+        if not part:
+            break
+        line += part
     message = json.loads(line)
     if not isinstance(message, dict):
         raise ValueError(f"expected an object, not {message!r}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import os
 import re
 import warnings
 from collections.abc import Iterator
@@ -99,6 +101,14 @@ def find_runs(folder: Path) -> Iterator[Overview]:
                 warnings.warn(f"{error} The run is left out.", RuntimeWarning, stacklevel=2)
 
 
+def stats_of(folder: Path) -> Iterator[os.stat_result]:
+    """Yields what the system says of each file below; a training may remove some meanwhile."""
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                yield path.stat()
+
+
 def read_overview(path: Path) -> Overview:
     """Returns the overview of a run.
 
@@ -110,7 +120,7 @@ def read_overview(path: Path) -> Overview:
     record = directory.read()
     metrics = read_metrics(directory.metrics)
     saved = checkpoint_steps(directory.checkpoints)
-    stats = [file.stat() for file in path.rglob("*") if file.is_file()]
+    stats = list(stats_of(path))
     ends = [line for line in metrics if line["kind"] == END]
     return Overview(
         path,

@@ -207,8 +207,10 @@ def check_record(record: dict[str, Any]) -> None:
     data = [] if record["data"] is None else record["data"]
     if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
         wrong.append("data")
-    if not isinstance(record["starts"], list):
+    if not isinstance(record["starts"], list) or not all(map(is_start, record["starts"])):
         wrong.append("starts")
+    if not isinstance(record.get("best_metric"), (str, type(None))):
+        wrong.append("best_metric")
     if not isinstance(record["fields"], dict):
         wrong.append("fields")
     elif "batch_size" not in record["fields"]:
@@ -218,6 +220,11 @@ def check_record(record: dict[str, Any]) -> None:
     if wrong:
         found = ", ".join(f"{name} {record[name]!r}" for name in wrong)
         raise ValueError(f"no run has {found}")
+
+
+def is_start(start: Any) -> bool:
+    """Returns whether an entry of a record's starts says on which devices it ran."""
+    return isinstance(start, dict) and isinstance(start.get("devices"), list)
 
 
 def check_same(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:

@@ -116,6 +116,7 @@ class RunFiles:
         self.metrics.write(TEST, step, {**metrics, "best": better})
         if better:
             state, groups = self._state(), self._updates.groups()
+            self._sync_curves()  # A run may go on from the best.
             self._checkpoints.save_best(step, groups, state, resumable=True)
         self._saved_step = None  # A checkpoint of this step lacks the evaluation.
         return better
@@ -133,12 +134,16 @@ class RunFiles:
         step = self._updates.position.step
         if step == self._saved_step:
             return None
-        self.curves.flush()
-        self.metrics.sync()
+        self._sync_curves()
         self._updates.check_copies()
         path = self._checkpoints.save(step, self._updates.groups(), self._state())
         self._saved_step = step
         return path
+
+    def _sync_curves(self) -> None:
+        """Waits until curves and metrics are on the disk: those of a checkpoint come before it."""
+        self.curves.flush()
+        self.metrics.sync()
 
     def _state(self) -> dict[str, Any]:
         return {

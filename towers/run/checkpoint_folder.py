@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
@@ -95,6 +96,8 @@ class CheckpointFolder:
             except DamagedCheckpointError as damage:
                 damages.append(str(damage))
                 continue
+            except FileNotFoundError:  # The training has replaced it by a newer one.
+                return self.latest()
             if damages:
                 message = f"{' '.join(damages)} {checkpoint.path} is used instead."
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -157,7 +160,8 @@ class CheckpointFolder:
         matches = (re.fullmatch(rf"step-(\d{{8,}}){re.escape(SUFFIX)}", name) for name in names)
         serials: dict[int, int | None] = {}
         for step in (int(match[1]) for match in matches if match):
-            serials[step] = serial_of(self._step_path(step))
+            with contextlib.suppress(FileNotFoundError):  # A training has removed it since.
+                serials[step] = serial_of(self._step_path(step))
         return serials
 
 

@@ -12,12 +12,14 @@ import os
 import shlex
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from towers.run.durable import make_folder
 
 LOCK = ".lock"
+SECONDS = 1.0  # `lock_holder` has a lock for a moment; who trains has it longer.
 
 
 @contextlib.contextmanager
@@ -58,22 +60,31 @@ def lock_holder(folder: str | os.PathLike[str]) -> str | None:
     Of a disk that cannot lock it is not known, and the answer is None.
     """
     try:
-        with open(Path(folder) / LOCK, "rb") as file:
-            lock(file.fileno())
-    except BlockingIOError:
-        return (Path(folder) / LOCK).read_bytes()[:500].decode("utf-8", "replace")
-    except OSError:  # There is no lock, or it may not be read.
+        descriptor = os.open(Path(folder) / LOCK, os.O_RDWR)  # NFS locks no file only to be read.
+    except OSError:  # There is no lock, or it may not be opened.
         return None
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            lock(descriptor)
+        except BlockingIOError:
+            return file.read(500).decode("utf-8", "replace") or "another process"
+        except OSError:
+            return None
     return None
 
 
 def open_locked(path: Path, write: Callable[[str], None]) -> int:
     """Returns the descriptor of a lock file that this process alone has locked."""
+    limit = time.monotonic() + SECONDS
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             lock(descriptor)
         except BlockingIOError as error:
+            if time.monotonic() < limit:
+                os.close(descriptor)
+                time.sleep(SECONDS / 20)
+                continue
             with os.fdopen(descriptor, "rb") as file:
                 holder = file.read(500).decode("utf-8", "replace") or "another process"
             raise ValueError(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.dialogues.helpers import DIRT, read, read_bytes
+from towers.data.corpus.digests import digest_files
 from towers.data.dialogues import KINDS, read_dialogues
 
 CONTENTS = {
@@ -16,6 +17,19 @@ CONTENTS = {
     "json_lines": b'{"question": "q", "answer": "a"}\n',
     "speakers": b"A|q|qo\nB|a|sd\n",
 }
+
+
+def test_linked_folders_are_read_and_digested(tmp_path):
+    for name in ("talks", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "talk.tsv").write_text(f"{name}\ta\n")
+    alone = digest_files([tmp_path / "talks"], "auto")
+    (tmp_path / "talks" / "more").symlink_to(tmp_path / "elsewhere")
+    assert read(tmp_path / "talks")[0] == [["talks", "a"], ["elsewhere", "a"]]
+    assert digest_files([tmp_path / "talks"], "auto") != alone
+    (tmp_path / "talks" / "round").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match=r"round is a link to .*which holds it"):
+        read(tmp_path / "talks")
 
 
 @pytest.mark.parametrize("name", ["talk", "talk.txt", "talk.tsv"])

@@ -108,6 +108,13 @@ def test_an_array_is_read_across_the_pieces_of_a_file(tmp_path):
     assert found == [[turn.strip() for turn in turns] for turns in dialogues]
 
 
+def test_an_array_may_begin_with_a_long_record(tmp_path):
+    dialogues = [["long " * 100] * 400, ["q", "a"]]
+    content = json.dumps([{"turns": turns} for turns in dialogues]).encode()
+    found, _ = read_bytes(tmp_path, b"\xef\xbb\xbf\n" + content, "talk.json")
+    assert found == [[turn.strip() for turn in turns] for turns in dialogues]
+
+
 @pytest.mark.parametrize(
     "content, message",
     [

@@ -29,6 +29,8 @@ def test_many_undecoded_lines_suggest_another_encoding():
     report.skip(UNDECODED, "talk.conv:2")
     assert report.suggests_other_encoding()
     assert "such as gb18030" in report.summary_lines()[-1]
+    report.num_turns = 40  # Of a JSON array, which may be one line.
+    assert not report.suggests_other_encoding()
 
 
 def test_a_report_can_be_told_from_an_earlier_one():

@@ -1,5 +1,6 @@
 """An image set: each picture once, in its class and part, broken ones named and left out."""
 
+import concurrent.futures
 import csv
 import re
 import shutil
@@ -177,6 +178,18 @@ def test_records_hold_the_same_set_and_any_record_is_found(folder, tmp_path):
     ]
     again = prepare_records(found, tmp_path, **SILENT)
     assert again.folder == prepared.folder
+
+
+def test_two_preparations_at_once_make_the_same_folder(folder, tmp_path, monkeypatch):
+    from towers.data.image_files import preparation
+
+    files = open_image_files(folder, tmp_path)
+    monkeypatch.setattr(preparation, "EXAMPLES_OF_SHARD", 5)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        starts = [pool.submit(prepare_records, files, tmp_path, **SILENT) for _ in range(3)]
+        folders = {start.result().folder for start in starts}
+    assert len(folders) == 1
+    assert open_image_files(folders.pop(), tmp_path).key == files.key
 
 
 def test_a_killed_preparation_goes_on_where_it_was(folder, tmp_path, monkeypatch):

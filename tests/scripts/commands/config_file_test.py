@@ -122,6 +122,7 @@ WRONG = {
     ),
     "one option twice": ("run-dir = 'a'\nrun_dir = 'b'", ["'run_dir' are one option"]),
     "one field twice": ("[set]\nhidden-size = 3\nhidden_size = 4", ["are one option: give it"]),
+    "too deep": (f"towers = {'[' * 5000}", ["nested too deeply"]),
     "no TOML": ("towers = ", ["Invalid value", "line 2"]),
 }
 

@@ -243,6 +243,20 @@ def test_the_one_whose_failure_follows_from_no_other_is_named(code, tmp_path, ca
     assert "worker 2 " in capsys.readouterr().err
 
 
+def test_a_log_that_is_removed_ends_no_training(tmp_path, capsys):
+    program = "import time; time.sleep(1); raise SystemExit(3)"
+    worker = WorkerProcess(0, [sys.executable, "-c", program], {}, tmp_path)
+    worker.log.unlink()
+    assert watch([worker]) == 3
+    assert "exited with 3" in capsys.readouterr().err
+
+
+def test_wrong_shares_of_gpus_are_told_before_the_machines_meet(tmp_path, capfd):
+    meeting = ["--nnodes", "2", "--node-rank", "0", "--coordinator", f"127.0.0.1:{free_port()}"]
+    shares = ["--processes", "2", "--gpus", "0,1,2", "--log-dir", tmp_path]
+    assert "as many GPUs for every" in refuse(capfd, "launch", *meeting, *shares, *TRAIN)
+
+
 ASKED_TO_SAVE = """
 import signal, sys, time
 def save(*_):

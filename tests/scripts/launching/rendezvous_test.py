@@ -1,12 +1,16 @@
 """Machines that meet at a coordinator learn the same addresses, each with its own part of them."""
 
 import concurrent.futures
+import contextlib
 import json
 import socket
+import threading
+import time
 
 import pytest
 
 from tests.programs import wait_until
+from towers.scripts.launching import rendezvous
 from towers.scripts.launching.addresses import free_ports
 from towers.scripts.launching.rendezvous import Node, meet
 
@@ -80,14 +84,51 @@ def test_another_number_of_machines_is_refused(coordinator, pool, capfd):
     assert found.result()[1] == [0]
 
 
+DEEP = pytest.param(b"[" * 10**5 + b"\n", id="deep")
+
+
 @pytest.mark.parametrize(
-    "content", [b"GET / HTTP/1.0\r\n\r\n", b"[]\n", b'{"node": "1"}\n', b"\xff\n", b""]
+    "content", [b"GET / HTTP/1.0\r\n\r\n", b"[]\n", b'{"node": "1"}\n', b"\xff\n", b"", DEEP]
 )
 def test_strangers_change_nothing(content, coordinator, pool, capfd):
     found = host(pool, coordinator, capfd)
     say(coordinator, content).close()
     assert meet(Node(coordinator, 2, 1), [7001], PATIENCE)[1] == [1]
     assert found.result()[0] == ["127.0.0.1:7000", "127.0.0.1:7001"]
+
+
+def test_a_line_that_does_not_end_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr(rendezvous, "LINE_SECONDS", 0.5)
+    with contextlib.closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        stranger = socket.create_connection(listener.getsockname())
+        connection, _ = listener.accept()
+    with stranger, connection:
+        connection.settimeout(0.5)
+        drops = threading.Thread(target=lambda: [dropped(stranger) for _ in range(100)])
+        drops.start()
+        with pytest.raises(TimeoutError):
+            rendezvous.receive(connection)
+        assert drops.is_alive(), "it waited for all drops"
+        connection.close()
+        drops.join()
+
+
+def dropped(connection):
+    """Sends a byte, and waits for less than the limit of a line."""
+    with contextlib.suppress(OSError):
+        connection.sendall(b" ")
+        time.sleep(0.1)
+
+
+def test_a_name_that_no_other_machine_reaches_is_warned_of(capfd):
+    for host, address in (("node0", "127.0.1.1"), ("node0", "::1")):
+        rendezvous.warn_of_loopback(host, address)
+        assert f"warning: {host} is {address} on this machine" in capfd.readouterr().out
+    for host, address in (("localhost", "127.0.0.1"), ("127.0.0.1",) * 2, ("node0", "10.0.0.1")):
+        rendezvous.warn_of_loopback(host, address)
+        assert capfd.readouterr().out == ""
 
 
 def test_who_does_not_come_is_named(coordinator):

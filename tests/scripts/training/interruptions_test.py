@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, started
 from tests.scripts.runs import train_shapes, weights_of
 from towers.run.checkpoint_folder import CheckpointFolder
-from towers.run.lock import locked
+from towers.run.lock import lock_holder, locked
 from towers.run.summaries import read_scalars
 from towers.scripts.main import main
 
@@ -158,6 +159,26 @@ def test_two_trainings_in_one_directory_are_refused_and_a_killed_one_is_not_in_t
         process.wait()
     assert main(command) == 0
     assert not (run_dir / ".lock").exists()
+
+
+def test_who_looks_at_a_lock_keeps_nobody_from_training(tmp_path):
+    ended = threading.Event()
+
+    def look():
+        while not ended.is_set():
+            lock_holder(tmp_path)
+
+    (tmp_path / ".lock").write_text("a process that was killed")
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        for _ in range(300):
+            with locked(tmp_path):
+                assert "process" in (lock_holder(tmp_path) or "")
+            (tmp_path / ".lock").write_text("a process that was killed")
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def test_a_folder_is_locked_again_after_its_end_and_no_empty_one_is_left(tmp_path):
