@@ -168,10 +168,13 @@ def _files_of(paths: list[Path], kind: str, without: list[Path]) -> dict[Path, l
         files = _files_below(path, kind)
         if not files:
             raise ValueError(f"{path}: expected a folder with dialogues, found no file in it.")
-        new = [file for file in files if file.resolve() not in taken]
-        taken.update(file.resolve() for file in new)
+        new: dict[Path, Path] = {}
+        for file in files:  # By links a folder may have one twice.
+            if file.resolve() not in taken:
+                new.setdefault(file.resolve(), file)
+        taken.update(new)
         if new:
-            files_of[path] = new
+            files_of[path] = list(new.values())
     return files_of
 
 

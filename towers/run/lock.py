@@ -59,9 +59,13 @@ def lock_holder(folder: str | os.PathLike[str]) -> str | None:
 
     Of a disk that cannot lock it is not known, and the answer is None.
     """
+    path = Path(folder) / LOCK
     try:
-        descriptor = os.open(Path(folder) / LOCK, os.O_RDWR)  # NFS locks no file only to be read.
-    except OSError:  # There is no lock, or it may not be opened.
+        try:
+            descriptor = os.open(path, os.O_RDWR)  # NFS locks no file that is only read.
+        except PermissionError:  # Another user's run.
+            descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # There is no lock, or it may not be read.
         return None
     with os.fdopen(descriptor, "rb") as file:
         try:

@@ -25,6 +25,7 @@ def test_linked_folders_are_read_and_digested(tmp_path):
         (tmp_path / name / "talk.tsv").write_text(f"{name}\ta\n")
     alone = digest_files([tmp_path / "talks"], "auto")
     (tmp_path / "talks" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "talks" / "once_more").symlink_to(tmp_path / "elsewhere")
     assert read(tmp_path / "talks")[0] == [["talks", "a"], ["elsewhere", "a"]]
     assert digest_files([tmp_path / "talks"], "auto") != alone
     (tmp_path / "talks" / "round").symlink_to(tmp_path)
