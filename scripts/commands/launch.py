@@ -14,7 +14,12 @@ from towers.scripts.commands.option_types import (
     positive_int,
 )
 from towers.scripts.commands.options import read_options
-from towers.scripts.launching.addresses import LaunchOptions, choose_cluster, gpu_shares
+from towers.scripts.launching.addresses import (
+    LaunchOptions,
+    choose_cluster,
+    gpu_shares,
+    warn_of_shared_gpus,
+)
 from towers.scripts.launching.exposure import closed_network, warn_of_open_ports
 from towers.scripts.launching.processes import (
     WorkerProcess,
@@ -71,6 +76,7 @@ def run(given: argparse.Namespace) -> int:
         cluster = choose_cluster(options)
         addresses, indices = cluster.addresses, cluster.here
         shares = gpu_shares(options.gpus, len(indices))
+    warn_of_shared_gpus(options, len(indices))
     with contextlib.ExitStack() as stack:
         network: Sequence[int] = ()
         if cluster.are_all_here:

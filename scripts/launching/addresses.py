@@ -8,11 +8,14 @@ import errno
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from towers.scripts.launching.rendezvous import Node, meet, warn_of_loopback
 from towers.scripts.launching.schedulers import Place, check_is_task, scheduled_place
+from towers.scripts.shown import show
 
 DEFAULT_PROCESSES = 2
+DEVICES = Path("/dev")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,6 +227,32 @@ def free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
+
+
+def warn_of_shared_gpus(
+    options: LaunchOptions,
+    num_processes: int,
+    environment: Mapping[str, str] = os.environ,
+    devices: Path = DEVICES,
+) -> None:
+    """Warns if each process would take all GPUs of this machine, since nobody dealt them.
+
+    Args:
+        options: of the command.
+        num_processes: that start here.
+        environment: where CUDA_VISIBLE_DEVICES may hide the GPUs.
+        devices: the folder of the machine's devices.
+    """
+    hidden = environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    dealt = options.gpus or any(word.startswith("--gpus") for word in options.command_line)
+    found = sorted(one.name[len("nvidia") :] for one in devices.glob("nvidia[0-9]*"))
+    if found and num_processes > 1 and not hidden and not dealt:
+        show(
+            f"warning: each of the {num_processes} processes here takes all GPUs. Deal them with "
+            f"--gpus {','.join(sorted(found, key=int))}",
+            flush=True,
+            colour="yellow",
+        )
 
 
 def gpu_shares(gpus: Sequence[int] | None, num_processes: int) -> list[list[str]]:

@@ -24,6 +24,7 @@ from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.summaries import read_scalars
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
+from towers.scripts.launching.addresses import LaunchOptions, warn_of_shared_gpus
 from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
 from towers.scripts.launching.watching import forward_signals, watch
 from towers.scripts.main import main
@@ -255,6 +256,22 @@ def test_wrong_shares_of_gpus_are_told_before_the_machines_meet(tmp_path, capfd)
     meeting = ["--nnodes", "2", "--node-rank", "0", "--coordinator", f"127.0.0.1:{free_port()}"]
     shares = ["--processes", "2", "--gpus", "0,1,2", "--log-dir", tmp_path]
     assert "as many GPUs for every" in refuse(capfd, "launch", *meeting, *shares, *TRAIN)
+
+
+def test_gpus_that_nobody_dealt_are_warned_of(tmp_path, capsys):
+    for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    warn_of_shared_gpus(LaunchOptions(), 2, {}, tmp_path)
+    assert "Deal them with --gpus 0,2,10" in capsys.readouterr().out
+    for options, number, environment, devices in (
+        (LaunchOptions(gpus=(0, 1)), 2, {}, tmp_path),
+        (LaunchOptions(command_line=("train", "shapes", "--gpus=0")), 2, {}, tmp_path),
+        (LaunchOptions(), 1, {}, tmp_path),
+        (LaunchOptions(), 2, {"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path),
+        (LaunchOptions(), 2, {}, tmp_path / "absent"),
+    ):
+        warn_of_shared_gpus(options, number, environment, devices)
+        assert capsys.readouterr().out == ""
 
 
 ASKED_TO_SAVE = """
