@@ -640,4 +640,4 @@ def test_what_the_workers_refuse_is_told(name, capfd, tmp_path):
     command = ["launch", "--log-dir", tmp_path, *launch_options, "--", "train", *train_options]
     error = refuse(capfd, *command, "--run-dir", tmp_path / "run", "--steps", "1")
     assert error.startswith("towers: error: worker ") and expected in error
-    assert not (tmp_path / "run").exists()
+    assert not list(tmp_path.glob("run/*"))  # A worker that is ended may leave the empty folder.
