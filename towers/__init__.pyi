@@ -46,6 +46,7 @@ from .run.checkpoints import PartialRestore as PartialRestore
 from .run.checkpoints import restore as restore
 from .run.checkpoints import restore_matching as restore_matching
 from .run.cluster import read_cluster as read_cluster
+from .run.cpu import num_cores as num_cores
 from .run.determinism import enable_determinism as enable_determinism
 from .run.devices import Devices as Devices
 from .run.devices import select_devices as select_devices

@@ -115,7 +115,7 @@ def print_input(report: InputReport, opened: Benchmark, num_steps: int) -> None:
     for name, value in (
         ("pipeline alone", f"{report.examples_per_second:.0f} examples/s"),
         ("CPU of an example", f"{report.cpu_milliseconds:.3f} ms"),
-        ("cores at work", f"{report.busy_cores:.1f} of {num_cores()}"),
+        ("cores at work", f"{report.busy_cores:.1f} of {towers.num_cores()}"),
         ("memory of the pipeline", f"{report.megabytes:.0f} MB"),
         ("training", f"{report.steps_per_second:.2f} steps/s"),
         ("share of a step that waits", f"{report.input_wait:.0%}"),
@@ -137,7 +137,7 @@ def advise_input(report: InputReport, opened: Benchmark) -> str:
             "and towers on CPUs take its cores."
         )
     line = f"The input is the bottleneck: {report.input_wait:.0%} of a step waits for it. "
-    if report.busy_cores >= BUSY * num_cores():
+    if report.busy_cores >= BUSY * towers.num_cores():
         line += "Its work fills the cores: choose less of it (smaller examples, "
         line += "a simpler augmentation), or a machine with more cores for each tower."
     else:
@@ -148,8 +148,3 @@ def advise_input(report: InputReport, opened: Benchmark) -> str:
     if "CPU" in opened.devices[0]:
         line += " Here the towers and the input share the same cores."
     return line
-
-
-def num_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -53,7 +53,7 @@ def read_config(
         check_contradictions(given)
         return given
     except RecursionError as error:
-        raise ValueError(f"{path}: its lists are nested too deeply") from error
+        raise ValueError(f"{path}: its values are nested too deeply") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

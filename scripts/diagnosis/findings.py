@@ -13,6 +13,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+import towers
+
 OK, WARNING, WRONG = "ok", "warning", "wrong"
 LITTLE_MEMORY, LITTLE_DISK = 4e9, 5e9  # Bytes: a small chatbot; a data set with its checkpoints.
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -54,7 +56,7 @@ def find_software() -> Iterator[Finding]:
 
 def find_processor(processor: Path = PROCESSOR) -> Iterator[Finding]:
     """Yields the cores, whether they multiply in bfloat16, and TensorFlow's kernels for them."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = towers.num_cores()
     text = processor.read_text(encoding="utf-8") if processor.exists() else ""
     fast = ", which multiply in bfloat16" if set(BFLOAT16) & set(text.split()) else ""
     yield Finding(OK, "processor", f"{cores} core{'s' * (cores != 1)}{fast}")

@@ -97,8 +97,7 @@ def test_strangers_change_nothing(content, coordinator, pool, capfd):
     assert found.result()[0] == ["127.0.0.1:7000", "127.0.0.1:7001"]
 
 
-def test_a_line_that_does_not_end_holds_nobody_up(monkeypatch):
-    monkeypatch.setattr(rendezvous, "LINE_SECONDS", 0.5)
+def test_a_line_that_does_not_end_holds_nobody_up():
     with contextlib.closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
