@@ -30,7 +30,6 @@ from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.config import config_text
 from towers.scripts.training.options import TrainOptions
-from towers.scripts.training.outline import takes_files
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -118,20 +117,20 @@ def run(given: argparse.Namespace) -> int:
             "`towers train` takes a RECIPE, here or in the file of --config. Received neither; "
             "`towers recipes` lists them."
         )
-    begin_digests_for(given.recipe, getattr(given, "data", ()))
-    import_tensorflow_quietly()
     options = read_options(TrainOptions, given)
     with wrong_input():
         recipe = chosen_recipe(given)
+    begin_digests_for(recipe, options.data or ())
+    import_tensorflow_quietly()
     if getattr(given, "dump_config", False):
         show(config_text(recipe, options).rstrip("\n"))
         return 0
     return train(recipe, options)
 
 
-def begin_digests_for(recipe: str, paths: Sequence[str]) -> None:
+def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:
     """Begins the digests by which a recipe knows its files, for TensorFlow's import takes long."""
-    if paths and takes_files(recipe):
+    if paths and recipe.takes_files:
         from towers.data.corpus.digests import begin_digests
 
         begin_digests(paths)
