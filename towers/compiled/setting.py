@@ -10,13 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.shards import any_number_of_rows
 from towers.compiled.checks import check_built, check_metrics
 from towers.compiled.data import Data
+from towers.devices.kernels import warn_of_slow_kernels
+from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
-from towers.run.kernels import warn_of_slow_kernels
-from towers.step.placement import Placement, check_present
 from towers.step.precision import LossScale
-from towers.step.shards import any_number_of_rows
 
 
 def place(

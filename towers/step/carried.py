@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.shards import Shard, part_sizes
 from towers.ground.host import HOST
-from towers.step.shards import Shard, part_sizes
 from towers.step.tower_function import CarriedValues
 
 

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.ground.host import HOST
-from towers.run.checkpoint_files import Groups
-from towers.step.averages import Averaged
+from towers.saving.checkpoint_files import Groups
 from towers.step.carried import CarriedState
-from towers.step.copies import Copies
 from towers.step.exchange import Total
-from towers.step.gradients import Gradient, clip_factor, norm_of_sums
 from towers.step.options import StepOptions
 from towers.step.states import merge_states
 from towers.step.tower_function import CarriedValues
+from towers.travel.gradients import Gradient, clip_factor, norm_of_sums
+from towers.variables.averages import Averaged
+from towers.variables.copies import Copies
 
 
 class Change(NamedTuple):
