@@ -41,7 +41,7 @@ FAST = (
     "towers/batches/feed_test.py",
     "towers/loop/rates_test.py",
     "towers/loop/trainer_test.py",
-    "towers/optimize",
+    "towers/optimizers",
     "towers/saving/checkpoint_files_test.py",
     "towers/travel/gradients_test.py",
     "scripts/serving/batching_test.py",
