@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from towers.batches.shards import Batch, Shard, check_batch_spec, cut_rows, part_sizes
+from towers.batches.shards import Batch, Shard, check_batch_spec, cut_rows
+from towers.travel.pairs import part_sizes
 
 ChooseRows = Callable[[int], slice]
 
