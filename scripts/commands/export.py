@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from towers.data.text.durable import publish
+from towers.ground.durable import publish
 from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Folder
 from towers.scripts.quiet import import_tensorflow_quietly

@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextCodec, TextSettings
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from towers.data.corpus import Corpus
+    from towers.data.text import TextCodec
     from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 
 CACHE = DATA_SETS / "prepared"
@@ -190,6 +192,7 @@ def prepare(
     """
     from towers.data.corpus import CorpusSettings, prepare_dialogues, prepare_files
     from towers.data.samples.conversations import conversations
+    from towers.data.text import TextSettings
 
     preparation = CorpusSettings(
         TextSettings(
@@ -221,8 +224,6 @@ def prepare(
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
-    from towers.models.arguments import check_choice
-
     check_choice("network", fields.network, NETWORKS)
     return NETWORKS[fields.network](fields, len(data.text.vocabulary))
 
@@ -344,6 +345,8 @@ def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> Cha
 
 def load_text(folder: Path) -> TextCodec:
     """Returns the vocabulary and the text settings that a run saved."""
+    from towers.data.text import TextCodec
+
     return TextCodec.load(folder)
 
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextSettings
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -112,7 +113,6 @@ class Fields(common.Fields):
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a text, which is prepared if it was not before."""
     from towers.data.language import piece_batches, stream_batches
-    from towers.models.arguments import check_choice
 
     check_choice("Field form", fields.form, FORMS)
     check_choice("Field network", fields.network, NETWORKS)
@@ -163,6 +163,7 @@ def prepare(
     Raises:
         ValueError: there is no path, or something is wrong with the fields or the files.
     """
+    from towers.data.text import TextSettings
     from towers.data.text_corpus import TextCorpusSettings, prepare_texts
 
     if paths is None:

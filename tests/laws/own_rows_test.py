@@ -9,6 +9,7 @@ import towers
 from tests import helpers
 from tests.data.corpus.helpers import LIMITS, corpus_of
 from tests.data.images.batches_test import numbered_images
+from towers.batches.own_rows import OwnRows
 from towers.data.corpus import pair_batches
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.batches import ImageFileBatches
@@ -19,7 +20,6 @@ from towers.data.language.pieces import piece_batches
 from towers.data.language.sentences import sentence_batches
 from towers.data.language.streams import stream_batches
 from towers.data.language.vocabulary import END
-from towers.step.own_rows import OwnRows
 
 PARTS = [
     (3, 2),
