@@ -37,10 +37,10 @@ class BenchmarkOptions(BatchedRecipeOptions):
     gpus_per_tower: Parts = 1
     against: Names = ()
     exchange: Names = ()
-    slow: Annotated[Amount | None, Flag("FACTOR")] = None
-    input: Annotated[Numbers | None, Flag("N,N", nargs="?", const=())] = None
-    repetitions: Annotated[Count, Flag("R")] = 10
-    steps: Annotated[Count, Flag("S")] = 20
+    slow: Annotated[Amount | None, "FACTOR"] = None
+    input: Annotated[Numbers | None, "N,N", Flag(nargs="?", const=())] = None
+    repetitions: Annotated[Count, "R"] = 10
+    steps: Annotated[Count, "S"] = 20
     data: Paths | None = None
     seed: Seed = 0
     json: bool = False

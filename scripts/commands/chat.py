@@ -28,7 +28,7 @@ class ChatOptions(ModelOptions):
 
     decoding: DecodingOptions
     devices: DeviceOptions
-    ask: Annotated[tuple[str, ...], Flag("QUESTION", nargs="+")] = ()
+    ask: Annotated[tuple[str, ...], "QUESTION", Flag(nargs="+")] = ()
     stdin: bool = False
 
 

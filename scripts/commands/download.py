@@ -7,7 +7,7 @@ import dataclasses
 from typing import Annotated
 
 from towers.scripts.options.flags import add_flags, read_options
-from towers.scripts.options.setting import Flag, Folder
+from towers.scripts.options.setting import Folder
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.wrong_input import wrong_input
@@ -23,9 +23,9 @@ class DownloadOptions:
         url: another address that serves the same files (default: the official one).
     """
 
-    name: Annotated[str, Flag("NAME")]
+    name: Annotated[str, "NAME"]
     data: Folder | None = None
-    url: Annotated[str | None, Flag("URL")] = None
+    url: Annotated[str | None, "URL"] = None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import warnings
 from typing import Annotated
 
 from towers.scripts.options.flags import add_flags, read_options
-from towers.scripts.options.setting import Count, Flag, Tokens, all_settings
+from towers.scripts.options.setting import Count, Tokens, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions, SamplingOptions
@@ -29,9 +29,9 @@ class GenerateOptions(ModelOptions):
 
     sampling: SamplingOptions
     devices: DeviceOptions
-    prompt: Annotated[str, Flag("TEXT")] = ""
+    prompt: Annotated[str, "TEXT"] = ""
     length: Tokens = 50
-    num_samples: Annotated[Count, Flag("M")] = 1
+    num_samples: Annotated[Count, "M"] = 1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

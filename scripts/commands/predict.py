@@ -26,7 +26,7 @@ class PredictOptions(ModelOptions):
         json: print one JSON object as the last line.
     """
 
-    files: Annotated[tuple[str, ...], Flag("FILE", is_argument=True, nargs="+")] = ()
+    files: Annotated[tuple[str, ...], "FILE", Flag(is_argument=True, nargs="+")] = ()
     top: Count = 3
     json: bool = False
 

@@ -31,7 +31,7 @@ class RunsOptions:
         json: print one JSON object as the last line.
     """
 
-    paths: Annotated[tuple[str, ...], Flag("FOLDER", is_argument=True, nargs="*")] = ()
+    paths: Annotated[tuple[str, ...], "FOLDER", Flag(is_argument=True, nargs="*")] = ()
     json: bool = False
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from towers.scripts.options.flags import add_flags, read_options
-from towers.scripts.options.setting import File, Flag, Port, all_settings
+from towers.scripts.options.setting import File, Port, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.serving.limits import Limits
 from towers.scripts.shown import show
@@ -45,7 +45,7 @@ class ServeOptions(ModelOptions):
     limits: Limits
     decoding: DecodingOptions
     devices: DeviceOptions
-    host: Annotated[str, Flag("HOST")] = "127.0.0.1"
+    host: Annotated[str, "HOST"] = "127.0.0.1"
     port: Port = 8000
     token_file: File | None = None
     ignore_system: bool = False

@@ -40,8 +40,8 @@ class TrainedRecipeOptions(BatchedRecipeOptions):
         dump_config: print the config file of this training instead of training.
     """
 
-    recipe: Annotated[str, Flag("RECIPE", is_argument=True, nargs="?")] = ""
-    epochs: Annotated[Count | None, Flag("E")] = None
+    recipe: Annotated[str, "RECIPE", Flag(is_argument=True, nargs="?")] = ""
+    epochs: Annotated[Count | None, "E"] = None
     config: File | None = None
     dump_config: bool = False
 

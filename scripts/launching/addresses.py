@@ -39,17 +39,17 @@ class LaunchOptions:
     """
 
     command_line: Annotated[
-        tuple[str, ...], Flag("-- train ...", is_argument=True, nargs="...")
+        tuple[str, ...], "-- train ...", Flag(is_argument=True, nargs="...")
     ] = ()
     processes: Parts | None = None
-    gpus: Annotated[Numbers | None, Flag("LIST")] = None
+    gpus: Annotated[Numbers | None, "LIST"] = None
     log_dir: Folder = "logs"
-    cluster: Annotated[tuple[str, ...] | None, Flag("HOST:PORT,...")] = None
-    index: Annotated[int | None, Flag("I")] = None
+    cluster: Annotated[tuple[str, ...] | None, "HOST:PORT,..."] = None
+    index: Annotated[int | None, "I"] = None
     nnodes: Parts | None = None
-    node_rank: Annotated[int | None, Flag("I")] = None
-    coordinator: Annotated[str | None, Flag("HOST:PORT")] = None
-    port: Annotated[Count | None, Flag("P")] = None
+    node_rank: Annotated[int | None, "I"] = None
+    coordinator: Annotated[str | None, "HOST:PORT"] = None
+    port: Annotated[Count | None, "P"] = None
 
 
 @dataclasses.dataclass(frozen=True)

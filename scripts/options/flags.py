@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn, TypeVar
 
 from towers.scripts.options.setting import Setting, groups_of, settings_of, shown
@@ -41,18 +41,20 @@ def add_flags(parser: argparse.ArgumentParser, *kinds: type, rare: Collection[st
 
 def add_flag(container: argparse._ActionsContainer, setting: Setting, is_rare: bool) -> None:
     """Adds the flag, or the argument, of a setting."""
-    flag = setting.flag
-    options: dict[str, Any] = {"help": help_of(setting).replace("%", "%%")}
-    name = setting.name if setting.is_argument else f"--{setting.key}"
-    if not setting.is_argument:
-        options["dest"] = setting.name
+    others = ("name", "is_argument", "opposite")
+    options = {name: value for name, value in setting.flag.items() if name not in others}
+    options["help"] = help_of(setting).replace("%", "%%")
     if setting.kind is bool:
-        options["action"] = Switch if flag.opposite or setting.is_optional else "store_true"
+        is_switch = setting.is_optional or "opposite" in setting.flag
+        options["action"] = argparse.BooleanOptionalAction if is_switch else "store_true"
     else:
-        options |= {"type": reader(setting), "metavar": flag.metavar, **flag.options}
-        if typing.get_origin(setting.kind) is typing.Literal:
-            options["choices"] = typing.get_args(setting.kind)
-    action = container.add_argument(name, **options)
+        options["type"] = reader(setting)
+    if typing.get_origin(setting.kind) is typing.Literal:
+        options["choices"] = typing.get_args(setting.kind)
+    if setting.is_argument:
+        action = container.add_argument(setting.name, **options)
+    else:
+        action = container.add_argument(f"--{setting.key}", dest=setting.name, **options)
     action.is_rare = is_rare  # type: ignore[attr-defined]
 
 
@@ -91,24 +93,6 @@ def read_options(kind: type[Options], given: argparse.Namespace) -> Options:
         value = getattr(given, name)
         values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)
-
-
-class Switch(argparse.Action):
-    """An option that is on with `--name` and off with `--no-name`, such as one of a config file."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **others: Any):
-        opposites = [f"--no-{name.removeprefix('--')}" for name in option_strings]
-        super().__init__([*option_strings, *opposites], dest, nargs=0, **others)
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        """Sets the option."""
-        setattr(namespace, self.dest, not str(option_string).startswith("--no-"))
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,8 +1,9 @@
 """A setting: one field of a dataclass of options, or of a recipe's fields, and all that it takes.
 
-It is declared once: its type and its bounds as the field's annotation, its default beside them, its
-meaning below `Attributes:` in the docstring. Of that are made: flags, help, `--set`, config files,
-checks, and what `towers recipes` prints.
+It is declared once: its type as the field's annotation, its default beside it, its meaning below
+`Attributes:` in the docstring. An `Annotated` type adds `Bound`s, as a text the name that the help
+gives to the value, and a `Flag`. Of that are made: flags, help, `--set`, config files, checks, and
+what `towers recipes` prints.
 """
 
 from __future__ import annotations
@@ -31,32 +32,15 @@ class Bound(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-class Flag:
-    """What the type of a setting does not say about its flag; it stands in an `Annotated` type.
+class Flag(dict[str, Any]):
+    """What a type does not say about the flag: options of argparse's `add_argument`, and
 
-    Args:
-        metavar: the name of the value in the help.
-        name: of the flag, by default the setting's.
-        is_argument: whether it is given without a flag, as all that has no default is.
-        opposite: whether --no-NAME turns it off, as a config file may have turned it on.
-        options: further ones of argparse's `add_argument`, such as nargs: then each text is one
-            element of a list. Otherwise a list is one text such as 1,2.
+    name: of the flag, if it is not the field's.
+    is_argument: whether it is given without a flag, as all that has no default is.
+    opposite: whether --no-NAME turns it off, as a config file may have turned it on.
     """
 
-    def __init__(
-        self,
-        metavar: str | None = None,
-        *,
-        name: str | None = None,
-        is_argument: bool = False,
-        opposite: bool = False,
-        **options: Any,
-    ):
-        self.metavar = metavar
-        self.name = name
-        self.is_argument = is_argument
-        self.opposite = opposite
-        self.options = options
+    __hash__ = object.__hash__  # type: ignore[assignment]  # `Annotated` types are hashed.
 
 
 def at_most(most: int) -> Bound:
@@ -75,21 +59,21 @@ NOT_BLANK = Bound("a path", lambda text: bool(text.strip()))
 STEP_RANGE = Bound("a range of steps from 2 on, such as 100-110", lambda text: is_range(text))
 
 Switch = Annotated[bool, Flag(opposite=True)]
-Count = Annotated[int, AT_LEAST_1, at_most(2**31 - 1), Flag("N")]
+Count = Annotated[int, AT_LEAST_1, at_most(2**31 - 1), "N"]
 # Of what each costs a device, a process or a graph.
-Parts = Annotated[int, AT_LEAST_1, at_most(1024), Flag("N")]
+Parts = Annotated[int, AT_LEAST_1, at_most(1024), "N"]
 # Of a text that is written; there is room for all of them from the start.
-Tokens = Annotated[int, AT_LEAST_1, at_most(100_000), Flag("N")]
-Seed = Annotated[int, UINT32, Flag("S")]  # As NumPy takes it.
-Port = Annotated[int, PORT, Flag("P")]
-Amount = Annotated[float, POSITIVE, Flag("X")]
-Numbers = Annotated[tuple[int, ...], INT32, Flag("N,N")]
-Names = Annotated[tuple[str, ...], Flag("NAME,NAME")]
-File = Annotated[str, NOT_BLANK, Flag("FILE")]
-Folder = Annotated[str, NOT_BLANK, Flag("DIR")]
-RunDir = Annotated[str, NOT_BLANK, Flag("RUN_DIR")]
-StepRange = Annotated[str, STEP_RANGE, Flag("FIRST-LAST")]
-Paths = Annotated[tuple[str, ...], NOT_BLANK, Flag("PATH", nargs="+")]
+Tokens = Annotated[int, AT_LEAST_1, at_most(100_000), "N"]
+Seed = Annotated[int, UINT32, "S"]  # As NumPy takes it.
+Port = Annotated[int, PORT, "P"]
+Amount = Annotated[float, POSITIVE, "X"]
+Numbers = Annotated[tuple[int, ...], INT32, "N,N"]
+Names = Annotated[tuple[str, ...], "NAME,NAME"]
+File = Annotated[str, NOT_BLANK, "FILE"]
+Folder = Annotated[str, NOT_BLANK, "DIR"]
+RunDir = Annotated[str, NOT_BLANK, "RUN_DIR"]
+StepRange = Annotated[str, STEP_RANGE, "FIRST-LAST"]
+Paths = Annotated[tuple[str, ...], NOT_BLANK, "PATH", Flag(nargs="+")]
 
 
 def is_range(text: str) -> bool:
@@ -122,18 +106,18 @@ class Setting(NamedTuple):
     @property
     def key(self) -> str:
         """The name on the command line, without dashes before it, and in a config file."""
-        return (self.flag.name or self.name).replace("_", "-")
+        return str(self.flag.get("name", self.name)).replace("_", "-")
 
     @property
     def is_argument(self) -> bool:
         """Whether it is given without a flag."""
-        return self.flag.is_argument or self.default is dataclasses.MISSING
+        return self.default is dataclasses.MISSING or "is_argument" in self.flag
 
     @property
     def is_given_in_parts(self) -> bool:
         """Whether it is a list each of whose elements is a text of its own."""
-        several = (self.flag.options.get("nargs"), self.flag.options.get("action"))
-        return typing.get_origin(self.kind) is tuple and several not in ((None, None), ("?", None))
+        is_list = typing.get_origin(self.kind) is tuple
+        return is_list and (self.flag.get("nargs", "?") != "?" or "action" in self.flag)
 
     @property
     def takes(self) -> str:
@@ -143,10 +127,6 @@ class Setting(NamedTuple):
             return f"{', '.join(others)} or {last}"
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         return names.get(self.kind, "values such as 1,2")
-
-    def value_of(self, text: str) -> Any:
-        """Returns the value of a text; raises ValueError if it is of another type."""
-        return parse(self.kind, text)
 
     def holds(self, value: Any) -> bool:
         """Returns whether a value is of the type, whatever the bounds."""
@@ -178,13 +158,16 @@ def read_settings(kind: type) -> dict[str, Setting]:
     meanings, settings = meanings_of(kind), {}
     for field in dataclasses.fields(kind):
         own, extras, is_optional = unwrapped(hints[field.name])
-        if not dataclasses.is_dataclass(own):
-            bounds = tuple(extra for extra in extras if isinstance(extra, Bound))
-            (flag,) = [extra for extra in extras if isinstance(extra, Flag)][-1:] or [Flag()]
-            meaning = meanings.get(field.name, "")
-            settings[field.name] = Setting(
-                field.name, own, is_optional, bounds, flag, field.default, meaning
-            )
+        if dataclasses.is_dataclass(own):
+            continue
+        bounds = tuple(extra for extra in extras if isinstance(extra, Bound))
+        flag = Flag()
+        for extra in extras:
+            if isinstance(extra, (str, Flag)):
+                flag.update({"metavar": extra} if isinstance(extra, str) else extra)
+        settings[field.name] = Setting(
+            field.name, own, is_optional, bounds, flag, field.default, meanings.get(field.name, "")
+        )
     return settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any
 
-from towers.scripts.options.setting import Amount, Count, Flag
+from towers.scripts.options.setting import Amount, Count
 
 ERROR_TYPES = {429: "rate_limit_error", 500: "server_error"}  # Each from this status on.
 
@@ -27,10 +27,10 @@ class Limits:
 
     max_batch: Count = 64
     max_waiting: Count = 256
-    timeout: Annotated[Amount, Flag("SECONDS")] = 30.0
+    timeout: Annotated[Amount, "SECONDS"] = 30.0
     max_messages: Count = 100
     max_message_length: Count = 2000
-    max_body: Annotated[Count, Flag("BYTES")] = 1_000_000
+    max_body: Annotated[Count, "BYTES"] = 1_000_000
     max_choices: Count = 5
 
 

@@ -50,28 +50,26 @@ def read_config(path: Path, *kinds: type) -> dict[str, Any]:
 def parse_file(path: Path) -> Mapping[str, Any]:
     """Returns the content of a TOML or YAML file."""
     text = path.read_text(encoding="utf-8-sig")
-    content = parse_yaml(text) if path.suffix.lower() in YAML_SUFFIXES else parse_toml(text)
+    if path.suffix.lower() in YAML_SUFFIXES:
+        content = parse_yaml(text, path)
+    else:
+        try:
+            import tomllib
+        except ImportError:  # Python 3.10.
+            import tomli as tomllib
+        content = tomllib.loads(text)
     if not isinstance(content, dict):
         raise ValueError(f"expected lines such as `recipe = ...`, received {content!r:.60}")
     return content
 
 
-def parse_toml(text: str) -> Any:
-    """Returns the content of a TOML file."""
-    try:
-        import tomllib
-    except ImportError:  # Python 3.10.
-        import tomli as tomllib
-    return tomllib.loads(text)
-
-
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, path: Path) -> Any:
     """Returns the content of a YAML file."""
     try:
         import yaml
     except ImportError as error:
         raise ImportError(
-            "The config file is YAML, and pyyaml is not installed. Install it with: pip install "
+            f"{path} is YAML, and pyyaml is not installed. Install it with: pip install "
             "'towers[yaml]', or write TOML."
         ) from error
     try:

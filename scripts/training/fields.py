@@ -6,7 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
-from towers.scripts.options.setting import NOT_NEGATIVE, POSITIVE, SHARE, Bound, settings_of, shown
+from towers.scripts.options.setting import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    Bound,
+    parse,
+    settings_of,
+    shown,
+)
 from towers.scripts.wrong_input import nearest
 
 MOST_EPOCHS = 10**9
@@ -80,7 +88,7 @@ def parse_overrides(kind: type[Fields], overrides: Sequence[str]) -> dict[str, A
         if name not in settings:
             raise ValueError(f"The recipe has no field {name!r}.{nearest(name, settings)}")
         try:
-            values[name] = settings[name].value_of(text)
+            values[name] = parse(settings[name].kind, text)
         except ValueError as error:
             expected = settings[name].takes
             raise ValueError(f"Field {name} takes {expected}. Received {text!r}.") from error

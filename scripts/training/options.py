@@ -22,7 +22,7 @@ from towers.scripts.options.setting import (
 
 Checkpoint = Literal["best", "latest"]
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
-Overrides = Annotated[tuple[str, ...], Flag("FIELD=VALUE", name="set", action="append")]
+Overrides = Annotated[tuple[str, ...], "FIELD=VALUE", Flag(name="set", action="append")]
 # The fields of recipes that have a flag of their own.
 FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
 
@@ -38,10 +38,10 @@ class TextOptions:
         context: earlier turns that belong to a question (default: the recipe's).
     """
 
-    language: Annotated[str | None, Flag("zh|en")] = None
-    kind: Annotated[str | None, Flag("KIND")] = None
-    encoding: Annotated[str | None, Flag("CODEC")] = None
-    context: Annotated[int | None, Flag("K")] = None
+    language: Annotated[str | None, "zh|en"] = None
+    kind: Annotated[str | None, "KIND"] = None
+    encoding: Annotated[str | None, "CODEC"] = None
+    context: Annotated[int | None, "K"] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RecipeOptions:
         text: fields of the recipes that have some.
     """
 
-    recipe: Annotated[str, Flag("RECIPE")]
+    recipe: Annotated[str, "RECIPE"]
     overrides: Overrides = ()
     text: TextOptions = TextOptions()
 
@@ -67,7 +67,7 @@ class BatchedRecipeOptions(RecipeOptions):
         batch_size: examples in one update, over all towers (default: the recipe's).
     """
 
-    batch_size: Annotated[Count | None, Flag("B")] = None
+    batch_size: Annotated[Count | None, "B"] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +90,10 @@ class DeviceOptions:
 
     towers: Parts | None = None
     cpu_towers: Parts = 1
-    gpus: Annotated[Numbers | None, Flag("LIST")] = None
+    gpus: Annotated[Numbers | None, "LIST"] = None
     gpus_per_tower: Parts = 1
     virtual: Switch = False
-    gpu_memory: Annotated[Amount | None, Flag("GB|FRACTION")] = None
+    gpu_memory: Annotated[Amount | None, "GB|FRACTION"] = None
     parameters: Literal["auto", "cpu", "tower0", "replicated"] = "auto"
     tf32: bool | None = None
 
@@ -117,7 +117,7 @@ class EngineOptions:
 
     engine: Literal["towers", "mirrored", "keras"] = "towers"
     updates: Literal["sync", "async"] = "sync"
-    accumulate: Annotated[Parts, Flag("K")] = 1
+    accumulate: Annotated[Parts, "K"] = 1
     precision: Precision = "float32"
     xla: Switch = False
     batch_norm: Literal["first", "mean"] = "mean"
@@ -138,11 +138,11 @@ class PeriodOptions:
         keep_checkpoints: keep the N latest, and the best.
     """
 
-    report_every: Annotated[Count, Flag("STEPS")] = 50
-    evaluate_every: Annotated[Count | None, Flag("STEPS")] = None
+    report_every: Annotated[Count, "STEPS"] = 50
+    evaluate_every: Annotated[Count | None, "STEPS"] = None
     early_stopping: Count | None = None
-    checkpoint_every: Annotated[Count | None, Flag("STEPS")] = None
-    checkpoint_minutes: Annotated[Amount, Flag("M")] = 10.0
+    checkpoint_every: Annotated[Count | None, "STEPS"] = None
+    checkpoint_minutes: Annotated[Amount, "M"] = 10.0
     keep_checkpoints: Count = 3
 
 
@@ -162,7 +162,7 @@ class OutputOptions:
     quiet: Switch = False
     verbose: Switch = False
     json: bool = False
-    histograms: Annotated[Count | None, Flag("STEPS")] = None
+    histograms: Annotated[Count | None, "STEPS"] = None
     profile: StepRange | None = None
 
 
@@ -190,8 +190,8 @@ class TrainOptions:
     run_dir: Folder | None = None
     data: Paths | None = None
     seed: Seed = 0
-    steps: Annotated[Count | None, Flag("S")] = None
-    max_minutes: Annotated[Amount | None, Flag("M")] = None
+    steps: Annotated[Count | None, "S"] = None
+    max_minutes: Annotated[Amount | None, "M"] = None
     init_from: RunDir | None = None
     overwrite: bool = False
     log_placement: Switch = False
@@ -222,9 +222,9 @@ class SamplingOptions:
         seed: of samples.
     """
 
-    temperature: Annotated[Amount | None, Flag("T")] = None
-    top_k: Annotated[Count | None, Flag("K")] = None
-    top_p: Annotated[Amount | None, Flag("P")] = None
+    temperature: Annotated[Amount | None, "T"] = None
+    top_k: Annotated[Count | None, "K"] = None
+    top_p: Annotated[Amount | None, "P"] = None
     seed: Seed = 0
 
 
@@ -243,9 +243,9 @@ class SearchOptions(SamplingOptions):
 
     beam: Parts = 1
     nbest: Parts = 1
-    length_penalty: Annotated[float, Flag("A")] = 1.0
+    length_penalty: Annotated[float, "A"] = 1.0
     no_repeat_ngram: Count | None = None
-    repetition_penalty: Annotated[Amount, Flag("F")] = 1.0
+    repetition_penalty: Annotated[Amount, "F"] = 1.0
     max_length: Tokens | None = None
 
 
@@ -262,8 +262,8 @@ class DecodingOptions(SearchOptions):
 
     mmi: RunDir | None = None
     candidates: Parts = 20
-    mmi_weight: Annotated[Amount, Flag("W")] = 0.5
-    length_reward: Annotated[float, Flag("R")] = 2.0
+    mmi_weight: Annotated[Amount, "W"] = 0.5
+    length_reward: Annotated[float, "R"] = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,7 +290,7 @@ class EvaluateOptions:
     decoding: DecodingOptions = DecodingOptions()
     data: Paths | None = None
     checkpoint: Checkpoint = "best"
-    batch_size: Annotated[Count | None, Flag("B")] = None
+    batch_size: Annotated[Count | None, "B"] = None
     overrides: Overrides = ()
     classes: bool = False
     tune: bool = False

@@ -8,7 +8,6 @@ import pytest
 from towers.scripts.options.setting import (
     POSITIVE,
     Count,
-    Flag,
     Numbers,
     Parts,
     Paths,
@@ -35,7 +34,7 @@ class Options:
     parts: Parts | None = None
     rate: Annotated[float | None, POSITIVE] = None
     seed: Seed = 0
-    port: Annotated[Port, Flag("WHERE")] = 0
+    port: Annotated[Port, "WHERE"] = 0
     numbers: Numbers | None = None
     paths: Paths = ()
     steps: StepRange | None = None
@@ -50,8 +49,8 @@ def test_a_setting_knows_what_its_field_says():
     assert SETTINGS["count"].meaning == "how many, at most many."
     assert SETTINGS["name"].is_argument and not SETTINGS["count"].is_argument
     assert SETTINGS["parts"].is_optional and not SETTINGS["count"].is_optional
-    assert [SETTINGS[name].flag.metavar for name in ("port", "seed")] == ["WHERE", "S"]
-    assert SETTINGS["switch"].flag.opposite and SETTINGS["paths"].is_given_in_parts
+    assert [SETTINGS[name].flag["metavar"] for name in ("port", "seed")] == ["WHERE", "S"]
+    assert SETTINGS["switch"].flag["opposite"] and SETTINGS["paths"].is_given_in_parts
 
 
 @pytest.mark.parametrize(
