@@ -21,7 +21,7 @@ def check_kinds(
     check_kind("placement", placement, Placement, "towers.Placement(devices)")
     check_kind("options", options, StepOptions, "towers.StepOptions(clip_norm=5.0)")
     if processes is not None:
-        check_kind("processes", processes, Processes, "towers.join_processes(...)")
+        check_kind("processes", processes, Processes, "towers.processes.join_processes(...)")
 
 
 def check_kind(name: str, value: object, kind: type, example: str) -> None:

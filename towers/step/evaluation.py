@@ -99,7 +99,7 @@ class EvaluationStep:
         """Runs the towers on one batch and returns its sums.
 
         Args:
-            shards: one shard per tower, as `towers.split` cuts a batch.
+            shards: one shard per tower, as `towers.engine.split` cuts a batch.
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
