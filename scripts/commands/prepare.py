@@ -38,10 +38,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Prepares the data of a recipe unless it is prepared already, and prints a summary."""
+    options = read_options(PrepareOptions, given)
+    with wrong_input():
+        check_contradictions(vars(given))
+        recipe = chosen_recipe(vars(given))
+    if recipe.prepare is None:
+        raise WrongInputError(f"Recipe {recipe.name} has nothing to prepare.")
     import_tensorflow_quietly()
     from towers.scripts.training.session import data_paths
 
-    options = read_options(PrepareOptions, given)
     printed: list[str] = []
 
     def write(line: str) -> None:
@@ -49,10 +54,6 @@ def run(given: argparse.Namespace) -> int:
         printed.append(line)
 
     with wrong_input():
-        check_contradictions(vars(given))
-        recipe = chosen_recipe(vars(given))
-        if recipe.prepare is None:
-            raise WrongInputError(f"Recipe {recipe.name} has nothing to prepare.")
         paths = data_paths(recipe, options.data)
         corpus = recipe.prepare(recipe.fields, paths, processes=options.processes, write=write)
     for line in corpus.summary:
