@@ -38,6 +38,7 @@ FAST = (
     "models/linear_cross_entropy_test.py",
     "models/losses_test.py",
     "models/mlp_test.py",
+    "towers/ground/random_numbers_test.py",
     "towers/loop/inputs_test.py",
     "towers/loop/rates_test.py",
     "towers/loop/trainer_test.py",

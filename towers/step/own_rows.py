@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from towers.ground.epochs import ChooseRows
 from towers.step.shards import Batch, Shard, check_batch_spec, cut_rows, part_sizes
-
-ChooseRows = Callable[[int], slice]
 
 
 @runtime_checkable
