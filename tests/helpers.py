@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import towers
-from towers.step import collectives
+from towers.travel import collectives
 
 NUM_CLASSES = 3
 VOCABULARY_SIZE = 11

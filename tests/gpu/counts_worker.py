@@ -13,10 +13,10 @@ import towers
 from tests.gpu import recipe_steps
 from tests.gpu.values import ignore_values
 from tests.pretended_gpu.pretended_gpu import KERNELS, WAITS, record
-from towers.run.determinism import enable_determinism
-from towers.run.op_devices import short_device
+from towers.devices.determinism import enable_determinism
+from towers.devices.op_devices import short_device
+from towers.devices.stage_labels import stage_in
 from towers.scripts.baselines import rivals
-from towers.step.stage_labels import stage_in
 
 FEW, MANY = 3, 7  # Steps; what MANY have more than FEW is counted, so no beginning and no end.
 

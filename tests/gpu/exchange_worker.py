@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 import towers
-import towers.step.placement
+import towers.devices.placement
 from tests.pretended_gpu.pretended_gpu import record
+from towers.batches.shards import Shard
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.recipe import Data
-from towers.step.shards import Shard
 
 ROWS = 8  # Of each tower.
 SIZES = {"cifar10": 24, "cifar10_resnet": 32}
@@ -46,7 +46,7 @@ def build(recipe, devices):
 
 
 def main(name, num_gpus):
-    towers.step.placement.wrong_sums = lambda devices: []  # Pretended copies have no values.
+    towers.devices.placement.wrong_sums = lambda devices: []  # Pretended copies have no values.
     devices = towers.select_devices(num_gpus).towers
     run, gradients = build(load_recipe(name), devices)
     with record() as log:

@@ -17,7 +17,7 @@ from tests.helpers import (
     train_on_towers,
     weights_of,
 )
-from towers.run.op_devices import record_op_devices
+from towers.devices.op_devices import record_op_devices
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.run.checkpoint_files import read_checkpoint
+from towers.saving.checkpoint_files import read_checkpoint
 
 BATCHES = helpers.dense_batches([4, 4, 3])
 

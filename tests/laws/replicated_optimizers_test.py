@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.optimize.optimizers import build_optimizer
+from towers.optimizers.optimizers import build_optimizer
 
 BATCHES = helpers.dense_batches([4, 3, 4, 4])
 

@@ -10,10 +10,10 @@ from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
+from towers.devices.op_devices import placed_nodes
 from towers.models.answering import answering
 from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer
-from towers.run.op_devices import placed_nodes
 
 SLOW = pytest.mark.slow
 VOCABULARY = 30

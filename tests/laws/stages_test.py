@@ -14,11 +14,11 @@ import towers
 from tests import helpers
 from tests.laws.seq2seq_parity_test import CASES as ANSWERING
 from tests.laws.seq2seq_parity_test import VOCABULARY, pair_batches
+from towers.devices.op_devices import placed_nodes, short_device
 from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm
 from towers.models.answering import answering
 from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer
-from towers.run.op_devices import placed_nodes, short_device
 
 pytestmark = pytest.mark.usefixtures("sums_as_written")
 SLOW = pytest.mark.slow

@@ -16,6 +16,7 @@ from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDat
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from towers.ground.epochs import Epoch, Epochs, even_layout
+from towers.ground.host import HOST
 from towers.ground.random_numbers import permutation
 
 
@@ -94,7 +95,7 @@ class ArrayData:
             )
         if any(not hasattr(array, "shape") for array in flat):
             raise ValueError("Towers cut dense arrays by rows. Received sparse ones.")
-        with tf.device("/CPU:0"):
+        with tf.device(HOST):
             self._arrays = keras.tree.map_structure(
                 tf.convert_to_tensor, keras.tree.lists_to_tuples(arrays)
             )

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-from towers.loop import requests
+from towers.batches import stop_requests as requests
 from towers.loop.updates import Action, StepReport, StopTraining
-from towers.run.processes import NO_SIGNAL, Processes
+from towers.processes.processes import NO_SIGNAL, Processes
 
 STOPPED_ELSEWHERE = "another process was asked to stop"
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
-from towers.run.checkpoint_folder import CheckpointFolder
-from towers.run.checkpoints import restore
-from towers.run.lock import locked
+from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.checkpoints import restore
+from towers.saving.lock import locked
 
 
 class Trainer:

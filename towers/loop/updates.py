@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from towers.run.checkpoint_files import Groups
+from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults
 
 

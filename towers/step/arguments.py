@@ -9,12 +9,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.run.checkpoint_files import path_of, tensorflow_variable
-from towers.run.processes import Processes
-from towers.step.gradients import Gradient
+from towers.devices.placement import Placement
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import path_of, tensorflow_variable
 from towers.step.options import StepOptions
-from towers.step.parameters import SharedVariables
-from towers.step.placement import Placement
+from towers.travel.gradients import Gradient
+from towers.variables.shared_variables import SharedVariables
 
 
 def check_kinds(

@@ -9,22 +9,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.loop.inputs import check_end, open_feed
+from towers.batches.feed import check_end, open_feed
+from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
+from towers.devices.placement import Placement, check_present
 from towers.step.arguments import check_kinds
 from towers.step.carried import Carried
-from towers.step.connections import check_handles
+from towers.step.graph_checks import check_handles
 from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
-from towers.step.placement import Placement, check_present
 from towers.step.program import TowerProgram, make_program
 from towers.step.results import EvaluationResults
-from towers.step.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.step.sums import Denominators, sum_results
 from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import trace
-from towers.step.upload import upload_for
+from towers.variables.upload import upload_for
 
 Pair = tuple[Any, Any]
 

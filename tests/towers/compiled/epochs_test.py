@@ -8,7 +8,7 @@ import pytest
 
 import towers
 from tests.helpers import tower_devices
-from towers.run.summaries import read_scalars
+from towers.saving.summaries import read_scalars
 
 ROWS = 20
 RANDOM = np.random.default_rng(1)

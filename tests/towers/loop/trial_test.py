@@ -101,7 +101,7 @@ def test_a_policy_without_memory_for_it_is_not_taken():
 
 @pytest.mark.slow
 def test_a_policy_that_devices_cannot_be_trusted_with_is_left_out(monkeypatch):
-    monkeypatch.setattr("towers.step.placement.wrong_sums", lambda devices: list(devices))
+    monkeypatch.setattr("towers.devices.placement.wrong_sums", lambda devices: list(devices))
     with pytest.warns(RuntimeWarning, match="cannot be trusted"):
         trial = towers.try_parameters(build, DEVICES, helpers.dataset_of(BATCHES))
     assert list(trial.milliseconds) == ["cpu"]

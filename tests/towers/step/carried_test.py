@@ -10,9 +10,9 @@ from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.run.checkpoint_files import read_checkpoint, write_checkpoint
-from towers.run.checkpoints import restore
-from towers.run.op_devices import placed_nodes
+from towers.devices.op_devices import placed_nodes
+from towers.saving.checkpoint_files import read_checkpoint, write_checkpoint
+from towers.saving.checkpoints import restore
 from towers.step.carried import Carried, CarriedState
 from towers.step.precision import LossScale
 

@@ -1,0 +1,1 @@
+"""Devices: where towers and variables are, and what runs there."""

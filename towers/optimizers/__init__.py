@@ -1,0 +1,1 @@
+"""Optimizers: those of Keras with fused kernels where they are equal, and schedules."""

@@ -1,0 +1,1 @@
+"""Processes: several of them train as one."""
