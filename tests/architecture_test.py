@@ -197,6 +197,36 @@ def test_nothing_is_pickled():
     assert not offenders(is_wrong)
 
 
+def test_one_generator_draws_every_order():
+    """Orders and augmentation are functions of (seed, epoch), drawn in one module."""
+    own = {"default_rng", "Generator", "Philox", "PCG64", "RandomState", "permutation", "shuffle"}
+    wrong = {f"{numpy}.random.{name}" for numpy in ("np", "numpy") for name in own}
+
+    def is_wrong(name):
+        if room_of(name) == "scripts" or name == "towers.ground.random_numbers":
+            return False
+        calls = (node for node in ast.walk(MODULES[name]) if isinstance(node, ast.Call))
+        return wrong & {ast.unparse(call.func) for call in calls}
+
+    assert not offenders(is_wrong)
+
+
+def test_the_order_of_an_epoch_is_defined_once():
+    once = {
+        "RowBatches": "towers.batches.own_rows",
+        "permutation": "towers.ground.random_numbers",
+        "steps_per_epoch": "towers.ground.epochs",
+    }
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    found = {
+        (node.name, name)
+        for name, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and node.name in once
+    }
+    assert found == set(once.items())
+
+
 def test_every_module_says_what_it_owns():
     def is_wrong(name):
         first = (ast.get_docstring(MODULES[name]) or "").split("\n\n")[0].rstrip()

@@ -107,7 +107,8 @@ class ArrayData:
     def _load(self, epoch: Epoch) -> tf.data.Dataset:
         """Returns the batches of a pass over the arrays."""
 
-        def take(step: tf.Tensor, spans: tf.Tensor, order: tf.Tensor, arrays: Any) -> Any:
+        def take(step: tf.Tensor, whole: Any) -> Any:
+            spans, order, arrays = whole
             chosen = order[spans[step, 0] : spans[step, 1]]
             return tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
 
@@ -116,7 +117,7 @@ class ArrayData:
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         batches = tf.data.Dataset.zip(epoch.steps(), whole).map(
-            lambda step, all_of_them: take(step, *all_of_them), num_parallel_calls=tf.data.AUTOTUNE
+            take, num_parallel_calls=tf.data.AUTOTUNE
         )
         return batches.with_options(options)
 
