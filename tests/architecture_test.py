@@ -9,6 +9,12 @@ from towers.scripts.main import COMMANDS
 
 ROOMS = ("towers", "models", "data", "scripts")
 GROUND = "ground"  # What the three others may import.
+# The engine's rooms: each imports only from those before it.
+ORDER = (
+    "ground", "saving", "travel", "devices", "optimizers", "batches", "variables", "processes",
+    "step", "loop", "other_steps", "compiled",
+)  # fmt: skip
+LARGEST_ROOM = 23  # Files.
 MAY_IMPORT = {
     "ground": set(),
     "towers": {GROUND},
@@ -134,6 +140,29 @@ def parents_of(name):
     """Returns the packages around a module."""
     parts = name.split(".")
     return {".".join(parts[:length]) for length in range(1, len(parts))}
+
+
+def engine_room_of(name):
+    """Returns the room of the engine that a module is in, or None."""
+    first, second, *_ = [*name.split("."), ""]
+    return second if first == "towers" and second in ORDER else None
+
+
+def test_the_rooms_of_the_engine_stand_in_one_order():
+    folders = {one.parent.name for one in (ROOT / "towers").glob("*/__init__.py")}
+    assert folders - set(ROOMS) == set(ORDER)
+
+    def is_wrong(name):
+        own = engine_room_of(name)
+        used = {engine_room_of(other) for other in imports_of(name)} - {None}
+        return own and any(ORDER.index(room) > ORDER.index(own) for room in used)
+
+    assert not offenders(is_wrong)
+
+
+def test_no_room_of_the_engine_is_too_large_to_hold_in_the_head():
+    sizes = {room: len(list((ROOT / "towers" / room).glob("*.py"))) for room in ORDER}
+    assert max(sizes.values()) <= LARGEST_ROOM, sizes
 
 
 def test_modules_do_not_import_their_own_package():

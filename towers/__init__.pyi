@@ -7,6 +7,7 @@ from .batches.shards import shard_specs as shard_specs
 from .batches.shards import split as split
 from .batches.shards import split_batch as split_batch
 from .batches.sources import batches_from as batches_from
+from .batches.stop_signals import StopTraining as StopTraining
 from .compiled.evaluation import evaluate as evaluate
 from .compiled.evaluation import predict as predict
 from .compiled.fit import fit as fit
@@ -45,7 +46,6 @@ from .loop.updates import Action as Action
 from .loop.updates import Position as Position
 from .loop.updates import Report as Report
 from .loop.updates import StepReport as StepReport
-from .loop.updates import StopTraining as StopTraining
 from .loop.updates import Updates as Updates
 from .loop.updates import end_empty_epoch as end_empty_epoch
 from .optimizers.optimizers import build_optimizer as build_optimizer

@@ -13,14 +13,17 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.batches.shards import Shard
-from towers.batches.stop_requests import take
+from towers.batches.stop_signals import StopTraining, pending_signal
 from towers.ground.host import HOST
 
-STEPS = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
-PATIENCE = 1.0  # Seconds for which closing a feed waits for its thread.
+REMEDY_FOR_ENDLESS_DATA = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
+PATIENCE = 1.0  # Seconds: of a stop for the next batch, of a closing feed for its thread.
+POLL_SECONDS = 0.2
 
 
-def check_end(dataset: tf.data.Dataset, steps: int | None, remedy: str = STEPS) -> None:
+def check_end(
+    dataset: tf.data.Dataset, steps: int | None, remedy: str = REMEDY_FOR_ENDLESS_DATA
+) -> None:
     """Raises ValueError for an endless data set that no number of steps would end."""
     if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
@@ -116,6 +119,32 @@ class Feed:
         raise NotImplementedError
 
 
+def next_item(items: queue.SimpleQueue[Any] | queue.Queue[Any], *, may_stop: bool) -> Any:
+    """Returns the next item of a queue that a data set fills.
+
+    Signals are handled meanwhile, as Python does only where its main thread does not wait within
+    TensorFlow.
+
+    Args:
+        items: the queue.
+        may_stop: whether a request to stop ends the wait.
+
+    Raises:
+        StopTraining: a stop is requested, and no item has come for `PATIENCE` seconds.
+    """
+    requested_at: float | None = None
+    while True:
+        try:
+            return items.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            now = time.monotonic()
+            reason = pending_signal() if may_stop else ""
+            if reason and requested_at is None:
+                requested_at = now
+            elif requested_at is not None and now - requested_at > PATIENCE:
+                raise StopTraining(reason) from None
+
+
 def drop(held: list[Any]) -> None:
     """Empties a list in a thread of its own.
 
@@ -150,7 +179,7 @@ class HostFeed(Feed):
         if not self._is_waiting:
             self._asked.put(True)
         self._is_waiting = True
-        item = take(self._items, may_stop=self._may_stop)
+        item = next_item(self._items, may_stop=self._may_stop)
         self._is_waiting = False
         return item
 
@@ -213,7 +242,7 @@ class DeviceFeed(Feed):
             self._thread.join(timeout=0.05)
 
     def _take(self) -> FeedItem:
-        return take(self._queue, may_stop=self._may_stop)
+        return next_item(self._queue, may_stop=self._may_stop)
 
     def _drain(self) -> None:
         while not self._queue.empty():

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from towers.batches.shards import Batch, Shard, check_batch_spec, cut_rows, part_sizes
+from towers.batches.shards import Batch, Shard, check_batch_spec, cut_rows
 from towers.ground.epochs import ChooseRows
+from towers.travel.pairs import part_sizes
 
 
 @runtime_checkable

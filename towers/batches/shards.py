@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.travel.pairs import part_sizes
+
 Batch = Any  # Any nest of tensors whose first dimension counts the examples.
 Batches = Callable[[int, int], tf.data.Dataset]
-T = TypeVar("T", int, tf.Tensor)
 
 
 class Shard(NamedTuple):
@@ -122,26 +123,6 @@ def cut_rows(batch: Batch, sizes: Sequence[tf.Tensor]) -> tuple[Shard, ...]:
         shards.append(Shard(take_rows(batch, start, size), size))
         start += size
     return tuple(shards)
-
-
-def part_sizes(size: T, num_parts: int) -> list[T]:
-    """Returns the sizes of `num_parts` parts, which differ by at most one.
-
-    An even number of parts is cut into two halves first, and so on, so that eight parts are the
-    same as four parts of two parts each.
-
-    Args:
-        size: the size to cut, a number or an integer scalar.
-        num_parts: the number of parts.
-
-    >>> part_sizes(10, 4), part_sizes(5, 3)
-    ([3, 2, 3, 2], [2, 2, 1])
-    """
-    if num_parts % 2 == 1:
-        return [(size + num_parts - 1 - index) // num_parts for index in range(num_parts)]
-    return [
-        part for both in part_sizes(size, num_parts // 2) for part in (both - both // 2, both // 2)
-    ]
 
 
 def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:

@@ -13,6 +13,7 @@ import keras
 from keras.src.utils.python_utils import pythonify_logs
 
 from towers.batches.shards import Batches
+from towers.batches.stop_signals import StopTraining
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
@@ -22,7 +23,7 @@ from towers.loop.finite import NonFiniteGradientError
 from towers.loop.rates import Rates
 from towers.loop.synchronous import SynchronousUpdates
 from towers.loop.trainer import Trainer
-from towers.loop.updates import Action, Position, Report, StepReport, StopTraining
+from towers.loop.updates import Action, Position, Report, StepReport
 from towers.saving.checkpoint_files import Groups
 from towers.saving.summaries import SummaryWriters, remove_events_after
 from towers.step.builder import TrainStep

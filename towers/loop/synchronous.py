@@ -12,9 +12,10 @@ import tensorflow as tf
 from towers.batches.feed import Feed, check_end, open_feed
 from towers.batches.shards import Batches, Shard
 from towers.batches.sources import as_batches
+from towers.batches.stop_signals import StopTraining
 from towers.devices.placement import check_present
 from towers.loop.finite import FiniteCheck
-from towers.loop.updates import Position, Report, StepReport, StopTraining, end_empty_epoch
+from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
+from towers.batches.stop_signals import StopTraining
+from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.saving.lock import locked

@@ -72,10 +72,6 @@ Action = Callable[[StepReport], Any]
 Report = Callable[[StepReport], None]
 
 
-class StopTraining(Exception):  # noqa: N818 - a request, like StopIteration.
-    """An action raises it to end the training after this step; the message says why."""
-
-
 class Updates(Protocol):
     """The updates that a `Trainer` makes: synchronous, asynchronous, or your own.
 

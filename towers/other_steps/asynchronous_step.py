@@ -18,22 +18,22 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
-from towers.step.arguments import check_kinds, check_optimizer, check_trainable
+from towers.step.arguments import check_kinds, check_trainable
 from towers.step.exchange import total_of
 from towers.step.graph_checks import check_handles
-from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.probe import Probe
 from towers.step.program import make_program
 from towers.step.results import mean_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import trace
+from towers.step.tracing import number_on_host, trace
 from towers.step.update import Change, Scales, Update
 from towers.travel.gradients import scale_gradients
+from towers.travel.transfers import upload_for
 from towers.variables.copies import Copies
 from towers.variables.find_variables import captured_error
-from towers.variables.upload import upload_for
+from towers.variables.optimizers import check_optimizer
 
 
 def build_async_step(
@@ -199,7 +199,7 @@ class AsyncStep:
     ) -> tuple[Change, dict[str, Any]]:
         """Returns the change of one forward and backward pass, and the means over its batch."""
         copies = self.update.copies
-        upload = upload_for(copies.shared, copies.devices, [tower.device])
+        upload = upload_for(copies.shared.read_whole, copies.devices, [tower.device])
         with tower.scope():
             values, totals = tower.read(upload), None
             if tower.needs_denominators:

@@ -12,15 +12,10 @@ import tensorflow as tf
 from towers.batches.feed import check_end
 from towers.batches.shards import Batches, split
 from towers.batches.sources import as_batches
+from towers.batches.stop_signals import StopTraining
 from towers.devices.placement import check_present
 from towers.loop.finite import FiniteCheck
-from towers.loop.updates import (
-    Position,
-    Report,
-    StepReport,
-    StopTraining,
-    end_empty_epoch,
-)
+from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
 from towers.other_steps.asynchronous_step import AsyncResults, AsyncStep
 from towers.other_steps.tower_threads import FinishedUpdate, TowerThreads
 from towers.saving.checkpoint_files import Groups

@@ -20,8 +20,8 @@ from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
 from towers.step.results import StepResults, TowerResults
 from towers.step.tower_function import TowerFn
-from towers.variables.averages import Together
 from towers.variables.find_variables import trace_once
+from towers.variables.optimizers import Together
 from towers.variables.outside_writes import unobserved
 
 SEEDS_PER_UPDATE = 2**32

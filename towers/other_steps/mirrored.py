@@ -14,10 +14,8 @@ from tensorflow.types.experimental import ConcreteFunction
 from towers.batches.shards import Batches, Shard, shard_specs
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
-from towers.step.arguments import check_optimizer
 from towers.step.carried import CarriedState
 from towers.step.exchange import EachTower, total_of
-from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.program import TowerProgram
 from towers.step.results import StepResults, step_results, tower_norms
@@ -25,9 +23,10 @@ from towers.step.states import merge_states
 from towers.step.sums import TowerSums, stack_nests, sum_results
 from towers.step.tower import Tower
 from towers.step.tower_function import ShardFn, TowerFn
+from towers.step.tracing import number_on_host
 from towers.step.update import Change, Scales, average
 from towers.travel.gradients import scale_gradients, sum_repeated_rows
-from towers.variables.averages import Averaged
+from towers.variables.optimizers import Averaged, check_optimizer
 from towers.variables.shared_variables import SharedVariables
 
 

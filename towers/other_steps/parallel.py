@@ -15,11 +15,10 @@ from tensorflow.python.eager import record
 from towers.batches.shards import check_batch_spec, split_batch
 from towers.devices.placement import check_devices
 from towers.ground.host import HOST
-from towers.step.parts import part_of
-from towers.step.seeds import fold_in
+from towers.step.parts import fold_in, part_of
 from towers.step.states import add_states, merge_state, share_of_state
 from towers.step.synchronized import Refusal
-from towers.travel.gradients import add_in_pairs
+from towers.travel.pairs import add_in_pairs
 from towers.variables.shared_variables import is_seed
 from towers.variables.tower_scope import new_variable_error, no_new_variables
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from towers.batches.feed import PATIENCE, drop
 from towers.batches.shards import Shard
-from towers.loop.updates import Position, StopTraining
+from towers.batches.stop_signals import StopTraining
+from towers.loop.updates import Position
 from towers.other_steps.asynchronous_step import AsyncResults, AsyncStep
 
 MOST_UNREPORTED = 8  # Updates per tower, done or under way, by which actions may lag behind.

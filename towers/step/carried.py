@@ -10,9 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.shards import Shard, part_sizes
+from towers.batches.shards import Shard
 from towers.ground.host import HOST
 from towers.step.tower_function import CarriedValues
+from towers.travel.pairs import part_sizes
 
 
 @dataclasses.dataclass(frozen=True)

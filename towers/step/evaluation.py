@@ -15,7 +15,6 @@ from towers.devices.placement import Placement, check_present
 from towers.step.arguments import check_kinds
 from towers.step.carried import Carried
 from towers.step.graph_checks import check_handles
-from towers.step.numbers import number_on_host
 from towers.step.options import StepOptions
 from towers.step.program import TowerProgram, make_program
 from towers.step.results import EvaluationResults
@@ -23,8 +22,8 @@ from towers.step.sums import Denominators, sum_results
 from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import trace
-from towers.variables.upload import upload_for
+from towers.step.tracing import number_on_host, trace
+from towers.travel.transfers import upload_for
 
 Pair = tuple[Any, Any]
 
@@ -113,7 +112,7 @@ class EvaluationStep:
 
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
-        upload = upload_for(self._shared, [self._device], self.devices)
+        upload = upload_for(self._shared.read_whole, [self._device], self.devices)
         with rendezvous_of(len(self._towers), self._device) as rendezvous:
             sums = [
                 tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs

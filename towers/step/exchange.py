@@ -14,12 +14,12 @@ from towers.processes.processes import Processes
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
 from towers.step.tower_function import CarriedValues
 from towers.travel.collectives import Group
-from towers.travel.gradients import Gradient, add_in_pairs, identity, sum_gradients
+from towers.travel.gradients import Gradient, identity, sum_gradients
 from towers.travel.packed_sums import sum_in_packs
 from towers.travel.packing import add_and_stack
-from towers.travel.transfers import download
+from towers.travel.pairs import add_in_pairs
+from towers.travel.transfers import download, needs_upload
 from towers.variables.shared_variables import SharedVariables
-from towers.variables.upload import needs_upload
 
 
 class Total(NamedTuple):

@@ -17,8 +17,7 @@ from towers.step.synchronized import Listener
 from towers.step.tower_function import ShardFn, TowerFn
 from towers.variables.find_variables import gather_variables
 from towers.variables.outside_writes import unobserved
-from towers.variables.shared_variables import SharedVariables
-from towers.variables.staged_variables import StagedVariables
+from towers.variables.shared_variables import SharedVariables, StagedVariables
 
 
 class TowerProgram(NamedTuple):

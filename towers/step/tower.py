@@ -19,8 +19,8 @@ from towers.step.passes import compile_with_xla, forward, run_tower, scope_of, w
 from towers.step.program import TowerProgram
 from towers.step.sums import Denominators, TowerSums, add_nests
 from towers.step.synchronized import Rendezvous, Replica
+from towers.travel.transfers import Upload
 from towers.variables.shared_variables import SharedVariables
-from towers.variables.upload import Upload
 
 
 class Tower:

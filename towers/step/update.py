@@ -16,8 +16,8 @@ from towers.step.options import StepOptions
 from towers.step.states import merge_states
 from towers.step.tower_function import CarriedValues
 from towers.travel.gradients import Gradient, clip_factor, norm_of_sums
-from towers.variables.averages import Averaged
 from towers.variables.copies import Copies
+from towers.variables.optimizers import Averaged
 
 
 class Change(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
+from towers.travel.pairs import add_in_pairs
+
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
-T = TypeVar("T")
 
 
 def average_gradients(
@@ -55,30 +56,6 @@ def sum_gradients(tower_gradients: Sequence[Sequence[Gradient]]) -> list[Gradien
 def sum_gradient(gradients: Sequence[Gradient]) -> Gradient:
     """Returns the sum of one variable's gradients; it is dense if one of them is dense."""
     return add_in_pairs(add_gradients, gradients)
-
-
-def add_in_pairs(add: Callable[[T, T], T], parts: Sequence[T]) -> T:
-    """Returns the sum of one or more parts; adds neighbours first, then neighbouring sums.
-
-    The order depends only on the number of parts: four towers, two towers with two micro-batches
-    each and one tower with four get bit-identical sums.
-
-    >>> add_in_pairs("({} + {})".format, "abcde")
-    '(((a + b) + (c + d)) + e)'
-    """
-    if len(parts) == 1:
-        return parts[0]
-    half = first_half(len(parts))
-    return add(add_in_pairs(add, parts[:half]), add_in_pairs(add, parts[half:]))
-
-
-def first_half(count: int) -> int:
-    """Returns how many of two or more parts belong to the left half, a power of two.
-
-    >>> [first_half(count) for count in (2, 3, 4, 5, 8, 9)]
-    [1, 2, 2, 4, 4, 8]
-    """
-    return 1 << (count - 1).bit_length() - 1
 
 
 def identity(gradient: Gradient) -> Gradient:

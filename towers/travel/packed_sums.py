@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.shards import part_sizes
 from towers.ground.host import HOST
-from towers.travel.gradients import Gradient, add_in_pairs, sum_gradient
+from towers.travel.gradients import Gradient, sum_gradient
 from towers.travel.packing import ALIGNMENT, cut_pack, join_pack
+from towers.travel.pairs import add_in_pairs, part_sizes
 
 PACK_BYTES = 4 * 2**20
 WHOLE_BYTES = 256 * 2**10  # Of smaller packs, slices would cost more launches than time on a link.

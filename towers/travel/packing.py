@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.travel.gradients import add_in_pairs
+from towers.travel.pairs import add_in_pairs
 
 # TensorFlow cuts a vector without a copy where a piece begins at a multiple of Eigen's alignment,
 # at most 64 bytes; GPUs read whole lines of 128.

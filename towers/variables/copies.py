@@ -13,15 +13,15 @@ import tensorflow as tf
 from towers.devices.stage_devices import beside_inputs
 from towers.devices.stages import device_name
 from towers.saving.checkpoint_files import tensorflow_variable, value_of
-from towers.step.arguments import (
+from towers.travel.gradients import Gradient, scale_gradients
+from towers.travel.packing import send_together
+from towers.variables.comparison import same_bits
+from towers.variables.optimizers import (
     LearningRates,
     check_slots,
     optimizers_in,
     warn_of_unconnected,
 )
-from towers.travel.gradients import Gradient, scale_gradients
-from towers.travel.packing import send_together
-from towers.variables.comparison import same_bits
 from towers.variables.outside_writes import StepWrites, unobserved
 from towers.variables.shared_variables import SharedVariables
 

@@ -14,8 +14,9 @@ import towers
 from tests import helpers
 from tests.programs import PATIENCE, wait_until
 from towers.batches.feed import DeviceFeed, HostFeed, open_feed
-from towers.batches.shards import check_batch_spec, check_rows, part_sizes
+from towers.batches.shards import check_batch_spec, check_rows
 from towers.loop.rates import Window
+from towers.travel.pairs import part_sizes
 
 
 @settings(max_examples=30, deadline=None)

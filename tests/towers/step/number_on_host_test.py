@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from towers.step.numbers import number_on_host
+from towers.step.tracing import number_on_host
 
 MOST_BYTES = 100  # Of one number, on average; TensorFlow keeps some 700 of each Python number.
 

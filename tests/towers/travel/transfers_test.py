@@ -6,27 +6,27 @@ import pytest
 import tensorflow as tf
 
 from tests import helpers
-from towers.step import exchange, upload
+from towers.step import exchange
+from towers.travel import transfers
 from towers.travel.packing import cut_aligned, join_aligned
-from towers.travel.transfers import download
+from towers.travel.transfers import Upload, download, upload_for
 from towers.variables.shared_variables import SharedVariables
-from towers.variables.upload import Upload, upload_for
 
 
 @pytest.fixture
 def packed(monkeypatch):
     """Towers on virtual CPUs get their values as GPUs do."""
-    for module in (upload, exchange):
+    for module in (transfers, exchange):
         monkeypatch.setattr(module, "needs_upload", lambda source, tower: source != tower)
 
 
 def test_only_gpus_beside_variables_on_the_cpu_need_an_upload():
     variables = [keras.Variable(np.ones(3, np.float32))]
-    shared = SharedVariables(variables, [])
-    assert upload_for(shared, ["/CPU:0"], ["/CPU:1", "/CPU:2"]) is None
-    assert upload_for(shared, ["/GPU:0"], ["/GPU:0", "/GPU:1"]) is None
-    assert upload_for(shared, ["/CPU:0", "/GPU:1"], ["/CPU:0", "/GPU:1"]) is None  # Own copies.
-    assert upload_for(shared, ["/CPU:0"], ["/CPU:0", "/GPU:0"]) is not None
+    own_copies = ["/CPU:0", "/GPU:1"]
+    assert upload_for(variables, ["/CPU:0"], ["/CPU:1", "/CPU:2"]) is None
+    assert upload_for(variables, ["/GPU:0"], ["/GPU:0", "/GPU:1"]) is None
+    assert upload_for(variables, own_copies, own_copies) is None
+    assert upload_for(variables, ["/CPU:0"], ["/CPU:0", "/GPU:0"]) is not None
 
 
 def test_aligned_tensors_come_apart_as_they_were():
@@ -56,7 +56,7 @@ def test_tables_integers_and_what_no_tower_uses_stay_out_of_the_upload(packed):
     weights = keras.Variable(np.arange(4, dtype=np.float32))
     other = keras.Variable(np.ones(2, np.float32))
     shared = SharedVariables([table, counter, half, weights, other], [table], unused=[other])
-    values = Upload(shared, "/CPU:0").values("/CPU:1")
+    values = Upload(shared.read_whole, "/CPU:0").values("/CPU:1")
     assert set(values) == {id(half), id(weights)}
     np.testing.assert_array_equal(values[id(weights)], weights.numpy())
     np.testing.assert_array_equal(values[id(half)], half.numpy())
