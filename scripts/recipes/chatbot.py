@@ -304,7 +304,7 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
     }
-    if data.test.direction != "backward":
+    if data.test.source.direction != "backward":
         perplexities["unigram_perplexity"] = data.corpus.unigram_perplexity
     return perplexities
 
