@@ -60,18 +60,18 @@ class Images:
         table = tf.constant(
             uniform_table(len(self.image_set), num_uniforms, seed=epoch.seed, epoch=epoch.number)
         )
-        spans, order = tf.constant(epoch.spans), tf.constant(epoch.order())
+        order = tf.constant(epoch.order())
         encoded_images, labels = self._tensors
 
         @tf.autograph.experimental.do_not_convert
-        def batch_of_step(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            rows = order[spans[step, 0] : spans[step, 1]]
+        def batch_of(start: tf.Tensor, stop: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            rows = order[start:stop]
             images = tf.io.decode_raw(tf.gather(encoded_images, rows), tf.uint8)
             images = tf.reshape(images, [-1, *self.image_set.images.shape[1:]])
             return self.transform(images, tf.gather(table, rows)), tf.gather(labels, rows)
 
-        batches = epoch.steps().map(
-            batch_of_step, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        batches = epoch.slices().map(
+            batch_of, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
         return batches.prefetch(tf.data.AUTOTUNE)
 

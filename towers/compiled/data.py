@@ -107,16 +107,17 @@ class ArrayData:
     def _load(self, epoch: Epoch) -> tf.data.Dataset:
         """Returns the batches of a pass over the arrays."""
 
-        def take(step: tf.Tensor, whole: Any) -> Any:
-            spans, order, arrays = whole
-            chosen = order[spans[step, 0] : spans[step, 1]]
+        @tf.autograph.experimental.do_not_convert
+        def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
+            (start, stop), (order, arrays) = span, whole
+            chosen = order[start:stop]
             return tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
 
         # As Keras does: the arrays are no constants of a graph, which would be copied.
-        whole = tf.data.Dataset.from_tensors((epoch.spans, epoch.order(), self._arrays)).repeat()
+        whole = tf.data.Dataset.from_tensors((epoch.order(), self._arrays)).repeat()
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
-        batches = tf.data.Dataset.zip(epoch.steps(), whole).map(
+        batches = tf.data.Dataset.zip(epoch.slices(), whole).map(
             take, num_parallel_calls=tf.data.AUTOTUNE
         )
         return batches.with_options(options)

@@ -193,6 +193,12 @@ class Epoch:
 
         return tf.data.Dataset.range(self.first_step, len(self.batches))
 
+    def slices(self) -> tf.data.Dataset:
+        """Returns the spans of the steps that are left, pairs of int64 scalars."""
+        import tensorflow as tf
+
+        return tf.data.Dataset.from_tensor_slices(tuple(self.spans[self.first_step :].T))
+
     def batch(self, step: int) -> Batch:
         """Returns the rows of a step."""
         start, stop = self.bounds[step]
