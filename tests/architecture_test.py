@@ -368,20 +368,23 @@ def test_the_engine_casts_no_type():
     )
 
 
-def test_scripts_use_of_the_engine_only_what_it_exports():
-    exported = {
-        alias.name
-        for node in ast.walk(ast.parse((ROOT / "towers" / "__init__.pyi").read_text()))
+def test_scripts_use_of_the_engine_only_what_is_public():
+    stubs = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in [*(ROOT / "towers").glob("*.pyi"), *(ROOT / "towers").glob("*/__init__.pyi")]
+    }
+    public = set(stubs) | {
+        f"{namespace}.{alias.name}"
+        for namespace, path in stubs.items()
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
 
     def is_wrong(name):
-        if room_of(name) != "scripts":
-            return False
         of_engine = {one for one in imports_of(name) if room_of(one) == "towers"}
-        names = {one.removeprefix("towers.") for one in of_engine if one.startswith("towers.")}
-        return not names <= exported | set(ROOMS)
+        own = {one for one in of_engine if one.split(".")[0] == "towers"}
+        return room_of(name) == "scripts" and not own <= public | {f"towers.{one}" for one in ROOMS}
 
     assert not offenders(is_wrong)
 

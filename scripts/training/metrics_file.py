@@ -43,10 +43,10 @@ class MetricsFile:
             raise OSError(f"{self.path} cannot be written: {error.strerror}.") from error
         self._is_synced = False
 
-    def report(self) -> Callable[[towers.StepReport, towers.Rates], None]:
+    def report(self) -> Callable[[towers.StepReport, towers.actions.Rates], None]:
         """Returns an action for `with_rates` that appends a line for each report."""
 
-        def write(report: towers.StepReport, rates: towers.Rates) -> None:
+        def write(report: towers.StepReport, rates: towers.actions.Rates) -> None:
             results = report.results
             values = {
                 "epoch": report.epoch + 1,

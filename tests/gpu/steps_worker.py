@@ -29,7 +29,7 @@ def build(parameters, devices):
     tower_fn = sentences(model, training=True)
     options = towers.StepOptions(probe=False)  # Pretended GPUs compute no values.
     step = towers.build_train_step(tower_fn, model, optimizer, placement, dataset, options)
-    (shards,) = towers.split(dataset, len(devices))
+    (shards,) = towers.engine.split(dataset, len(devices))
     placed = []
     for device, shard in zip(devices, shards, strict=True):
         with tf.device(device):

@@ -141,7 +141,7 @@ class Placement:
             raise ValueError(
                 f"Each tower has {self.num_stages} devices, and nothing says which layers run on "
                 "which. Received no stage_of; pass Placement(devices, stage_of=...), such as "
-                "towers.stages_by_size(blocks, num_devices)."
+                "towers.steps.stages_by_size(blocks, num_devices)."
             )
         if not isinstance(model, keras.layers.Layer):
             raise ValueError(

@@ -33,7 +33,7 @@ class SynchronousUpdates:
         position: where to begin.
         split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
             shards of this process, which reads only their rows where the batches can
-            (`towers.RowBatches`).
+            (`towers.engine.RowBatches`).
 
     Attributes:
         position: where the training continues.

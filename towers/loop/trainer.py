@@ -162,8 +162,8 @@ def check_updates(updates: Updates, actions: Sequence[Action]) -> None:
     if not callable(getattr(updates, "run_epoch", None)):
         raise ValueError(
             "A trainer is given the updates to make. Received "
-            f"{updates!r}; pass towers.SynchronousUpdates(step, batches), or "
-            "towers.AsynchronousUpdates(step, batches)."
+            f"{updates!r}; pass towers.steps.SynchronousUpdates(step, batches), or "
+            "towers.steps.AsynchronousUpdates(step, batches)."
         )
     wrong = [action for action in actions if not callable(action)] if is_list(actions) else actions
     if wrong:

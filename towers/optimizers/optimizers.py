@@ -36,7 +36,7 @@ def build_optimizer(
 
     Args:
         name: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
-        learning_rate: above 0, or a schedule (see `towers.build_schedule`).
+        learning_rate: above 0, or a schedule (see `towers.optimizers.build_schedule`).
         momentum: the momentum of `momentum` and `nesterov`, in [0, 1).
         weight_decay: the decoupled decay of `adamw`, multiplied by the learning rate each step.
         beta_1: the decay of the first moment in `adam`, `adamw` and `lazy_adam`, in [0, 1).

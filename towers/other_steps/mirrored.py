@@ -122,7 +122,7 @@ class MirroredStep:
         """Runs the step with this number (the first is 1) and returns its results.
 
         Args:
-            shards: one shard per tower, as `towers.split` cuts a batch.
+            shards: one shard per tower, as `towers.engine.split` cuts a batch.
             step: the step's number.
         """
         return self._traced(shards, number_on_host(step))

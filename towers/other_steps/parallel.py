@@ -35,11 +35,11 @@ def parallel(
 ) -> Any:
     """Returns what `function(**tensors)` returns, computed by a tower on each device.
 
-    Each tower gets its rows of every tensor, as `towers.split_batch` cuts them. It works eagerly
-    and in a `tf.function`, for inference and under a `tf.GradientTape`; each tower's gradients
-    are computed on its device, also those of tensors that the function takes from around it.
-    Values that the function assigns to non-trainable Keras variables are merged and assigned once:
-    BatchNorm's averages as means weighted by rows, counters by their `aggregation`.
+    Each tower gets its rows of every tensor, as `towers.engine.split_batch` cuts them. It works
+    eagerly and in a `tf.function`, for inference and under a `tf.GradientTape`; each tower's
+    gradients are computed on its device, also those of tensors that the function takes from
+    around it. Values that the function assigns to non-trainable Keras variables are merged and
+    assigned once: BatchNorm's averages as means weighted by rows, counters by their `aggregation`.
 
     Args:
         function: takes the tensors by name and uses Keras layers made outside of it.
@@ -70,7 +70,7 @@ def parallel(
     with tf.device(HOST), tf.name_scope("split"):
         shards = split_batch(tensors, len(devices))
     listed = list(getattr(variables, "variables", variables))
-    apart = Refusal("in towers.parallel") if len(devices) > 1 else contextlib.nullcontext()
+    apart = Refusal("in towers.steps.parallel") if len(devices) > 1 else contextlib.nullcontext()
     scopes, outputs, captured = [], [], captured_by(function, listed, shards[0].batch)
     for tower, (device, shard) in enumerate(zip(devices, shards, strict=True)):
         with tf.device(device), tf.name_scope(f"tower_{tower}"), apart:

@@ -44,7 +44,7 @@ def call_in(scope: TowerScope, function: Callable[..., Any], arguments: Any) -> 
     outputs = call.run(*call.inputs)
     if scope.num_versions > num_versions:
         raise RuntimeError(
-            "towers.recompute got a function that assigns trainable variables, as "
+            "towers.steps.recompute got a function that assigns trainable variables, as "
             "SpectralNormalization does: their gradients would be lost. Call such layers outside "
             "of it."
         )

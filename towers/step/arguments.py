@@ -21,14 +21,14 @@ def check_kinds(
     check_kind("placement", placement, Placement, "towers.Placement(devices)")
     check_kind("options", options, StepOptions, "towers.StepOptions(clip_norm=5.0)")
     if processes is not None:
-        check_kind("processes", processes, Processes, "towers.join_processes(...)")
+        check_kind("processes", processes, Processes, "towers.processes.join_processes(...)")
 
 
 def check_kind(name: str, value: object, kind: type, example: str) -> None:
     """Raises ValueError for an argument of another kind; `example` makes one."""
     if not isinstance(value, kind):
         raise ValueError(
-            f"{name} must be a towers.{kind.__name__}, such as {example}. Received {value!r}."
+            f"{name} must be a {kind.__name__}, such as {example}. Received {value!r}."
         )
 
 

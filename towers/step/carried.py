@@ -49,8 +49,8 @@ class Carried:
 class CarriedState:
     """The variables of the carried state; there are none without a carried state.
 
-    `towers.split_batch` gives row `r` of every batch to the same tower. The state of this row
-    stays on that tower's device and begins with zeros. No gradient flows through it into the
+    `towers.engine.split_batch` gives row `r` of every batch to the same tower. The state of this
+    row stays on that tower's device and begins with zeros. No gradient flows through it into the
     previous step.
 
     Args:

@@ -23,7 +23,6 @@ from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
-from towers.travel.transfers import upload_for
 
 Pair = tuple[Any, Any]
 
@@ -99,7 +98,7 @@ class EvaluationStep:
         """Runs the towers on one batch and returns its sums.
 
         Args:
-            shards: one shard per tower, as `towers.split` cuts a batch.
+            shards: one shard per tower, as `towers.engine.split` cuts a batch.
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
@@ -112,7 +111,7 @@ class EvaluationStep:
 
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
-        upload = upload_for(self._shared.read_whole, [self._device], self.devices)
+        upload = self._shared.upload([self._device], self.devices)
         with rendezvous_of(len(self._towers), self._device) as rendezvous:
             sums = [
                 tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs

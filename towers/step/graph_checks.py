@@ -86,7 +86,7 @@ def check_gradients(
             f"The loss depends on {', '.join(lost)} in a plain trace of the tower function, but "
             "not in a tower, so that they would not be trained. A function with a custom gradient, "
             "or one that keeps a variable's value, hides them from the tower: pass the values as "
-            "arguments, or use towers.recompute(function) to save memory."
+            "arguments, or use towers.steps.recompute(function) to save memory."
         )
 
 

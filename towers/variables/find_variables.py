@@ -135,8 +135,8 @@ def captured_error(captured: Sequence[keras.Variable], reason: str) -> ValueErro
     return ValueError(
         "A function with a custom gradient, such as keras.remat or tf.recompute_grad, uses "
         f"variables from around it, which this step cannot do exactly: {reason}. Received "
-        f"{paths}. Use towers.recompute(function) to save memory, or pass a tf.custom_gradient "
-        "its variables' values as arguments."
+        f"{paths}. Use towers.steps.recompute(function) to save memory, or pass a "
+        "tf.custom_gradient its variables' values as arguments."
     )
 
 

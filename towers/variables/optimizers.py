@@ -24,7 +24,7 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(
             f"optimizer must be a Keras optimizer. Received {optimizer!r}; pass an instance such "
-            "as keras.optimizers.Adam(1e-3), or towers.build_optimizer('adam', 1e-3)."
+            "as keras.optimizers.Adam(1e-3), or towers.optimizers.build_optimizer('adam', 1e-3)."
         )
     factor = getattr(optimizer, "loss_scale_factor", None)
     if factor is not None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -33,7 +33,7 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
         raise ValueError(
             "The optimizer must not unscale gradients: the step passes it unscaled ones, which it "
             f"would make even smaller. Received {received}; expected an optimizer without a loss "
-            "scale. For float16 pass StepOptions(loss_scale=towers.LossScale()) instead."
+            "scale. For float16 pass StepOptions(loss_scale=towers.steps.LossScale()) instead."
         )
 
 

@@ -171,8 +171,8 @@ class ReplayScope(TowerScope):
             raise RuntimeError(
                 f"{self._tower} recomputes a function that uses '{variable.path}', which is used "
                 "more than once in a step: keras.remat and tf.recompute_grad would not draw the "
-                "same random numbers again. Use towers.recompute(function) instead, or one layer "
-                "for each use."
+                "same random numbers again. Use towers.steps.recompute(function) instead, or one "
+                "layer for each use."
             )
         return super().get_current_value(variable)
 

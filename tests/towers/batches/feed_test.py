@@ -22,7 +22,7 @@ from towers.travel.pairs import part_sizes
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 5))
 def test_every_row_is_in_one_shard_and_sizes_differ_by_one_at_most(num_examples, num_towers):
-    shards = towers.split_batch(tf.range(num_examples), num_towers)
+    shards = towers.engine.split_batch(tf.range(num_examples), num_towers)
     sizes = [int(shard.size) for shard in shards]
     assert sum(sizes) == num_examples
     assert max(sizes) - min(sizes) <= 1
@@ -41,7 +41,7 @@ def test_parts_of_parts_are_the_parts(size, num_towers, num_micro_batches):
 
 
 def test_an_empty_shard_holds_the_first_example():
-    shards = towers.split_batch((tf.constant([7, 8]), tf.constant([[1.0], [2.0]])), 4)
+    shards = towers.engine.split_batch((tf.constant([7, 8]), tf.constant([[1.0], [2.0]])), 4)
     assert [int(shard.size) for shard in shards] == [1, 0, 1, 0]
     for shard in shards[1::2]:
         assert shard.batch[0].numpy().tolist() == [7]
@@ -60,7 +60,7 @@ def test_an_empty_shard_holds_the_first_example():
 )
 def test_a_shard_is_the_same_nest_as_the_batch(nest):
     dataset = tf.data.Dataset.from_tensor_slices(nest).batch(5)
-    (shards,) = towers.split(dataset, 2)
+    (shards,) = towers.engine.split(dataset, 2)
     expected = tf.nest.map_structure(lambda array: array[3:], nest)
     tf.nest.assert_same_structure(shards[1].batch, expected)
     tf.nest.map_structure(np.testing.assert_array_equal, shards[1].batch, expected)
@@ -68,9 +68,9 @@ def test_a_shard_is_the_same_nest_as_the_batch(nest):
 
 def test_shard_specs_leave_the_number_of_rows_open():
     dataset = tf.data.Dataset.from_tensor_slices(np.zeros((8, 3), "float32"))
-    specs = towers.shard_specs(dataset.batch(4, drop_remainder=True), 2)
+    specs = towers.engine.shard_specs(dataset.batch(4, drop_remainder=True), 2)
     assert [spec.batch for spec in specs] == [tf.TensorSpec([None, 3], tf.float32)] * 2
-    assert specs == towers.shard_specs(lambda epoch, first_step: dataset.batch(4), 2)
+    assert specs == towers.engine.shard_specs(lambda epoch, first_step: dataset.batch(4), 2)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_is_no_batch_is_refused(spec, message):
 
 def test_an_unbatched_data_set_is_refused():
     with pytest.raises(ValueError, match=r"before the data set is split"):
-        towers.split(tf.data.Dataset.range(3), 2)
+        towers.engine.split(tf.data.Dataset.range(3), 2)
 
 
 @pytest.mark.parametrize("num_towers", [1, 2])
@@ -108,7 +108,7 @@ def test_tensors_with_different_numbers_of_rows_are_refused(num_towers, sizes):
     for shape in ([None], None):
         signature = (tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec(shape, tf.int32))
         dataset = tf.data.Dataset.from_generator(yield_batches, output_signature=signature)
-        shards = iter(towers.split(dataset, num_towers))
+        shards = iter(towers.engine.split(dataset, num_towers))
         assert sum(int(shard.size) for shard in next(shards)) == 5
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             next(shards)
@@ -131,11 +131,13 @@ def test_a_batch_without_examples_is_refused(num_towers):
     """Its statistics would be NaN."""
     dataset = tf.data.Dataset.range(8).batch(4).map(lambda batch: batch[batch > 5])
     with pytest.raises(tf.errors.InvalidArgumentError, match="A batch without examples"):
-        list(towers.split(dataset, num_towers))
+        list(towers.engine.split(dataset, num_towers))
 
 
 def feed_of(dataset, num_towers=2, kind=DeviceFeed, **options):
-    return kind(towers.split(dataset, num_towers), helpers.tower_devices(num_towers), **options)
+    return kind(
+        towers.engine.split(dataset, num_towers), helpers.tower_devices(num_towers), **options
+    )
 
 
 both_kinds = pytest.mark.parametrize("kind", [DeviceFeed, HostFeed])
@@ -240,7 +242,7 @@ def test_closing_does_not_wait_for_a_data_set_that_blocks(kind):
 
 
 def test_towers_on_the_cpu_take_no_core_for_a_thread():
-    dataset = towers.split(tf.data.Dataset.range(4).batch(2), 2)
+    dataset = towers.engine.split(tf.data.Dataset.range(4).batch(2), 2)
     assert isinstance(open_feed(dataset, helpers.tower_devices(2)), HostFeed)
     feed = open_feed(dataset, ["/GPU:0", "/GPU:1"])
     assert isinstance(feed, DeviceFeed)

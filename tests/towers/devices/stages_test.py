@@ -58,10 +58,10 @@ def test_a_wrong_stage_is_refused(names, message):
 def test_stages_by_size_keep_the_order_and_the_blocks():
     model = network()
     inner, out = model.layers[1:]
-    stage_of = towers.stages_by_size([inner.layers, [out]], 2)
+    stage_of = towers.steps.stages_by_size([inner.layers, [out]], 2)
     assert [stage_of(layer) for layer in (*inner.layers, out, model)] == [0, 0, 1, None]
     with pytest.raises(ValueError, match="consists of 2 blocks with parameters, which 3 devices"):
-        towers.stages_by_size([inner.layers, [out]], 3)
+        towers.steps.stages_by_size([inner.layers, [out]], 3)
 
 
 def test_a_model_stands_for_the_variables_of_its_own():
@@ -74,7 +74,7 @@ def test_a_model_stands_for_the_variables_of_its_own():
 
     model = Own()
     model.build()
-    stages = Stages(model, towers.stages_by_size([[model.dense], [model]], 2), 2)
+    stages = Stages(model, towers.steps.stages_by_size([[model.dense], [model]], 2), 2)
     assert [stages.of_variable(one) for one in (model.dense.kernel, model.kernel)] == [0, 1]
 
 
@@ -138,7 +138,7 @@ def test_asynchronous_towers_have_one_device():
     model = helpers.dense_model()
     placement = towers.Placement(PAIRS, "cpu", stage_of=upper)
     with pytest.raises(ValueError, match="An asynchronous tower has one device"):
-        towers.build_async_step(
+        towers.steps.build_async_step(
             helpers.classify(model), model, keras.optimizers.SGD(), placement, batches
         )
 

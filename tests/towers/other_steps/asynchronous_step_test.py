@@ -11,13 +11,15 @@ import tensorflow as tf
 
 import towers
 from tests import helpers, programs
-from towers import NonFiniteGradientError, Position, StepReport
+from towers import StepReport
+from towers.actions import NonFiniteGradientError
 from towers.devices.op_devices import record_op_devices
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
 from towers.loop.printing import format_report
 from towers.other_steps.tower_threads import MOST_UNREPORTED
 from towers.saving.summaries import SummaryWriters, read_scalars
+from towers.steps import Position
 
 TIMEOUT = 600.0  # Seconds until a test that waits for another thread gives up.
 
@@ -54,7 +56,9 @@ def numbers(num_batches, size=2):
 def build(tower_fn, variables, optimizer, batches, num_towers, **options):
     placement = helpers.tower_placement(num_towers, options.pop("parameters", "auto"))
     options = towers.StepOptions(**{"probe": False, **options})  # A trace less.
-    return towers.build_async_step(tower_fn, variables, optimizer, placement, batches, options)
+    return towers.steps.build_async_step(
+        tower_fn, variables, optimizer, placement, batches, options
+    )
 
 
 def fresh_counting_step(num_towers):
@@ -605,7 +609,7 @@ def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
 def test_a_dry_run_runs_every_tower_and_changes_nothing():
     layer, step = fresh_counting_step(2)
     batches = numbers(10)
-    updates = towers.AsynchronousUpdates(step, batches)
+    updates = towers.steps.AsynchronousUpdates(step, batches)
     trainer = towers.Trainer(updates)
     with record_op_devices() as placement:
         updates.dry_run()

@@ -62,10 +62,12 @@ class Game:
     @property
     def parts(self):
         return {
-            "discriminator": towers.JointUpdate(
+            "discriminator": towers.steps.JointUpdate(
                 self.discriminate, self.discriminator, self.optimizers[0]
             ),
-            "generator": towers.JointUpdate(self.generate, self.generator, self.optimizers[1]),
+            "generator": towers.steps.JointUpdate(
+                self.generate, self.generator, self.optimizers[1]
+            ),
         }
 
     def weights(self):
@@ -75,10 +77,10 @@ class Game:
         """Returns the updates of a joint step on towers."""
         dataset = dataset_of(BATCHES)
         placement = tower_placement(num_towers, parameters)
-        step = towers.build_joint_step(
+        step = towers.steps.build_joint_step(
             self.parts, placement, dataset, towers.StepOptions(**{"probe": False, **options})
         )
-        return towers.SynchronousUpdates(step, towers.batches_from(dataset))
+        return towers.steps.SynchronousUpdates(step, towers.batches_from(dataset))
 
 
 def train_plainly(game, epochs=1):
@@ -155,12 +157,12 @@ def test_the_updates_draw_different_noise():
         return tower_fn
 
     updates = {
-        name: towers.JointUpdate(noisy(variable), [variable], keras.optimizers.SGD())
+        name: towers.steps.JointUpdate(noisy(variable), [variable], keras.optimizers.SGD())
         for name, variable in (("one", weight), ("two", other))
     }
     dataset = tf.data.Dataset.from_tensor_slices(np.ones(4)).batch(4)
-    step = towers.build_joint_step(updates, tower_placement(1), dataset, others=[seeds.state])
-    (shards,) = towers.split(dataset, 1)
+    step = towers.steps.build_joint_step(updates, tower_placement(1), dataset, others=[seeds.state])
+    (shards,) = towers.engine.split(dataset, 1)
     drawn = {
         float(step(shards, number).metrics[f"{n}/noise"]) for number in (1, 2) for n in updates
     }
@@ -170,11 +172,15 @@ def test_the_updates_draw_different_noise():
 def test_a_variable_of_two_updates_is_refused():
     game = Game()
     updates = game.parts
-    updates["generator"] = towers.JointUpdate(game.generate, game.discriminator, game.optimizers[1])
+    updates["generator"] = towers.steps.JointUpdate(
+        game.generate, game.discriminator, game.optimizers[1]
+    )
     with pytest.raises(ValueError, match="in 'discriminator' and in 'generator'"):
-        towers.build_joint_step(updates, towers.Placement(tower_devices(1)), dataset_of(BATCHES))
+        towers.steps.build_joint_step(
+            updates, towers.Placement(tower_devices(1)), dataset_of(BATCHES)
+        )
 
 
 def test_a_loss_scale_is_refused():
     with pytest.raises(ValueError, match="no loss scale"):
-        Game().updates(1, loss_scale=towers.LossScale())
+        Game().updates(1, loss_scale=towers.steps.LossScale())

@@ -65,7 +65,7 @@ def test_any_batch_on_any_number_of_devices_is_as_on_one(merge, float64):
         expected = run(**batch)
         for num_devices in NUM_DEVICES:
             devices = helpers.tower_devices(num_devices)
-            assert_close(towers.parallel(run, devices, merge=merge, **batch), expected)
+            assert_close(towers.steps.parallel(run, devices, merge=merge, **batch), expected)
 
 
 NEST = {"rows": ("concatenate", "concatenate"), "total": "sum", "means": "mean", "count": "auto"}
@@ -95,20 +95,24 @@ def test_a_nest_of_choices_merges_each_output_as_it_says(size, mode, float64):
     def run_parallel(features, labels):
         devices = helpers.tower_devices(3)
         tensors = {"features": features, "labels": labels}
-        return towers.parallel(run, devices, merge=NEST, **tensors)
+        return towers.steps.parallel(run, devices, merge=NEST, **tensors)
 
     assert_close(run_parallel(**batch), run(**batch))
 
 
 def test_rows_stay_in_order():
     for size in SIZES:
-        rows = towers.parallel(lambda rows: rows, helpers.tower_devices(4), rows=np.arange(size))
+        rows = towers.steps.parallel(
+            lambda rows: rows, helpers.tower_devices(4), rows=np.arange(size)
+        )
         assert rows.numpy().tolist() == list(range(size))
 
 
 def test_a_mean_in_float16_does_not_overflow():
     rows = np.full(3000, 30, "float16")
-    mean = towers.parallel(lambda rows: rows[0], helpers.tower_devices(4), merge="mean", rows=rows)
+    mean = towers.steps.parallel(
+        lambda rows: rows[0], helpers.tower_devices(4), merge="mean", rows=rows
+    )
     assert mean.dtype == tf.float16 and float(mean) == 30
 
 
@@ -117,7 +121,7 @@ def test_tensors_may_be_nests():
         return pair[0] + pair[1]["one"], more
 
     batch = {"pair": (np.arange(5), {"one": np.ones(5, int)}), "more": np.array(list("abcde"))}
-    numbers, letters = towers.parallel(run, helpers.tower_devices(3), **batch)
+    numbers, letters = towers.steps.parallel(run, helpers.tower_devices(3), **batch)
     assert numbers.numpy().tolist() == [1, 2, 3, 4, 5]
     assert letters.numpy().tolist() == [b"a", b"b", b"c", b"d", b"e"]
 
@@ -134,7 +138,7 @@ def test_one_trace_takes_every_batch(float64):
         traces.append(1)
         run = functools.partial(losses_of, model)
         devices = helpers.tower_devices(3)
-        return towers.parallel(run, devices, features=features, labels=labels)
+        return towers.steps.parallel(run, devices, features=features, labels=labels)
 
     for size in SIZES:
         batch = features_of(size)
@@ -205,7 +209,7 @@ def test_gradients_are_those_of_one_device(kind, sizes, reads, mode, float64):
     @MODES[mode]
     def run_parallel(features, labels):
         def call(features, labels):
-            return towers.parallel(
+            return towers.steps.parallel(
                 cost,
                 helpers.tower_devices(num_devices),
                 variables=model if reads == "ahead" else (),
@@ -229,7 +233,7 @@ def test_gradients_pass_through_every_merge(merge, float64):
         return tf.reduce_mean(losses) if merge == "mean" else losses
 
     def run_parallel(**tensors):
-        merged = towers.parallel(cost, helpers.tower_devices(4), merge=merge, **tensors)
+        merged = towers.steps.parallel(cost, helpers.tower_devices(4), merge=merge, **tensors)
         return tf.reduce_mean(merged)
 
     expected = gradients_of(lambda **tensors: tf.reduce_mean(cost(**tensors)), model, batch)
@@ -251,7 +255,7 @@ def test_gradients_reach_the_tensors_that_were_split(mode, float64):
         return tape.gradient(value, features)
 
     tensors = tf.nest.map_structure(tf.constant, batch)
-    run = functools.partial(towers.parallel, cost, helpers.tower_devices(3))
+    run = functools.partial(towers.steps.parallel, cost, helpers.tower_devices(3))
     assert_close(gradient(run, **tensors), gradient(cost, **tensors))
 
 
@@ -269,7 +273,7 @@ def test_gradients_have_gradients(float64):
             value = call(features=features, labels=labels)
         return tf.reduce_sum(tape.gradient(value, features) ** 2)
 
-    run = functools.partial(towers.parallel, cost, helpers.tower_devices(3))
+    run = functools.partial(towers.steps.parallel, cost, helpers.tower_devices(3))
     expected = gradients_of(functools.partial(penalty, cost), model, batch)
     actual = gradients_of(functools.partial(penalty, run), model, batch)
     assert_close(actual, expected)
@@ -278,7 +282,7 @@ def test_gradients_have_gradients(float64):
 def test_a_persistent_tape_gives_gradients_twice(float64):
     model, inputs = helpers.dense_model(), features_of(7)["features"]
     with tf.GradientTape(persistent=True) as tape:
-        logits = towers.parallel(model, helpers.tower_devices(3), inputs=inputs)
+        logits = towers.steps.parallel(model, helpers.tower_devices(3), inputs=inputs)
         pair = tf.reduce_sum(logits), tf.reduce_sum(logits**2)
     kernel = model.trainable_variables[0].value
     for value, power in zip(pair, (1, 2), strict=True):
@@ -290,7 +294,9 @@ def test_a_persistent_tape_gives_gradients_twice(float64):
 def test_a_variable_that_is_not_used_has_no_gradient(float64):
     model, unused = helpers.dense_model(), tf.Variable(1.0)
     with tf.GradientTape() as tape:
-        logits = towers.parallel(model, helpers.tower_devices(2), inputs=features_of(3)["features"])
+        logits = towers.steps.parallel(
+            model, helpers.tower_devices(2), inputs=features_of(3)["features"]
+        )
     gradients = tape.gradient(logits, [unused, model.trainable_variables[0].value])
     assert gradients[0] is None and gradients[1] is not None
 
@@ -320,7 +326,7 @@ def test_moving_averages_are_assigned_once(size, mode, float64):
     @MODES[mode]
     def run_parallel(features):
         run = functools.partial(model, training=True)
-        return towers.parallel(run, helpers.tower_devices(3), inputs=features)
+        return towers.steps.parallel(run, helpers.tower_devices(3), inputs=features)
 
     mean, variance = np.zeros(5), np.ones(5)
     for _ in range(2):
@@ -343,7 +349,7 @@ def test_a_graph_assigns_each_state_in_one_op(float64):
     @tf.function
     def run_parallel():
         run = functools.partial(model, training=True)
-        return towers.parallel(run, helpers.tower_devices(3), inputs=features)
+        return towers.steps.parallel(run, helpers.tower_devices(3), inputs=features)
 
     operations = run_parallel.get_concrete_function().graph.get_operations()
     assert [op.type for op in operations].count("AssignVariableOp") == 2
@@ -352,7 +358,7 @@ def test_a_graph_assigns_each_state_in_one_op(float64):
 def test_states_do_not_move_in_inference(float64):
     model = normalised_model()
     before = helpers.weights_of(model)
-    towers.parallel(model, helpers.tower_devices(3), inputs=features_of(7)["features"])
+    towers.steps.parallel(model, helpers.tower_devices(3), inputs=features_of(7)["features"])
     for one, other in zip(helpers.weights_of(model), before, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -365,7 +371,7 @@ def test_towers_and_calls_draw_different_random_numbers(mode):
     @MODES[mode]
     def run_parallel():
         run = functools.partial(dropout, training=True)
-        return towers.parallel(run, helpers.tower_devices(4), inputs=ones)
+        return towers.steps.parallel(run, helpers.tower_devices(4), inputs=ones)
 
     masks = np.concatenate([run_parallel().numpy() > 0 for _ in range(2)])
     assert 0.3 < masks.mean() < 0.7
@@ -375,7 +381,7 @@ def test_towers_and_calls_draw_different_random_numbers(mode):
 def test_one_tower_draws_what_one_device_does():
     draws = []
     for run in (
-        functools.partial(towers.parallel, devices=helpers.tower_devices(1)),
+        functools.partial(towers.steps.parallel, devices=helpers.tower_devices(1)),
         lambda call, inputs: call(inputs),
     ):
         dropout = keras.layers.Dropout(0.5, seed=3)
@@ -393,7 +399,7 @@ def test_a_tower_runs_on_its_device_eagerly():
         found.append(logits.device)
         return logits
 
-    merged = towers.parallel(run, devices, inputs=np.ones((7, 5), "float32"))
+    merged = towers.steps.parallel(run, devices, inputs=np.ones((7, 5), "float32"))
     assert [place[-5:] for place in found] == [device[-5:] for device in devices]
     assert merged.device.endswith("CPU:0")
 
@@ -410,7 +416,7 @@ def placed():
     def step(features, labels):
         def run_parallel(**tensors):
             devices = helpers.tower_devices(2)
-            return towers.parallel(cost, devices, variables=model, **tensors)
+            return towers.steps.parallel(cost, devices, variables=model, **tensors)
 
         return gradients_of(run_parallel, model, {"features": features, "labels": labels})
 
@@ -473,7 +479,7 @@ def train_language_model(run):
 def test_a_language_model_trains_on_the_sum_of_its_sentences_costs(num_devices, float64):
     expected = train_language_model(lambda cost, model, **batch: cost(**batch))
     weights = train_language_model(
-        lambda cost, model, **batch: towers.parallel(
+        lambda cost, model, **batch: towers.steps.parallel(
             cost, helpers.tower_devices(num_devices), merge="sum", variables=model, **batch
         )
     )
@@ -505,7 +511,7 @@ def test_costs_and_predictions_come_together_and_their_mean_is_that_of_all(size,
 
     found = []
     devices = helpers.tower_devices(3)
-    merged = mean_cost(functools.partial(towers.parallel, run, devices, merge="concatenate"))
+    merged = mean_cost(functools.partial(towers.steps.parallel, run, devices, merge="concatenate"))
     assert_close(merged, mean_cost(run))
     assert found[0] == found[1] and len(found[0]) == size
 
@@ -535,7 +541,7 @@ WRONG = {
 def test_wrong_input_is_refused(name):
     given, message = WRONG[name]
     with pytest.raises(ValueError, match=message):
-        towers.parallel(identity, **{"devices": helpers.tower_devices(2), **given})
+        towers.steps.parallel(identity, **{"devices": helpers.tower_devices(2), **given})
 
 
 UNFIT = {
@@ -553,7 +559,7 @@ def test_an_output_that_cannot_be_merged_so_is_refused(merge, mode):
 
     @MODES[mode]
     def run_parallel():
-        run = functools.partial(towers.parallel, lambda rows: function(rows))
+        run = functools.partial(towers.steps.parallel, lambda rows: function(rows))
         return run(helpers.tower_devices(2), merge=merge, rows=ROWS)
 
     with pytest.raises(ValueError, match=message):
@@ -572,7 +578,7 @@ def test_an_output_that_cannot_be_merged_so_is_refused(merge, mode):
 def test_a_function_that_makes_variables_is_refused(make, mode, float64):
     @MODES[mode]
     def run_parallel():
-        return towers.parallel(make, helpers.tower_devices(2), rows=ROWS)
+        return towers.steps.parallel(make, helpers.tower_devices(2), rows=ROWS)
 
     with pytest.raises(RuntimeError, match="Tower 0 would create the variable 'new"):
         run_parallel()
@@ -588,7 +594,7 @@ def test_a_function_that_assigns_trainable_variables_is_refused(float64):
         return model(features)
 
     with pytest.raises(RuntimeError, match="Tower 0 assigns the trainable variable 'hidden/kernel"):
-        towers.parallel(run, helpers.tower_devices(2), features=features_of(3)["features"])
+        towers.steps.parallel(run, helpers.tower_devices(2), features=features_of(3)["features"])
     np.testing.assert_array_equal(kernel.numpy(), before)
 
 
@@ -616,7 +622,7 @@ def test_gradients_reach_the_tensors_that_the_function_takes_from_around_it(mode
         return function(**tensors)
 
     def on_towers(function, **tensors):
-        return towers.parallel(function, helpers.tower_devices(3), **tensors)
+        return towers.steps.parallel(function, helpers.tower_devices(3), **tensors)
 
     tensors = (features, kernel, shift)
     for actual, expected in zip(
@@ -632,7 +638,7 @@ def test_without_a_tape_the_function_is_called_once_per_tower():
         calls.append(1)
         return features + shift
 
-    towers.parallel(add, helpers.tower_devices(2), features=np.ones((4, 1), "float32"))
+    towers.steps.parallel(add, helpers.tower_devices(2), features=np.ones((4, 1), "float32"))
     assert len(calls) == 2
 
 
@@ -644,6 +650,6 @@ def test_synchronised_layers_are_refused():
     def normalise(inputs):
         return norm(inputs, training=True)
 
-    with pytest.raises(RuntimeError, match=r"not possible in towers\.parallel\. Leave"):
-        towers.parallel(normalise, helpers.tower_devices(2), inputs=inputs)
-    towers.parallel(normalise, helpers.tower_devices(1), inputs=inputs)
+    with pytest.raises(RuntimeError, match=r"not possible in towers\.steps\.parallel\. Leave"):
+        towers.steps.parallel(normalise, helpers.tower_devices(2), inputs=inputs)
+    towers.steps.parallel(normalise, helpers.tower_devices(1), inputs=inputs)

@@ -7,7 +7,11 @@ import tensorflow as tf
 import towers
 from tests import helpers
 
-WAYS = {"remat": keras.remat, "recompute_grad": tf.recompute_grad, "recompute": towers.recompute}
+WAYS = {
+    "remat": keras.remat,
+    "recompute_grad": tf.recompute_grad,
+    "recompute": towers.steps.recompute,
+}
 
 
 def case(wrap, *, draws=1, embedding=False):
@@ -88,13 +92,13 @@ def test_recomputed_activations_give_the_same_gradients(way, place):
 @pytest.mark.parametrize("embedding", [False, True])
 def test_a_generator_may_draw_often_in_what_is_recomputed(embedding):
     expected, _ = train(lambda function: function, draws=3, embedding=embedding)
-    actual, _ = train(towers.recompute, draws=3, embedding=embedding)
+    actual, _ = train(towers.steps.recompute, draws=3, embedding=embedding)
     helpers.assert_same_weights(actual, expected, float64=True)
 
 
 @pytest.mark.parametrize("way", ["remat", "recompute_grad"])
 def test_draws_that_tensorflow_would_not_repeat_are_refused(way):
-    with pytest.raises(RuntimeError, match=r"recomputes a function.*Use towers\.recompute"):
+    with pytest.raises(RuntimeError, match=r"recomputes a function.*Use towers\.steps\.recompute"):
         train(WAYS[way], draws=2)
 
 
@@ -159,8 +163,8 @@ def test_variables_of_a_custom_gradient_are_trained(where):
 def test_where_no_custom_gradient_can_capture_it_is_refused(kind):
     layer = Product("plain")
     dataset = helpers.dataset_of(helpers.dense_batches([8]))
-    build = towers.build_async_step if kind == "asynchronous" else towers.build_train_step
-    with pytest.raises(ValueError, match=r"product/kernel\. Use towers\.recompute"):
+    build = towers.steps.build_async_step if kind == "asynchronous" else towers.build_train_step
+    with pytest.raises(ValueError, match=r"product/kernel\. Use towers\.steps\.recompute"):
         build(
             helpers.classify(layer), layer, keras.optimizers.SGD(0.1), helpers.tower_placement(1),
             dataset, towers.StepOptions(compiled=kind == "compiled"),
@@ -171,7 +175,7 @@ def test_spectral_normalization_is_refused_in_what_is_recomputed():
     layer = keras.layers.SpectralNormalization(keras.layers.Dense(3))
     layer.build((None, 5))
     model = keras.Sequential([layer])
-    product = towers.recompute(lambda inputs: layer(inputs, training=True))
+    product = towers.steps.recompute(lambda inputs: layer(inputs, training=True))
 
     def tower_fn(batch):
         return tf.reduce_sum(product(batch[0])), tf.size(batch[1]), {}

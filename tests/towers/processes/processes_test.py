@@ -128,7 +128,7 @@ def test_a_process_alone_passes_everything_through():
     nest = [object(), None]
     assert alone.sum(nest) is nest and alone.is_chief and alone.first_tower(3) == 0
     actions = [print]
-    assert towers.share_stop_requests(alone, actions) == actions
+    assert towers.actions.share_stop_requests(alone, actions) == actions
 
 
 def test_without_a_cluster_a_process_is_alone(monkeypatch):

@@ -71,11 +71,11 @@ def stopping(processes):
         if report.step == 3 and processes.index == processes.count - 1:
             raise StopTraining("enough")
 
-    actions = towers.share_stop_requests(processes, [ask])
+    actions = towers.actions.share_stop_requests(processes, [ask])
     total = tf.function(processes.sum, autograph=False)
     for step in range(1, 20):
         total([tf.zeros([])])
-        report = StepReport(step, 0, False, towers.Position(), None, 0.0, [0.0])
+        report = StepReport(step, 0, False, towers.steps.Position(), None, 0.0, [0.0])
         try:
             for action in actions:
                 action(report)

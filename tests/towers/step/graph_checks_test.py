@@ -63,7 +63,7 @@ def build(use, kind="synchronous"):
     dataset = helpers.dataset_of(helpers.dense_batches([8]))
     if kind == "evaluation":
         return towers.build_evaluation_step(tower_fn, layer, placement, dataset)
-    make = towers.build_train_step if kind == "synchronous" else towers.build_async_step
+    make = towers.build_train_step if kind == "synchronous" else towers.steps.build_async_step
     return make(tower_fn, layer, keras.optimizers.SGD(0.1), placement, dataset)
 
 
@@ -142,7 +142,7 @@ def test_asynchronous_towers_refuse_spectral_normalization():
     )
     dataset, placement = helpers.dataset_of(helpers.dense_batches([8])), helpers.tower_placement(2)
     with pytest.raises(RuntimeError, match=r"assigns the trainable variable.*build_train_step"):
-        towers.build_async_step(
+        towers.steps.build_async_step(
             helpers.classify(model, training=True), model, keras.optimizers.SGD(0.1), placement,
             dataset,
         )  # fmt: skip

@@ -111,7 +111,7 @@ class Wrapped(keras.layers.Layer):
     ("wrap", "options"),
     [
         (lambda layer: layer, {"compiled": True}),
-        (towers.recompute, {}),
+        (towers.steps.recompute, {}),
         (keras.remat, {}),
         (tf.recompute_grad, {"parameters": "replicated"}),
     ],

@@ -155,7 +155,7 @@ def test_asynchronous_towers_refuse_collective_ops():
     placement = helpers.tower_placement(2, "nccl")
     dataset = helpers.dataset_of(helpers.dense_batches([4]))
     with pytest.raises(ValueError, match=r"share their variables.*exchange='nccl'"):
-        towers.build_async_step(
+        towers.steps.build_async_step(
             helpers.classify(model), model, keras.optimizers.SGD(), placement, dataset
         )
 

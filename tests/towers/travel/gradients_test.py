@@ -36,48 +36,50 @@ def test_cifar10_nesting_is_averaged_by_the_true_weights():
         [tf.constant([[2.0, 4.0]]), tf.constant(3.0)],
         [tf.constant([[6.0, 0.0]]), tf.constant(9.0)],
     ]
-    matrix, scalar = towers.average_gradients(towers_gradients, [tf.constant(1.0), 3.0])
+    matrix, scalar = towers.steps.average_gradients(towers_gradients, [tf.constant(1.0), 3.0])
     np.testing.assert_array_equal(matrix, [[2.0, 1.0]])
     assert float(scalar) == 3.0
 
 
 @pytest.mark.parametrize("weights", [(2, 6), (2.0, 6.0), (np.float64(2), np.int32(6))])
 def test_weights_may_be_any_numbers(weights):
-    (average,) = towers.average_gradients([[tf.constant([4.0])], [tf.constant([4.0])]], weights)
+    (average,) = towers.steps.average_gradients(
+        [[tf.constant([4.0])], [tf.constant([4.0])]], weights
+    )
     assert average.dtype == tf.float32
     assert average.numpy().tolist() == [1.0]
 
 
 def test_float64_gradients_are_divided_in_float64():
     one = tf.constant([1.0], tf.float64)
-    (average,) = towers.average_gradients([[one], [one]], [3, 4])
+    (average,) = towers.steps.average_gradients([[one], [one]], [3, 4])
     np.testing.assert_allclose(average, [2 / 7], rtol=1e-15)
 
 
 def test_a_tower_without_gradient_adds_nothing():
     first, second, third = [tf.constant([3.0]), None], [None, None], [tf.constant([1.0]), None]
-    averages = towers.average_gradients([first, second, third], [1.0, 1.0, 2.0])
+    averages = towers.steps.average_gradients([first, second, third], [1.0, 1.0, 2.0])
     assert averages[0].numpy().tolist() == [1.0]
     assert averages[1] is None
 
 
 def test_a_tower_of_weight_zero_adds_nothing():
     gradients = [[tf.constant([3.0])], [tf.constant([0.0])]]
-    assert towers.average_gradients(gradients, [2.0, 0.0])[0].numpy().tolist() == [1.5]
-    assert towers.average_gradients(gradients, [0.0, 0.0])[0].numpy().tolist() == [0.0]
+    assert towers.steps.average_gradients(gradients, [2.0, 0.0])[0].numpy().tolist() == [1.5]
+    assert towers.steps.average_gradients(gradients, [0.0, 0.0])[0].numpy().tolist() == [0.0]
 
 
 @pytest.mark.parametrize("num_towers", [1, 2, 3])
 def test_sparse_gradients_stay_sparse_with_each_row_once(num_towers):
     gradients = [[rows([[1.0], [2.0], [4.0]], [3, 0, 3])] for _ in range(num_towers)]
-    (average,) = towers.average_gradients(gradients, [2.0] * num_towers)
+    (average,) = towers.steps.average_gradients(gradients, [2.0] * num_towers)
     assert isinstance(average, tf.IndexedSlices)
     assert sorted(average.indices.numpy()) == [0, 3]
     np.testing.assert_array_equal(dense(average)[:, 0], [1.0, 0, 0, 2.5, 0])
 
 
 def test_dense_and_sparse_together_are_dense():
-    (average,) = towers.average_gradients(
+    (average,) = towers.steps.average_gradients(
         [[tf.ones((5, 1))], [None], [rows([[1.0], [2.0]], [1, 1])]], [1.0, 0.0, 1.0]
     )
     assert isinstance(average, tf.Tensor)
@@ -88,7 +90,7 @@ def test_dense_and_sparse_together_are_dense():
 def test_one_weight_per_tower_is_needed(num_gradients, num_weights):
     gradients = [[tf.constant(1.0)]] * num_gradients
     with pytest.raises(ValueError, match=f"{num_gradients} towers and {num_weights} weights"):
-        towers.average_gradients(gradients, [1.0] * num_weights)
+        towers.steps.average_gradients(gradients, [1.0] * num_weights)
 
 
 def test_towers_with_different_numbers_of_gradients_are_refused():
@@ -113,7 +115,7 @@ def test_summing_repeated_rows_changes_no_sum(gradient):
 @given(st.lists(st.tuples(sparse_gradients, st.integers(1, 9)), min_size=1, max_size=4))
 def test_average_is_the_sum_over_the_weights(towers_of_one):
     gradients, weights = zip(*towers_of_one, strict=True)
-    (average,) = towers.average_gradients([[gradient] for gradient in gradients], weights)
+    (average,) = towers.steps.average_gradients([[gradient] for gradient in gradients], weights)
     expected = sum(dense(gradient).astype(float) for gradient in gradients) / sum(weights)
     np.testing.assert_allclose(dense(average), expected, rtol=1e-6)
 

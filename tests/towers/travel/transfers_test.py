@@ -93,7 +93,7 @@ def test_a_step_with_packed_values_trains_as_one_without(num_towers, packed, mon
         )[0]
 
     with_packs = train()
-    monkeypatch.setattr(upload, "needs_upload", lambda *_: False)
+    monkeypatch.setattr(transfers, "needs_upload", lambda *_: False)
     monkeypatch.setattr(exchange, "needs_upload", lambda *_: False)
     for packed_weights, weights in zip(with_packs, train(), strict=True):
         np.testing.assert_array_equal(packed_weights, weights)
