@@ -23,9 +23,9 @@ from towers.scripts.wrong_input import nearest
 if TYPE_CHECKING:
     import keras
 
-    from towers.data.image_files.batches import ImageFileBatches
     from towers.data.image_files.image_files import ImageFiles, Part
     from towers.data.image_files.preparation import Prepared
+    from towers.ground.epochs import Epochs
 
 CACHE = DATA_SETS / "prepared"
 CHANNELS = 3
@@ -92,14 +92,14 @@ class Fields(common.Fields):
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels from 0 to 255."""
     from towers.data.image_files.augmentation import Augmentation
-    from towers.data.image_files.batches import ImageFileBatches
+    from towers.data.image_files.batches import image_file_batches
     from towers.data.image_files.examples import TRAIN
 
     check_fields(fields)
     image_files = open_files(fields, folder)
     num_classes = image_files.num_classes
 
-    def batches(part: Part, kind: str, **options: Any) -> ImageFileBatches:
+    def batches(part: Part, kind: str, **options: Any) -> Epochs:
         augmentation = Augmentation(
             fields.size,
             kind,
@@ -109,7 +109,7 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
             only_jpeg=part.is_jpeg,
         )
         several = fields.multi_label
-        return ImageFileBatches(
+        return image_file_batches(
             part, num_classes, fields.batch_size, augmentation, several, **options
         )
 
@@ -200,7 +200,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
     from towers.models import applications
 
-    shape, num_classes = (fields.size, fields.size, CHANNELS), data.test.num_classes
+    shape, num_classes = (fields.size, fields.size, CHANNELS), data.test.source.num_classes
     if fields.network in OURS:
         body = make_ours(fields, shape, num_classes)
         images = keras.Input(shape, name="images")
