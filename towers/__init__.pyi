@@ -2,6 +2,7 @@
 from .compiled.evaluation import evaluate as evaluate
 from .compiled.evaluation import predict as predict
 from .compiled.fit import fit as fit
+from .loop.actions import Reporting as Reporting
 from .loop.actions import every as every
 from .loop.actions import with_rates as with_rates
 from .loop.advice import advise_placement as advise_placement

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import shlex
 import shutil
 import sys
@@ -66,10 +65,12 @@ class Training:
             self._write(line)
         if options.output.verbose:
             self._write(describe_model(session.model))
+        self._reporting = self._make_reporting()
         self._files = RunFiles(
             directory,
             session,
             self._updates,
+            self._reporting,
             record,
             seed=options.seed,
             keep=options.periods.keep_checkpoints,
@@ -163,24 +164,10 @@ class Training:
 
         Of several processes, only the chief evaluates and saves.
         """
-        periods = self._options.periods
-        # A short training reports at its end: otherwise it would leave no curve of any tower.
-        report = max(1, min(periods.report_every, self._total_steps()))
-        is_chief = self._processes.is_chief
+        periods, is_chief = self._options.periods, self._processes.is_chief
         if self._output.bar is not None:
             yield self._output.bar
-        write_summaries = towers.write_summaries(
-            self._files.curves, first_tower=self._first_tower, average=is_chief
-        )
-        yield towers.with_rates(write_summaries, steps=report)
-        print_report = functools.partial(
-            towers.print_report,
-            unit=self._session.recipe.unit,
-            first_tower=self._first_tower if self._processes.count > 1 else None,
-            columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
-            write=self._write,
-        )
-        yield towers.with_rates(print_report, steps=report)
+        yield self._reporting
         yield self._output.check_reader
         if self._options.max_minutes is not None:
             yield towers.stop_after(self._options.max_minutes)
@@ -189,7 +176,6 @@ class Training:
             yield towers.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
-        yield towers.with_rates(self._files.metrics.report(), steps=report)
         if self._options.output.histograms is not None:
             yield towers.every(self._write_histograms(), steps=self._options.output.histograms)
         if self._options.output.profile is not None:
@@ -211,6 +197,29 @@ class Training:
             epochs=every is None,
             seconds=60 * periods.checkpoint_minutes,
         )
+
+    def _make_reporting(self) -> towers.Reporting:
+        """Returns the action that reports to the curves, to the terminal and to metrics.jsonl."""
+
+        def report(report: towers.StepReport, rates: towers.Rates) -> None:
+            is_chief, first = self._processes.is_chief, self._first_tower
+            towers.write_summaries(self._files.curves, first_tower=first, average=is_chief)(
+                report, rates
+            )
+            towers.print_report(
+                report,
+                rates,
+                unit=self._session.recipe.unit,
+                first_tower=first if self._processes.count > 1 else None,
+                columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+                write=self._write,
+            )
+            if is_chief:
+                self._files.metrics.write_report(report, rates)
+
+        # A short training reports at its end: otherwise it would leave no curve of any tower.
+        steps = max(1, min(self._options.periods.report_every, self._total_steps()))
+        return towers.with_rates(report, steps=steps)
 
     def _write_histograms(self) -> towers.Action:
         write = towers.write_histograms(self._files.curves, self._session.model.trainable_variables)

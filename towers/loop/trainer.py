@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
 from towers.run.checkpoint_folder import CheckpointFolder
 from towers.run.checkpoints import restore
@@ -119,6 +120,8 @@ class Trainer:
         if checkpoint is not None:
             restore(checkpoint, self._updates.groups())
             self._updates.position = Position(**checkpoint.state["position"])
+            # Checkpoints of earlier versions have none.
+            restore_unreported(self._actions, checkpoint.state.get("unreported", {}))
         self._has_restored, self._saved = True, self.position
 
     def _reached(self, epochs: int | None, steps: int | None) -> str:
@@ -151,7 +154,10 @@ class Trainer:
             if position == self._saved:
                 return
             self._updates.check_copies()
-            state = {"position": dataclasses.asdict(position)}
+            state = {
+                "position": dataclasses.asdict(position),
+                "unreported": unreported(self._actions),
+            }
             self._checkpoints.save(position.step, self._updates.groups(), state)
             self._saved = position
 
