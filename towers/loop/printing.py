@@ -54,6 +54,7 @@ def format_report(
     metrics = len(parts)
     parts += [f"norm {float(results.gradient_norm):.3g}", f"{rates.steps_per_second:.1f} steps/s"]
     parts += [f"{rates.examples_per_second:.0f} {unit}/s", *format_delays(rates)]
+    # Metrics stay the longest, the first of them longer than the last.
     leaving = [*range(metrics, len(parts)), *reversed(range(metrics))]
     each = list(format_tower_losses(losses))
     lines = [

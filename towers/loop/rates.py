@@ -53,12 +53,7 @@ class Window:
             self._staleness[report.tower] = (total + report.staleness, count + 1)
 
     def read(self) -> tuple[StepResults, Rates]:
-        """Returns the means and the rates of the updates, as NumPy numbers; begins a new window.
-
-        Loss and metrics are means by their weights. A metric without a weight is the mean of the
-        updates' sums; one that is an array is left out. A gradient norm is the root mean square
-        over the updates that were applied. `weight` and `metric_weights` are sums. Learning rate,
-        loss scale and `finite` are those of the last update. A tower without an update is NaN.
+        """Returns the means and the rates of the updates, as `Reporting` says; begins anew.
 
         Raises:
             ValueError: no update was added.
@@ -158,7 +153,7 @@ class Window:
         """Returns the means over all towers (part 0) or of each (the rest), and their weights."""
         updates = self._sums["updates"][1]
 
-        def mean(name: str, of_nothing: float = 0.0) -> Any:
+        def mean(name: str, of_nothing: float = 0.0) -> Any:  # 0 without a weight, as in a step.
             total, weight = self._sums[name]
             means = np.divide(total, weight, out=np.full_like(total, of_nothing), where=weight != 0)
             return np.where(updates == 0, np.nan, means)[part]
@@ -206,7 +201,7 @@ def of_all_and_each(columns: Sequence[Any]) -> list[np.ndarray]:
     totals, towers = arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]
     num_towers = max(one.shape[1] for one in towers if one.ndim == 2)
     each = [one if one.ndim == 2 else np.repeat(one[:, None], num_towers, 1) for one in towers]
-    return list(map(lambda *parts: np.column_stack(parts), totals, each))
+    return [np.column_stack(pair) for pair in zip(totals, each, strict=True)]
 
 
 class Rates:
