@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import towers
-from towers.data.text.durable import make_folder, sync_folder, write_file
+from towers.ground.durable import make_folder, sync_folder, write_file
 
 TRAIN, TEST, END = "train", "test", "end"  # The kinds of lines.
 

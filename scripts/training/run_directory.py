@@ -16,7 +16,7 @@ import warnings
 from typing import Any
 
 import towers
-from towers.data.text.durable import make_folder, write_file
+from towers.ground.durable import make_folder, write_file
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.wrong_input import as_many_as_fit
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.ground.host import HOST
 from towers.loop.requests import take
-from towers.step.placement import CPU
 from towers.step.shards import Shard
 
 STEPS = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
@@ -263,7 +263,7 @@ def sender(device: str, dtype: tf.DType, rank: int) -> Callable[[tf.Tensor], tf.
 
     @tf.function(input_signature=[spec], autograph=False)
     def send(tensor: tf.Tensor) -> tf.Tensor:
-        with tf.device(CPU):
+        with tf.device(HOST):
             tensor = tf.raw_ops.DeepCopy(x=tensor)
         with tf.device(device):
             return tf.identity(tensor)

@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.run.durable import durable_file
+from towers.ground.durable import durable_file
 
 FORMAT = "towers checkpoint"
 VERSION = 1

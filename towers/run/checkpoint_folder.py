@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from towers.ground.durable import make_folder
 from towers.run.checkpoint_files import (
     PARTIAL,
     Checkpoint,
@@ -22,7 +23,6 @@ from towers.run.checkpoint_files import (
     read_serial,
     write_checkpoint,
 )
-from towers.run.durable import make_folder
 
 SUFFIX = ".ckpt.npz"
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from towers.run.durable import make_folder
+from towers.ground.durable import make_folder
 
 LOCK = ".lock"
 SECONDS = 1.0  # `lock_holder` has a lock for a moment; who trains has it longer.

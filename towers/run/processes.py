@@ -18,11 +18,11 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
 from tensorflow.python.eager import context
 
+from towers.ground.host import HOST
 from towers.run.cluster import read_cluster
 from towers.run.peers import WAIT_SECONDS, wait_for_peers
 from towers.step.gradients import sum_repeated_rows
 from towers.step.own_rows import OwnRows, RowBatches
-from towers.step.placement import CPU
 from towers.step.shards import Batches, split
 from towers.step.vectors import cut_by_dtype, join_by_dtype
 
@@ -47,7 +47,7 @@ class Processes:
         self.index = index
         self._strategy = strategy
         if strategy is not None:
-            with tf.device(CPU):
+            with tf.device(HOST):
                 # For each signal, the number of processes that were asked to stop.
                 none = tf.zeros([signal.NSIG], tf.int32)
                 self._stop_requests = tf.Variable(none, trainable=False, name="stop_requests")
@@ -108,7 +108,7 @@ class Processes:
             return nest
         parts = tf.nest.flatten(nest)
         present = [part for part in parts if part is not None]
-        with tf.device(CPU), tf.name_scope("across_processes"):
+        with tf.device(HOST), tf.name_scope("across_processes"):
             *summed, requests = self._sum_all([*present, tf.identity(self._stop_requests)])
             self._all_stop_requests.assign(requests)
         values = iter(summed)

@@ -20,7 +20,7 @@ from tensorboard.plugins.hparams.api import hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray, make_tensor_proto
 
-from towers.run.durable import durable_file, make_folder, sync_file, sync_folder
+from towers.ground.durable import durable_file, make_folder, sync, sync_folder
 from towers.run.graph_boxes import box_graph
 
 GRAPH_RUN = "average"
@@ -106,7 +106,7 @@ class SummaryWriters:
             for run, writer in self._writers.items():
                 writer.flush()
                 for path in (self._folder / run).glob(f"*{EVENTS}*"):
-                    sync_file(path)
+                    sync(path)
                 sync_folder(self._folder / run)
 
     def close(self) -> None:

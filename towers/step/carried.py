@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.step.placement import CPU
+from towers.ground.host import HOST
 from towers.step.shards import Shard, part_sizes
 from towers.step.tower_function import CarriedValues
 
@@ -120,7 +120,7 @@ class CarriedVariable:
         self.name = name
         self.shape = tf.TensorShape([sum(rows), *spec.shape])
         self.dtype = spec.dtype
-        self.device = CPU  # Checkpoints assign the rows of all towers there.
+        self.device = HOST  # Checkpoints assign the rows of all towers there.
         self._devices = list(devices)
         self._parts = []
         for device, size in zip(devices, rows, strict=True):

@@ -17,7 +17,7 @@ import tensorflow as tf
 # the current graph.
 from tensorflow.python.framework import kernels, op_def_registry, ops
 
-from towers.step.placement import CPU
+from towers.ground.host import HOST
 from towers.step.stage_devices import device_of_stage
 
 LOOPS = ("While", "StatelessWhile")
@@ -49,8 +49,8 @@ def tower_device(*devices: str) -> Iterator[None]:
             return op.device or device_of(op)
         on_host = belongs_to_host(op)
         for constant in constants_of(op, on_host=on_host):
-            constant._set_device(CPU)  # It was made before the op that takes it.
-        return CPU if on_host else device_of(op)
+            constant._set_device(HOST)  # It was made before the op that takes it.
+        return HOST if on_host else device_of(op)
 
     with graph.device(choose):
         yield
@@ -58,7 +58,7 @@ def tower_device(*devices: str) -> Iterator[None]:
         # Gradient functions put some ops beside a shape that they take, whatever the scope says.
         if op.node_def.attr.get("_class") and op.device in names and belongs_to_host(op):
             op._clear_attr("_class")
-            op._set_device(CPU)
+            op._set_device(HOST)
     for op in graph.get_operations()[first:] if on_gpu else ():
         if op.type in LOOPS and op.device in names:
             with tf.device(op.device):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from towers.step.placement import CPU
+from towers.ground.host import HOST
 
 
 def number_on_host(number: int | tf.Tensor) -> tf.Tensor:
@@ -15,5 +15,5 @@ def number_on_host(number: int | tf.Tensor) -> tf.Tensor:
     some 700 bytes each), but no array. A training would grow with each of its steps.
     """
     value = np.asarray(number, np.int64) if isinstance(number, int) else number
-    with tf.device(CPU):  # Otherwise TensorFlow puts it into the memory of the first GPU.
+    with tf.device(HOST):  # Otherwise TensorFlow puts it into the memory of the first GPU.
         return tf.convert_to_tensor(value, tf.int64)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from towers.ground.host import HOST
 from towers.step.gradients import Gradient, add_in_pairs, sum_gradient
 from towers.step.shards import part_sizes
 from towers.step.vectors import ALIGNMENT, cut_pack, join_pack
 
-CPU = "/CPU:0"  # The host.
 PACK_BYTES = 4 * 2**20
 WHOLE_BYTES = 256 * 2**10  # Of smaller packs, slices would cost more launches than time on a link.
 CHECK_ROWS = 2**18
@@ -133,7 +133,7 @@ def sum_rows(gradients: Sequence[Any], owner: str, send: Send) -> tf.IndexedSlic
     Next to a GPU the host finds these rows: it has the ids already, or they are few bytes. A GPU
     would find them in several kernels with a wait of the host after each.
     """
-    finder = CPU if tf.DeviceSpec.from_string(owner).device_type == "GPU" else owner
+    finder = HOST if tf.DeviceSpec.from_string(owner).device_type == "GPU" else owner
 
     def add(first: tf.IndexedSlices, second: tf.IndexedSlices) -> tf.IndexedSlices:
         with tf.device(finder):

@@ -12,10 +12,11 @@ import tensorflow as tf
 # The public API does not tell if a tape records.
 from tensorflow.python.eager import record
 
+from towers.ground.host import HOST
 from towers.step.gradients import add_in_pairs
 from towers.step.parameters import is_seed
 from towers.step.parts import part_of
-from towers.step.placement import CPU, check_devices
+from towers.step.placement import check_devices
 from towers.step.scope import new_variable_error, no_new_variables
 from towers.step.seeds import fold_in
 from towers.step.shards import check_batch_spec, split_batch
@@ -67,7 +68,7 @@ def parallel(
     check_merge(merge)
     tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
     check_tensors(tensors)
-    with tf.device(CPU), tf.name_scope("split"):
+    with tf.device(HOST), tf.name_scope("split"):
         shards = split_batch(tensors, len(devices))
     listed = list(getattr(variables, "variables", variables))
     apart = Refusal("in towers.parallel") if len(devices) > 1 else contextlib.nullcontext()
@@ -77,7 +78,7 @@ def parallel(
             scopes.append(CallScope(tower, listed))
             outputs.append(run_in(scopes[-1], function, device, (shard.batch, captured)))
     sizes = [shard.size for shard in shards]
-    with tf.device(CPU), tf.name_scope("merge"):
+    with tf.device(HOST), tf.name_scope("merge"):
         assign_once(scopes, sizes)
         return merge_outputs(outputs, sizes, merge)
 

@@ -11,8 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.host import HOST
 from towers.step.collectives import are_gpus, fault_of_group
-from towers.step.packs import CPU as CPU
 from towers.step.packs import wrong_sums
 from towers.step.stages import StageOf, Stages, device_name
 
@@ -86,7 +86,7 @@ class Placement:
     @property
     def device(self) -> str:
         """The parameter device: the device of the variables, or of their first copy."""
-        return self.devices[0] if self.on_tower else CPU
+        return self.devices[0] if self.on_tower else HOST
 
     @property
     def on_tower(self) -> bool:
@@ -108,7 +108,7 @@ class Placement:
     def copy_groups(self) -> tuple[tuple[str, ...], ...]:
         """The devices of each copy of the variables, one for each stage."""
         if not self.on_tower:
-            return ((CPU,) * self.num_stages,)
+            return ((HOST,) * self.num_stages,)
         return self.groups if self.parameters == "replicated" else self.groups[:1]
 
     @contextlib.contextmanager
@@ -117,7 +117,7 @@ class Placement:
 
         For towers of several devices it is the CPU, from which `place` moves the variables.
         """
-        with tf.device(self.device if self.num_stages == 1 else CPU):
+        with tf.device(self.device if self.num_stages == 1 else HOST):
             yield
 
     def with_stages(self, stage_of: StageOf) -> Placement:

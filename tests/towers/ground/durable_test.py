@@ -6,7 +6,7 @@ import multiprocessing
 import pytest
 
 from tests.file_faults import Watch, assert_durable
-from towers.data.text.durable import make_folder, publish, write_file
+from towers.ground.durable import make_folder, publish, write_file
 
 
 def write_and_report(folder, report):

@@ -1,14 +1,15 @@
 """Durable files and folders: whole or not there at all, and on the disk once they have their name.
 
-All of the data and the scripts write through this module. It is in this package because a copy of
-the package answers beside an exported model.
+Everything that is to outlive this process is written through this module.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 PARTIAL = ".partial"
 
@@ -23,16 +24,35 @@ def write_file(path: str | Path, content: bytes) -> None:
         OSError: the file or its folder cannot be written.
     """
     path = Path(path)
-    make_folder(path.parent)
     partial = path.with_name(f".{path.name}{PARTIAL}")
-    try:
-        if path.is_file() and path.read_bytes() == content:
-            sync_folder(path.parent)  # It may have been killed before it did.
-            return
-        partial.write_bytes(content)
-        publish(partial, path)
-    finally:
+    make_folder(path.parent)
+    if path.is_file() and path.read_bytes() == content:
         partial.unlink(missing_ok=True)
+        sync_folder(path.parent)  # The process that wrote it may have been killed before it did.
+        return
+    with durable_file(path, partial) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def durable_file(path: Path, partial: Path) -> Iterator[BinaryIO]:
+    """The scope in which to write a file that becomes `path` at the end; not after an error.
+
+    Args:
+        path: the file; its old content stays until the new content is on the disk.
+        partial: its name until then, in the same folder. An error removes this file.
+    """
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    sync_folder(path.parent)
 
 
 def publish(unfinished: Path, path: Path) -> None:
@@ -58,6 +78,12 @@ def make_folder(folder: Path) -> None:
         sync_folder(one.parent)
 
 
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk, where its file system can do that."""
+    with contextlib.suppress(OSError):
+        sync(folder)
+
+
 def sync(path: Path) -> None:
     """Waits until what a file holds, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -65,9 +91,3 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk, where its file system can do that."""
-    with contextlib.suppress(OSError):
-        sync(folder)
