@@ -82,12 +82,17 @@ class FitUpdates:
             tf.convert_to_tensor(logs[name]) for name in ("loss", "accuracy", "weight")
         )
         own = towers.engine.TowerResults(
-            loss[None], weight[None], {"accuracy": accuracy[None]}, norm[None]
+            loss=loss[None],
+            weight=weight[None],
+            metrics={"accuracy": accuracy[None]},
+            metric_weights={"accuracy": weight[None]},
+            gradient_norm=norm[None],
         )
         return towers.engine.StepResults(
             loss=loss,
             weight=weight,
             metrics={"accuracy": accuracy},
+            metric_weights={"accuracy": weight},
             gradient_norm=norm,
             learning_rate=learning_rate,
             finite=tf.math.is_finite(norm),

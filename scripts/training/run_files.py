@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class RunFiles:
         directory: the run's place.
         session: the recipe with its data and its model.
         updates: hold the variables and the position.
+        reporting: holds what is not reported yet.
         record: what runs; checkpoints hold it too.
         seed: of the run.
         keep: how many checkpoints are kept.
@@ -41,6 +43,7 @@ class RunFiles:
         directory: RunDirectory,
         session: Session,
         updates: towers.steps.Updates,
+        reporting: towers.actions.Reporting,
         record: dict[str, Any],
         *,
         seed: int,
@@ -54,6 +57,7 @@ class RunFiles:
         self._summaries = directory.summaries
         self._session = session
         self._updates = updates
+        self._reporting = reporting
         self._record = record
         self._seed = seed
         self._saved_step: int | None = 0
@@ -70,6 +74,8 @@ class RunFiles:
                 **checkpoint.state["position"]
             )
             self.best = self._best_of(checkpoint)
+            # Checkpoints of earlier versions have none.
+            self._reporting.window.restore(checkpoint.state.get("unreported", {}))
             # Older checkpoints do not say; they were saved after an evaluation as a rule.
             self.evaluated_step = checkpoint.state.get("evaluated_step", position.step)
         step = self._updates.position.step
@@ -93,13 +99,26 @@ class RunFiles:
         return towers.actions.Best(best.metric, best.maximize)
 
     def share(self) -> None:
-        """Sends the chief's variables and position to all processes, whose curves go on there."""
+        """Sends the chief's variables and position to all processes, whose curves go on there.
+
+        The curves of the other processes' towers begin their first mean anew.
+        """
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
         if processes.count > 1:
-            position = tf.Variable(dataclasses.astuple(self._updates.position), dtype=tf.int64)
+            window = self._reporting.window
+            unreported = tf.Variable(list(json.dumps(window.state()).encode()), dtype=tf.int64)
+            position = tf.Variable(
+                [*dataclasses.astuple(self._updates.position), unreported.shape[0]], dtype=tf.int64
+            )
             variables = itertools.chain(*self._updates.groups().values())
             processes.broadcast([*variables, position])
-            self._updates.position = towers.steps.Position(*position.numpy().tolist())
+            *place, size = position.numpy().tolist()
+            self._updates.position = towers.steps.Position(*place)
+            if not processes.is_chief:
+                unreported = tf.Variable(tf.zeros([size], tf.int64))
+            processes.broadcast([unreported])
+            if not processes.is_chief:
+                window.restore(json.loads(bytes(unreported.numpy().tolist())), same_towers=False)
         step = self._saved_step = self._updates.position.step
         if not processes.is_chief:
             first = processes.first_tower(num_towers)
@@ -152,6 +171,7 @@ class RunFiles:
             "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self.best),
             "evaluated_step": self.evaluated_step,
+            "unreported": self._reporting.window.state(),
             "seed": self._seed,
             "run": self._record,
         }

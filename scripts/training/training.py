@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import shlex
 import shutil
 import sys
@@ -66,10 +65,12 @@ class Training:
             self._write(line)
         if options.output.verbose:
             self._write(describe_model(session.model))
+        self._reporting = self._make_reporting()
         self._files = RunFiles(
             directory,
             session,
             self._updates,
+            self._reporting,
             record,
             seed=options.seed,
             keep=options.periods.keep_checkpoints,
@@ -165,24 +166,10 @@ class Training:
 
         Of several processes, only the chief evaluates and saves.
         """
-        periods = self._options.periods
-        # A short training reports at its end: otherwise it would leave no curve of any tower.
-        report = max(1, min(periods.report_every, self._total_steps()))
-        is_chief = self._processes.is_chief
+        periods, is_chief = self._options.periods, self._processes.is_chief
         if self._output.bar is not None:
             yield self._output.bar
-        write_summaries = towers.actions.write_summaries(
-            self._files.curves, first_tower=self._first_tower, average=is_chief
-        )
-        yield towers.actions.with_rates(write_summaries, steps=report)
-        print_report = functools.partial(
-            towers.actions.print_report,
-            unit=self._session.recipe.unit,
-            first_tower=self._first_tower if self._processes.count > 1 else None,
-            columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
-            write=self._write,
-        )
-        yield towers.actions.with_rates(print_report, steps=report)
+        yield self._reporting
         yield self._output.check_reader
         if self._options.max_minutes is not None:
             yield towers.actions.stop_after(self._options.max_minutes)
@@ -191,7 +178,6 @@ class Training:
             yield towers.actions.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
-        yield towers.actions.with_rates(self._files.metrics.report(), steps=report)
         if self._options.output.histograms is not None:
             yield towers.actions.every(
                 self._write_histograms(), steps=self._options.output.histograms
@@ -215,6 +201,29 @@ class Training:
             epochs=every is None,
             seconds=60 * periods.checkpoint_minutes,
         )
+
+    def _make_reporting(self) -> towers.actions.Reporting:
+        """Returns the action that reports to the curves, to the terminal and to metrics.jsonl."""
+
+        def report(report: towers.StepReport, rates: towers.actions.Rates) -> None:
+            is_chief, first = self._processes.is_chief, self._first_tower
+            towers.actions.write_summaries(self._files.curves, first_tower=first, average=is_chief)(
+                report, rates
+            )
+            towers.actions.print_report(
+                report,
+                rates,
+                unit=self._session.recipe.unit,
+                first_tower=first if self._processes.count > 1 else None,
+                columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+                write=self._write,
+            )
+            if is_chief:
+                self._files.metrics.write_report(report, rates)
+
+        # A short training reports at its end: otherwise it would leave no curve of any tower.
+        steps = max(1, min(self._options.periods.report_every, self._total_steps()))
+        return towers.actions.with_rates(report, steps=steps)
 
     def _write_histograms(self) -> towers.actions.Action:
         write = towers.actions.write_histograms(
