@@ -67,6 +67,7 @@ from .step.builder import build_train_step as build_train_step
 from .step.carried import Carried as Carried
 from .step.evaluation import EvaluationStep as EvaluationStep
 from .step.evaluation import build_evaluation_step as build_evaluation_step
+from .step.evaluation import evaluate_step as evaluate_step
 from .step.gradients import average_gradients as average_gradients
 from .step.gradients import global_norm as global_norm
 from .step.joint import JointStep as JointStep

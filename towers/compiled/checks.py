@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,13 +14,15 @@ import tensorflow as tf
 from keras.src.metrics import ALL_OBJECTS as KERAS_METRICS
 
 from towers.compiled.losses import ADDED_LOSSES, flat
+from towers.compiled.samples import preprocesses
 from towers.compiled.tower_function import call
+from towers.run.checkpoint_files import tensorflow_variable
 from towers.step.scope import stateful_error
 
 OWN_STEPS = {
-    "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
-    "evaluate": ("test_step", "make_test_function", "compute_loss", "compute_metrics"),
-    "predict": ("predict_step", "make_predict_function"),
+    "fit": ("fit", "train_step", "make_train_function", "compute_loss", "compute_metrics"),
+    "evaluate": ("evaluate", "test_step", "make_test_function", "compute_loss", "compute_metrics"),
+    "predict": ("predict", "predict_step", "make_predict_function"),
 }
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
@@ -37,12 +41,13 @@ def check_model(model: keras.Model, purpose: str, added_losses: str | None = Non
     if not isinstance(model, keras.Model):
         raise ValueError(f"towers.{purpose} takes a Keras model. Received {model!r}.")
     for name in OWN_STEPS[purpose]:
-        if is_overridden(model, name):
+        if is_overridden(model, name) and not (name == purpose and preprocesses(model)):
             raise ValueError(
-                f"{type(model).__name__} overrides {name}(), so towers cannot know what it sums "
-                f"and what it divides by. towers.{purpose} takes a model that keeps Keras's own "
-                f"{name}(); write a tower function for this one (`towers.build_train_step`)."
+                f"{type(model).__name__} overrides {name}(), which towers.{purpose} would pass by. "
+                f"It takes a model that keeps Keras's own {name}(); write a tower function for "
+                "this one (`towers.build_train_step`)."
             )
+    check_no_strategy(model)
     if purpose == "predict":
         return
     if not model.compiled:
@@ -64,6 +69,34 @@ def is_overridden(model: keras.Model, name: str) -> bool:
     return getattr(type(model), name) is not getattr(keras.Model, name) or name in vars(model)
 
 
+def check_no_strategy(model: keras.Model) -> None:
+    """Raises ValueError for variables of a `tf.distribute.Strategy`, which has one per replica."""
+    variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
+    values = tf.distribute.DistributedValues
+    if any(isinstance(tensorflow_variable(variable), values) for variable in variables):
+        raise ValueError(
+            "Towers share plain variables. Received a model that was made or compiled in the scope "
+            "of a tf.distribute.Strategy; make and compile it outside, and let `towers` name the "
+            "devices."
+        )
+
+
+def check_alone() -> None:
+    """Raises ValueError in a process that TF_CONFIG makes one of several."""
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster") or {}
+        count = sum(map(len, cluster.values()))
+    except (ValueError, TypeError, AttributeError):
+        return
+    if count > 1:
+        raise ValueError(
+            "towers.fit trains in one process, and would train another model in each. Received "
+            f"TF_CONFIG with {count} processes; train a recipe with `towers launch`, or a tower "
+            "function with build_train_step(..., processes=towers.join_processes()), or remove "
+            "TF_CONFIG to train in this process alone."
+        )
+
+
 def check_counts(seed: int, **steps: int | None) -> None:
     """Raises ValueError for a seed below 0, or numbers of steps below 1."""
     if seed < 0:
@@ -80,6 +113,7 @@ def check_built(model: keras.Model, num_parts: int) -> None:
         model: the model.
         num_parts: into which a batch is cut, over all towers.
     """
+    check_no_strategy(model)
     losses = [] if model._compile_loss is None else flat(model._compile_loss)
     for loss in losses:
         check_loss(loss.loss, num_parts)

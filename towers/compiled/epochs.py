@@ -13,6 +13,7 @@ import keras
 from keras.src.utils.python_utils import pythonify_logs
 
 from towers.compiled.evaluation import Evaluation
+from towers.compiled.late_step import LateStep
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
 from towers.loop.actions import with_rates
@@ -24,7 +25,6 @@ from towers.loop.trainer import Trainer
 from towers.loop.updates import Action, Position, Report, StepReport, StopTraining
 from towers.run.checkpoint_files import Groups
 from towers.run.summaries import SummaryWriters, remove_events_after
-from towers.step.builder import TrainStep
 from towers.step.results import StepResults
 from towers.step.shards import Batches
 
@@ -35,27 +35,35 @@ class FitUpdates(SynchronousUpdates):
     """The updates of a compiled model, whose checkpoints hold its metrics too.
 
     Args:
-        step, batches: as in `SynchronousUpdates`.
+        step: the step, which is built before the first epoch.
+        batches: as in `SynchronousUpdates`.
         model: the model.
+        first_epoch: int variable, the epoch with which the training began.
 
     Attributes:
         begin_epoch: called before each epoch, and before what is left of one.
+        first_epoch: as given.
     """
 
-    def __init__(self, step: TrainStep, batches: Batches, model: keras.Model):
+    def __init__(
+        self, step: LateStep, batches: Batches, model: keras.Model, first_epoch: keras.Variable
+    ):
         super().__init__(step, batches)
         self.begin_epoch: Callable[[], None] = lambda: None
-        self._model = model
+        self.first_epoch = first_epoch
+        self._late_step, self._model = step, model
 
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         self.begin_epoch()
+        self._late_step.build()  # As in Keras, after what callbacks set up for the first batch.
         super().run_epoch(steps, report)
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
         states = [variable for metric in self._model.metrics for variable in metric.variables]
-        return {**super().groups(), **({"metrics": states} if states else {})}
+        metrics = {"metrics": states} if states else {}
+        return {**super().groups(), **metrics, "begin": [self.first_epoch]}
 
 
 class Epochs:
@@ -103,6 +111,7 @@ class Epochs:
             if updates.position == Position():
                 epoch = model._initial_epoch or begin.epoch
                 updates.position = Position(step=begin.step, epoch=epoch)
+                updates.first_epoch.assign(epoch)
             try:
                 trainer.train(epochs=epochs)
             except NonFiniteGradientError:
