@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
 from towers.compiled.callbacks import callback_list
@@ -16,7 +17,7 @@ from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.epochs import Epochs, FitUpdates
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
-from towers.compiled.samples import read_samples
+from towers.compiled.samples import preprocesses, read_samples
 from towers.compiled.setting import place, prepare, split_optimizer
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.loop.updates import Position
@@ -85,6 +86,8 @@ def fit(
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
     if validation_split and validation_data is None:
+        if preprocesses(model):  # Keras cuts texts as tensors only.
+            x = keras.tree.map_structure(tf.convert_to_tensor, x)
         (x, y, sample_weight), validation_data = train_validation_split(
             (x, y, sample_weight), validation_split
         )
