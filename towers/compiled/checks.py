@@ -27,6 +27,7 @@ OWN_STEPS = {
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
 OF_A_BATCH = ("circle", "dice", "tversky")
+OF_A_SCALE = ("apply", "apply_gradients", "scale_loss", "check_finite")
 TOLERANCE = 1e-3  # Far above the rounding of a sum, far below a wrong one.
 
 
@@ -57,6 +58,8 @@ def check_model(model: keras.Model, purpose: str, added_losses: str | None = Non
             "The towers' step is a graph. Received a model that was compiled with "
             "run_eagerly=True; compile it without."
         )
+    if purpose == "fit":
+        check_own_scaling(model.optimizer)
     if added_losses not in (None, *ADDED_LOSSES):
         raise ValueError(
             f"added_losses must be one of {', '.join(ADDED_LOSSES)}, or None. "
@@ -64,9 +67,28 @@ def check_model(model: keras.Model, purpose: str, added_losses: str | None = Non
         )
 
 
-def is_overridden(model: keras.Model, name: str) -> bool:
-    """Returns whether a model has its own method instead of Keras's."""
-    return getattr(type(model), name) is not getattr(keras.Model, name) or name in vars(model)
+def is_overridden(owner: Any, name: str, base: type = keras.Model) -> bool:
+    """Returns whether a model or an optimizer has its own method instead of Keras's."""
+    return getattr(type(owner), name) is not getattr(base, name) or name in vars(owner)
+
+
+def check_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
+    """Raises ValueError for an optimizer's own methods that the towers' update would pass by.
+
+    With a loss scale, Keras calls the `apply` of the optimizer within, not its `apply_gradients`.
+    """
+    kinds = keras.optimizers
+    methods = [(optimizer, "scale_loss", kinds.Optimizer)]
+    if isinstance(optimizer, kinds.LossScaleOptimizer):
+        methods = [(optimizer, name, kinds.LossScaleOptimizer) for name in OF_A_SCALE]
+        methods.append((optimizer.inner_optimizer, "apply_gradients", kinds.Optimizer))
+    for owner, name, base in methods:
+        if is_overridden(owner, name, base):
+            raise ValueError(
+                f"{type(owner).__name__} overrides {name}(), which towers.fit does not call as "
+                "Keras does. Override apply() or update_step() of an optimizer without a loss "
+                "scale instead."
+            )
 
 
 def check_no_strategy(model: keras.Model) -> None:

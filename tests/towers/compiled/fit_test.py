@@ -242,6 +242,44 @@ def test_a_step_honours_an_own_apply_gradients(parameters):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-15)
 
 
+class Doubling(keras.optimizers.SGD):
+    """Ends a training with other weights than it trains."""
+
+    def finalize_variable_values(self, var_list):
+        for variable in var_list:
+            variable.assign(2 * variable)
+
+
+def test_weights_that_an_optimizer_finalizes_itself_are_those_of_keras():
+    check_trains_as_keras(lambda: network(Doubling(0.1)))
+
+
+class OwnScale(keras.optimizers.SGD):
+    def scale_loss(self, loss):
+        return 2 * loss
+
+
+class OwnScaling(keras.optimizers.LossScaleOptimizer):
+    def check_finite(self, grads):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("make_optimizer", "match"),
+    [
+        (lambda: OwnScale(0.1), r"OwnScale overrides scale_loss\(\)"),
+        (lambda: OwnScaling(keras.optimizers.SGD(0.1)), r"OwnScaling overrides check_finite\(\)"),
+        (
+            lambda: keras.optimizers.LossScaleOptimizer(Halving(0.1)),
+            r"Halving overrides apply_gradients\(\)",
+        ),
+    ],
+)
+def test_methods_of_an_optimizer_that_cannot_be_honoured_are_refused(make_optimizer, match):
+    with pytest.raises(ValueError, match=match):
+        towers.fit(network(make_optimizer()), X, Y, verbose=0)
+
+
 PIXELS = RANDOM.normal(size=(40, 20, 1))  # Two towers have 20 rows each of 20 pixels.
 
 

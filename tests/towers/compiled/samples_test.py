@@ -1,5 +1,6 @@
 """A model that preprocesses its samples, as tasks of KerasHub do, trains as by its own `fit`."""
 
+import functools
 import importlib.util
 
 import keras
@@ -89,19 +90,19 @@ def test_a_model_that_preprocesses_trains_evaluates_and_predicts_as_by_its_own_m
     results = []
     for own in ({}, {"towers": tower_devices(2)}):
         model = pipeline()
+        names = ("fit", "evaluate", "predict")
         fit, evaluate, predict = (
-            getattr(towers, method) if own else getattr(model, method)
-            for method in ("fit", "evaluate", "predict")
+            functools.partial(getattr(towers, name), model) if own else getattr(model, name)
+            for name in names
         )
-        first = (model,) if own else ()
         data, options = CALLS[name]()
-        history = fit(*first, *data, epochs=2, verbose=0, **options, **own).history
+        history = fit(*data, epochs=2, verbose=0, **options, **own).history
         data, options = CALLS[name]()
         weights = {key: options[key] for key in options if key == "sample_weight"}
         size = {} if name == "data_set" else {"batch_size": 4}
-        means = evaluate(*first, *data, verbose=0, **size, **weights, **own)
+        means = evaluate(*data, verbose=0, **size, **weights, **own)
         x = data[0].map(lambda x, y: x) if name == "data_set" else data[0]
-        outputs = predict(*first, x, verbose=0, **size, **own)
+        outputs = predict(x, verbose=0, **size, **own)
         results.append((history, means, outputs, model.get_weights()))
     (history, *expected), (other, *actual) = results
     assert set(history) == set(other)
@@ -181,22 +182,19 @@ def test_a_task_of_keras_hub_trains_as_by_its_own_fit():
     labels, weights = np.arange(12) % 3, []
     for own in ({}, {"towers": tower_devices(2)}):
         keras.utils.set_random_seed(1)
-        converter = keras_hub.layers.ImageConverter(image_size=(16, 16), scale=1 / 255)
-        model = keras_hub.models.ImageClassifier(
+        converter = keras_hub.layers.ViTImageConverter(image_size=(16, 16), scale=1 / 255)
+        model = keras_hub.models.ViTImageClassifier(
             backbone=keras_hub.models.ViTBackbone(
                 image_shape=(16, 16, 3), patch_size=8, num_layers=1, num_heads=2, hidden_dim=8,
                 mlp_dim=12,
             ),
-            preprocessor=keras_hub.models.ImageClassifierPreprocessor(image_converter=converter),
+            preprocessor=keras_hub.models.ViTImageClassifierPreprocessor(image_converter=converter),
             num_classes=3, pooling="token",
         )  # fmt: skip
         model.compile(keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(True))
-        fit = (
-            (lambda *data, model=model, **options: towers.fit(model, *data, **options))
-            if own
-            else model.fit
-        )
-        fit(pictures, labels, batch_size=8, epochs=2, verbose=0, **own)
+        options = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0, **own}
+        fit = functools.partial(towers.fit, model) if own else model.fit
+        fit(pictures, labels, **options)
         weights.append(model.get_weights())
     for one, other in zip(*weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
