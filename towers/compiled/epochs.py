@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
+from towers.compiled.data import Data
+from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
 from towers.compiled.logs import Logs
@@ -25,8 +28,8 @@ from towers.loop.trainer import Trainer
 from towers.loop.updates import Action, Position, Report, StepReport, StopTraining
 from towers.run.checkpoint_files import Groups
 from towers.run.summaries import SummaryWriters, remove_events_after
+from towers.step.placement import CPU
 from towers.step.results import StepResults
-from towers.step.shards import Batches
 
 SUMMARIES, SUMMARY_STEPS = "summaries", 10
 
@@ -36,21 +39,20 @@ class FitUpdates(SynchronousUpdates):
 
     Args:
         step: the step, which is built before the first epoch.
-        batches: as in `SynchronousUpdates`.
         model: the model.
-        first_epoch: int variable, the epoch with which the training began.
+        data: the data.
+        steps: the number of steps of an epoch, or None for those of a pass over the data.
 
     Attributes:
         begin_epoch: called before each epoch, and before what is left of one.
-        first_epoch: as given.
+        first_epoch: int64 variable, the epoch with which the training began.
     """
 
-    def __init__(
-        self, step: LateStep, batches: Batches, model: keras.Model, first_epoch: keras.Variable
-    ):
-        super().__init__(step, batches)
+    def __init__(self, step: LateStep, model: keras.Model, data: Data, steps: int | None):
+        with tf.device(CPU):
+            self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
+        super().__init__(step, epochs_of(data, steps, lambda: int(self.first_epoch)))
         self.begin_epoch: Callable[[], None] = lambda: None
-        self.first_epoch = first_epoch
         self._late_step, self._model = step, model
 
     def run_epoch(self, steps: int | None, report: Report) -> None:

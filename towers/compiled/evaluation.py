@@ -13,10 +13,9 @@ from keras.src.backend.tensorflow.trainer import (
 )
 from keras.src.utils.python_utils import pythonify_logs
 
-from towers.compiled.callbacks import callback_list
 from towers.compiled.checks import check_model
 from towers.compiled.data import Data
-from towers.compiled.logs import Logs
+from towers.compiled.logs import Logs, callback_list
 from towers.compiled.samples import read_samples
 from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import call, compiled_tower_fn

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
-from towers.compiled.callbacks import callback_list
 from towers.compiled.checks import check_alone, check_counts, check_model
-from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.epochs import Epochs, FitUpdates
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
-from towers.compiled.samples import preprocesses, read_samples
-from towers.compiled.setting import place, prepare, split_optimizer
+from towers.compiled.logs import callback_list
+from towers.compiled.samples import read_samples, sliceable
+from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.loop.updates import Position
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
+from towers.step.precision import LossScale
 
 
 def fit(
@@ -86,8 +86,7 @@ def fit(
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
     if validation_split and validation_data is None:
-        if preprocesses(model):  # Keras cuts texts as tensors only.
-            x = keras.tree.map_structure(tf.convert_to_tensor, x)
+        x = sliceable(model, x)
         (x, y, sample_weight), validation_data = train_validation_split(
             (x, y, sample_weight), validation_split
         )
@@ -97,29 +96,24 @@ def fit(
         class_weight=class_weight, shuffle=shuffle,
         seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
     )  # fmt: skip
-    first_epoch = keras.Variable(0, dtype="int64", trainable=False, name="first_epoch")
-    batches = epochs_of(data, steps_per_epoch, lambda: int(first_epoch))
     prepare(model, placement, data, accumulate)
-    optimizer, loss_scale = split_optimizer(model, placement)
-    options = StepOptions(
-        clip_norm=clip_norm, accumulate=accumulate, seed=seed, loss_scale=loss_scale
-    )
+    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed)
     validation = validation_of(
         model, placement, validation_data, validation_batch_size or batch_size, validation_steps,
         added_losses,
     )  # fmt: skip
 
-    def build() -> TrainStep:
+    def build(optimizer: keras.optimizers.Optimizer, loss_scale: LossScale | None) -> TrainStep:
         if validation is not None:
             validation.build()  # What it cannot do is told before anything is trained.
         tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=added_losses)
-        like = data.one_pass(0)
-        return build_train_step(tower_fn, model, optimizer, placement, like, options)
+        batches, scaled = data.one_pass(0), dataclasses.replace(options, loss_scale=loss_scale)
+        return build_train_step(tower_fn, model, optimizer, placement, batches, scaled)
 
-    step = LateStep(build, model, placement, loss_scale)
+    step = LateStep(build, model, placement)
     num_steps = steps_per_epoch or data.num_batches
     heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
-    updates = FitUpdates(step, batches, model, first_epoch)
+    updates = FitUpdates(step, model, data, steps_per_epoch)
     run = Epochs(model, updates, heard, validation, validation_freq, quiet=verbose == 0)
     return run.train(Position(step=begun, epoch=initial_epoch), epochs, run_dir)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from towers.compiled.setting import split_optimizer
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
 from towers.step.averages import Averaged
@@ -23,10 +24,9 @@ class LateStep:
     """The step of a compiled model. Until it is built, its variables can be saved and restored.
 
     Args:
-        build: returns the step.
+        build: returns the step, given the optimizer and the loss scale of the model.
         model: the model; it and its optimizer are built.
         placement: the towers' devices.
-        loss_scale: the loss scale that `compile` added, or None.
 
     Attributes:
         devices: the towers' devices.
@@ -35,20 +35,19 @@ class LateStep:
 
     def __init__(
         self,
-        build: Callable[[], TrainStep],
+        build: Callable[[keras.optimizers.Optimizer, LossScale | None], TrainStep],
         model: keras.Model,
         placement: Placement,
-        loss_scale: LossScale | None,
     ):
         self.devices = placement.devices
         self.processes = Processes()
-        self._build, self._model, self._loss_scale = build, model, loss_scale
-        self._optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        self._build, self._model, self._placement = build, model, placement
         self._step: TrainStep | None = None
 
     def build(self) -> TrainStep:
         """Returns the step, which is built by the first call."""
-        self._step = self._step or self._build()
+        if self._step is None:
+            self._step = self._build(*split_optimizer(self._model, self._placement))
         return self._step
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
@@ -58,12 +57,14 @@ class LateStep:
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name, whatever is frozen."""
         variables = [variable for variable in self._model.variables if not is_seed(variable)]
-        groups = {"variables": variables, "optimizer": self._optimizer.variables}
-        return groups | ({"loss_scale": self._loss_scale.variables} if self._loss_scale else {})
+        optimizer, loss_scale = split_optimizer(self._model, self._placement)
+        groups = {"variables": variables, "optimizer": optimizer.variables}
+        return groups | ({"loss_scale": loss_scale.variables} if loss_scale else {})
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
-        return Averaged(self._optimizer, self._model.trainable_variables)
+        optimizer, _ = split_optimizer(self._model, self._placement)
+        return Averaged(optimizer, self._model.trainable_variables)
 
     def check_copies(self) -> None:
         """Raises RuntimeError unless all copies of the variables are bit-identical."""

@@ -39,6 +39,11 @@ def read_samples(
     return read_data(x, y, sample_weight, batch_size=batch_size, **options)
 
 
+def sliceable(model: keras.Model, x: Any) -> Any:
+    """Returns inputs that Keras can slice: texts that a model preprocesses as tensors."""
+    return keras.tree.map_structure(tf.convert_to_tensor, x) if preprocesses(model) else x
+
+
 def preprocesses(model: keras.Model) -> bool:
     """Returns whether a model has methods of its own that preprocess and then call Keras's.
 

@@ -94,6 +94,10 @@ def clip(model):
     model.optimizer.clipnorm = 0.01
 
 
+def replace_optimizer(model):
+    model.optimizer = keras.optimizers.SGD(0.01)
+
+
 def rescale(model):
     model.layers[1].factor = 0.5
 
@@ -108,7 +112,7 @@ HOOKS = ("on_train_begin", "on_epoch_begin", "on_train_batch_begin")
             hook, change, id=f"{hook}-{change.__name__}",
             marks=() if at == place else pytest.mark.slow,
         )
-        for place, change in enumerate((freeze, slow_down, rescale, clip))
+        for place, change in enumerate((freeze, slow_down, rescale, clip, replace_optimizer))
         for at, hook in enumerate(HOOKS)
     ],
 )  # fmt: skip
