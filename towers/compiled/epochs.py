@@ -147,6 +147,8 @@ class Epochs:
             self._model.reset_metrics()
         self._callbacks.on_epoch_begin(position.epoch)
         self._callbacks.on_train_batch_begin(self._number)
+        if self._validation:
+            self._validation.build()  # What it cannot do is told before anything is trained.
 
     def _after_step(self, report: StepReport) -> None:
         """Tells the callbacks of a step, and ends its epoch: the action of the trainer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -18,12 +17,9 @@ from towers.compiled.late_step import LateStep
 from towers.compiled.logs import callback_list
 from towers.compiled.samples import read_samples, sliceable
 from towers.compiled.setting import place, prepare
-from towers.compiled.tower_function import compiled_tower_fn
 from towers.loop.updates import Position
-from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
 from towers.step.placement import Placement
-from towers.step.precision import LossScale
 
 
 def fit(
@@ -102,15 +98,7 @@ def fit(
         model, placement, validation_data, validation_batch_size or batch_size, validation_steps,
         added_losses,
     )  # fmt: skip
-
-    def build(optimizer: keras.optimizers.Optimizer, loss_scale: LossScale | None) -> TrainStep:
-        if validation is not None:
-            validation.build()  # What it cannot do is told before anything is trained.
-        tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=added_losses)
-        batches, scaled = data.one_pass(0), dataclasses.replace(options, loss_scale=loss_scale)
-        return build_train_step(tower_fn, model, optimizer, placement, batches, scaled)
-
-    step = LateStep(build, model, placement)
+    step = LateStep(model, placement, data, options, added_losses)
     num_steps = steps_per_epoch or data.num_batches
     heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
     updates = FitUpdates(step, model, data, steps_per_epoch)

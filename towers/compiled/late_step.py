@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import dataclasses
 
 import keras
 import tensorflow as tf
 
+from towers.compiled.data import Data
 from towers.compiled.setting import split_optimizer
+from towers.compiled.tower_function import compiled_tower_fn
 from towers.run.checkpoint_files import Groups
 from towers.run.processes import Processes
 from towers.step.averages import Averaged
-from towers.step.builder import TrainStep
+from towers.step.builder import TrainStep, build_train_step
+from towers.step.options import StepOptions
 from towers.step.parameters import is_seed
 from towers.step.placement import Placement
-from towers.step.precision import LossScale
 from towers.step.results import StepResults
 from towers.step.shards import Shard
 
@@ -24,9 +26,11 @@ class LateStep:
     """The step of a compiled model. Until it is built, its variables can be saved and restored.
 
     Args:
-        build: returns the step, given the optimizer and the loss scale of the model.
         model: the model; it and its optimizer are built.
         placement: the towers' devices.
+        data: the data.
+        options: the step's options but for the loss scale, which the model's optimizer has.
+        added_losses: as in `towers.fit`.
 
     Attributes:
         devices: the towers' devices.
@@ -35,19 +39,27 @@ class LateStep:
 
     def __init__(
         self,
-        build: Callable[[keras.optimizers.Optimizer, LossScale | None], TrainStep],
         model: keras.Model,
         placement: Placement,
+        data: Data,
+        options: StepOptions,
+        added_losses: str | None,
     ):
         self.devices = placement.devices
         self.processes = Processes()
-        self._build, self._model, self._placement = build, model, placement
+        self._model, self._placement, self._data = model, placement, data
+        self._options, self._added_losses = options, added_losses
         self._step: TrainStep | None = None
 
     def build(self) -> TrainStep:
         """Returns the step, which is built by the first call."""
         if self._step is None:
-            self._step = self._build(*split_optimizer(self._model, self._placement))
+            model, placement, kind = self._model, self._placement, self._added_losses
+            optimizer, loss_scale = split_optimizer(model, placement)
+            tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=kind)
+            options = dataclasses.replace(self._options, loss_scale=loss_scale)
+            batches = self._data.one_pass(0)
+            self._step = build_train_step(tower_fn, model, optimizer, placement, batches, options)
         return self._step
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
