@@ -3,6 +3,8 @@
 Every expected value is of `keras.Model.fit` on one device, in float64.
 """
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -103,24 +105,32 @@ def rescale(model):
 
 
 HOOKS = ("on_train_begin", "on_epoch_begin", "on_train_batch_begin")
+CHANGES = (freeze, slow_down, rescale, clip, replace_optimizer)
+SINGLE = [(hook, change) for hook in HOOKS for change in CHANGES]
+
+
+@functools.cache
+def plain_weights():
+    return train(keras.Model.fit, network, X, Y)[0]
 
 
 @pytest.mark.parametrize(
-    ("hook", "change"),
+    "changes",
     [
-        pytest.param(
-            hook, change, id=f"{hook}-{change.__name__}",
-            marks=() if at == place else pytest.mark.slow,
-        )
-        for place, change in enumerate((freeze, slow_down, rescale, clip, replace_optimizer))
-        for at, hook in enumerate(HOOKS)
+        pytest.param(list(zip(HOOKS, CHANGES, strict=False)), id="one_by_each_hook"),
+        *(
+            pytest.param([pair], id=f"{pair[0]}-{pair[1].__name__}", marks=pytest.mark.slow)
+            for pair in SINGLE
+        ),
     ],
-)  # fmt: skip
-def test_what_a_callback_sets_up_before_the_first_step_has_its_effect(hook, change):
-    options = {"validation_data": (X[:6], Y[:6])}
-    changed = check_trains_as_keras(network, callbacks=lambda: [Once(hook, change)], **options)
-    plain, _ = train(keras.Model.fit, network, X, Y, **options)
-    assert np.abs(changed[0] - plain[0]).max() > 1e-4, "it changes something"
+)
+def test_what_callbacks_set_up_before_the_first_step_has_its_effect(changes):
+    def callbacks():
+        return [Once(*pair) for pair in changes]
+
+    held_out = {"validation_data": (X[:6], Y[:6])}
+    changed = check_trains_as_keras(network, callbacks=callbacks, **held_out)
+    assert np.abs(changed[0] - plain_weights()[0]).max() > 1e-4, "they change something"
 
 
 def test_what_a_callback_sets_up_has_its_effect_in_a_resumed_run_too(tmp_path):
@@ -178,14 +188,18 @@ def steps_of(kind):
     return {**rows, "initial_epoch": 2, "steps_per_epoch": 2, "epochs": 4}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def some(values, *default):
+    """The values, those that are not in the default tests marked as slow."""
+    return [one if one in default else pytest.param(one, marks=pytest.mark.slow) for one in values]
+
+
+@pytest.mark.parametrize("kind", some(KINDS, "arrays", "generator"))
 def test_training_from_a_later_epoch_begins_with_the_first_batch(kind):
     check_trains_as_keras(network, KINDS[kind], **steps_of(kind))
 
 
-@pytest.mark.parametrize("kind", ["dataset", *(pytest.param(k, marks=pytest.mark.slow) for k in
-                                               ("arrays", "py_dataset", "generator"))])  # fmt: skip
-@pytest.mark.parametrize("later_epoch", [2, 3])
+@pytest.mark.parametrize("kind", some(KINDS, "dataset"))
+@pytest.mark.parametrize("later_epoch", some((2, 3), 3))
 def test_a_resumed_run_goes_on_behind_the_batches_that_it_has_read(tmp_path, kind, later_epoch):
     """Whatever the later call says of where the run began."""
     options = steps_of(kind)

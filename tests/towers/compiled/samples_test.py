@@ -85,7 +85,10 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name",
+    ["split", *(pytest.param(name, marks=pytest.mark.slow) for name in CALLS if name != "split")],
+)
 def test_a_model_that_preprocesses_trains_evaluates_and_predicts_as_by_its_own_methods(name):
     results = []
     for own in ({}, {"towers": tower_devices(2)}):
