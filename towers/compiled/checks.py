@@ -16,8 +16,8 @@ from keras.src.metrics import ALL_OBJECTS as KERAS_METRICS
 from towers.compiled.losses import ADDED_LOSSES, flat
 from towers.compiled.samples import preprocesses
 from towers.compiled.tower_function import call
-from towers.run.checkpoint_files import tensorflow_variable
-from towers.step.scope import stateful_error
+from towers.saving.checkpoint_files import tensorflow_variable
+from towers.variables.tower_scope import stateful_error
 
 OWN_STEPS = {
     "fit": ("fit", "train_step", "make_train_function", "compute_loss", "compute_metrics"),

@@ -13,22 +13,23 @@ import keras
 import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
+from towers.batches.stop_signals import StopTraining
 from towers.compiled.data import Data
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
+from towers.ground.host import HOST
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
 from towers.loop.finite import NonFiniteGradientError
 from towers.loop.rates import Rates
 from towers.loop.synchronous import SynchronousUpdates
 from towers.loop.trainer import Trainer
-from towers.loop.updates import Action, Position, Report, StepReport, StopTraining
-from towers.run.checkpoint_files import Groups
-from towers.run.summaries import SummaryWriters, remove_events_after
-from towers.step.placement import CPU
+from towers.loop.updates import Action, Position, Report, StepReport
+from towers.saving.checkpoint_files import Groups
+from towers.saving.summaries import SummaryWriters, remove_events_after
 from towers.step.results import StepResults
 
 SUMMARIES, SUMMARY_STEPS = "summaries", 10
@@ -49,7 +50,7 @@ class FitUpdates(SynchronousUpdates):
     """
 
     def __init__(self, step: LateStep, model: keras.Model, data: Data, steps: int | None):
-        with tf.device(CPU):
+        with tf.device(HOST):
             self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
         super().__init__(step, epochs_of(data, steps, lambda: int(self.first_epoch)))
         self.begin_epoch: Callable[[], None] = lambda: None

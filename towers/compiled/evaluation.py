@@ -13,17 +13,17 @@ from keras.src.backend.tensorflow.trainer import (
 )
 from keras.src.utils.python_utils import pythonify_logs
 
+from towers.batches.feed import check_end, open_feed
+from towers.batches.shards import any_number_of_rows, split
 from towers.compiled.checks import check_model
 from towers.compiled.data import Data
 from towers.compiled.logs import Logs, callback_list
 from towers.compiled.samples import read_samples
 from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import call, compiled_tower_fn
-from towers.loop.inputs import check_end, open_feed
+from towers.devices.placement import Placement
+from towers.other_steps.parallel import parallel
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
-from towers.step.parallel import parallel
-from towers.step.placement import Placement
-from towers.step.shards import any_number_of_rows, split
 
 
 def evaluate(

@@ -17,9 +17,9 @@ from towers.compiled.late_step import LateStep
 from towers.compiled.logs import callback_list
 from towers.compiled.samples import read_samples, sliceable
 from towers.compiled.setting import place, prepare
+from towers.devices.placement import Placement
 from towers.loop.updates import Position
 from towers.step.options import StepOptions
-from towers.step.placement import Placement
 
 
 def fit(

@@ -8,18 +8,18 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from towers.batches.shards import Shard
 from towers.compiled.data import Data
 from towers.compiled.setting import split_optimizer
 from towers.compiled.tower_function import compiled_tower_fn
-from towers.run.checkpoint_files import Groups
-from towers.run.processes import Processes
-from towers.step.averages import Averaged
+from towers.devices.placement import Placement
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
-from towers.step.parameters import is_seed
-from towers.step.placement import Placement
 from towers.step.results import StepResults
-from towers.step.shards import Shard
+from towers.variables.optimizers import Averaged
+from towers.variables.shared_variables import is_seed
 
 
 class LateStep:
