@@ -52,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
     from towers.scripts.chatbot import conversation
     from towers.scripts.chatbot.opening import open_answerer
     from towers.scripts.training.options import DecodingOptions
-    from towers.scripts.training.trained import open_model
+    from towers.scripts.training.saved_run import open_model
 
     options, decoding = read_options(ChatOptions, given), read_options(DecodingOptions, given)
     with wrong_input():

@@ -172,7 +172,7 @@ def open_chatbot(given: argparse.Namespace, limits: Limits) -> tuple[ServedChatb
     """Returns the chatbot, its name, and how many answers a request gets that does not say."""
     from towers.scripts.serving.served_chatbot import ServedChatbot
     from towers.scripts.training.options import DecodingOptions
-    from towers.scripts.training.trained import open_model
+    from towers.scripts.training.saved_run import open_model
 
     decoding = read_options(DecodingOptions, given)
     with wrong_input():

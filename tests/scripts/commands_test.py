@@ -21,8 +21,8 @@ from towers.run.summaries import read_scalars
 from towers.scripts.main import COMMANDS, main
 from towers.scripts.training import recipe
 from towers.scripts.training.catalogue import find_recipe, load_recipe, recipe_names
+from towers.scripts.training.claim import different_fields
 from towers.scripts.training.fields import field_bounds, field_meanings
-from towers.scripts.training.run_directory import different_fields
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
 FASHION_MNIST = CORPORA / "fashion_mnist"

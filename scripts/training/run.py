@@ -1,4 +1,4 @@
-"""A training: the trainer of a recipe with its reports, evaluations and checkpoints."""
+"""A run of `towers train`: planned, claimed, opened, and trained to its end."""
 
 from __future__ import annotations
 
@@ -11,101 +11,59 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import towers
-from towers.scripts.training.engines import open_engine
-from towers.scripts.training.initial_values import fill_from
+from towers.scripts.training.claim import claim
 from towers.scripts.training.metrics_file import END
+from towers.scripts.training.open import OpenRun, open_run
 from towers.scripts.training.options import TrainOptions
-from towers.scripts.training.record import describe_model, hyperparameters
-from towers.scripts.training.run_directory import RunDirectory
-from towers.scripts.training.run_files import EVALUATION, RunFiles
-from towers.scripts.training.run_output import RunOutput
-from towers.scripts.training.session import Session
-from towers.scripts.training.stages import describe_stages
+from towers.scripts.training.plan import plan_run
+from towers.scripts.training.recipe import Recipe
+from towers.scripts.training.run_files import EVALUATION
+from towers.scripts.training.run_output import describe_evaluation
+from towers.scripts.wrong_input import wrong_input
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-class Training:
-    """One process of a run: a trainer with its reports, evaluations and checkpoints.
+def run_recipe(recipe: Recipe, options: TrainOptions) -> str:
+    """Trains a recipe, or goes on with its run, and returns why it ended.
 
     Args:
-        session: the recipe with its data and its model.
-        directory: the place of checkpoints and curves.
-        options: how to train, and how often to report, evaluate and save.
-        record: what runs; checkpoints hold it too.
+        recipe: what to train, with its fields.
+        options: how.
 
-    Attributes:
-        closing: what `__exit__` closes.
+    Raises:
+        WrongInputError: the options, the directory or the data cannot be used together.
+    """
+    with contextlib.ExitStack() as scope:
+        with wrong_input():
+            plan = plan_run(recipe, options)
+            before = scope.enter_context(claim(plan))
+            opened = scope.enter_context(open_run(plan, before))
+        with wrong_input(OSError):  # Such as a full disk.
+            return Training(opened).train()
+
+
+class Training:
+    """An open run that trains, reports, evaluates and saves.
+
+    Args:
+        run: what trains.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        directory: RunDirectory,
-        options: TrainOptions,
-        record: dict[str, Any],
-    ):
-        self.closing = contextlib.ExitStack()
-        self._record = record
-        self._session = session
-        self._options = options
-        self._directory = directory
-        self._processes = session.processes
-        self._first_tower = session.processes.first_tower(len(session.devices.towers))
-        self._engine = open_engine(session, options)
-        self._updates = self._engine.updates
-        self._output = RunOutput(quiet=options.output.quiet)
-        self._write = self._output.write
-        self._write(
-            f"{session.recipe.name}: {session.devices.description}, parameters on "
-            f"{self._engine.parameters}{self._engine.description}, "
-            f"run in {directory.path}{self._processes.description}"
-        )
-        for line in describe_stages(session.model, session.placement):
-            self._write(line)
-        if options.output.verbose:
-            self._write(describe_model(session.model))
-        self._files = RunFiles(
-            directory,
-            session,
-            self._updates,
-            record,
-            seed=options.seed,
-            keep=options.periods.keep_checkpoints,
-        )
-        self._begin()
-        self._output.bar = towers.ProgressBar(
-            self._total_steps(),
-            self._updates.position.step,
-            steps_per_epoch=session.data.train.steps_per_epoch,
-            quiet=options.output.quiet,
-        )
-
-    def __enter__(self) -> Training:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.closing.close()
-
-    def close(self) -> None:
-        """Closes the progress bar and the curves."""
-        self._output.close()
-        self._files.curves.close()
-
-    def _begin(self) -> None:
-        """Begins where the newest checkpoint ends, with given weights, or anew.
-
-        Of several processes only the chief needs the files.
-        """
-        is_chief, options = self._processes.is_chief, self._options
-        checkpoint = self._files.restore() if is_chief and not options.overwrite else None
-        if checkpoint is not None:
-            step = self._updates.position.step
-            self._write(f"continues at step {step} from {checkpoint.path}")
-        elif is_chief and options.init_from:
-            self._write(fill_from(options.init_from, self._session, self._updates))
-        self._files.share()
+    def __init__(self, run: OpenRun):
+        self._record = run.record
+        self._session = run.session
+        self._options = run.plan.options
+        self._directory = run.plan.directory
+        self._processes = run.session.processes
+        self._first_tower = self._processes.first_tower(len(run.session.devices.towers))
+        self._engine = run.engine
+        self._updates = run.engine.updates
+        self._output = run.output
+        self._write = run.output.write
+        self._files = run.files
+        self._total_steps = run.total_steps
 
     def train(self) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
@@ -142,7 +100,7 @@ class Training:
             return str(stop)
         steps = self._options.steps
         epochs = None if steps else self._session.recipe.fields.epochs
-        if self._options.log_placement and trainer.position.step < self._total_steps():
+        if self._options.log_placement and trainer.position.step < self._total_steps:
             with towers.record_op_devices() as op_devices:
                 self._updates.dry_run()
                 reason = trainer.train(steps=trainer.position.step + 1)
@@ -165,7 +123,7 @@ class Training:
         """
         periods = self._options.periods
         # A short training reports at its end: otherwise it would leave no curve of any tower.
-        report = max(1, min(periods.report_every, self._total_steps()))
+        report = max(1, min(periods.report_every, self._total_steps))
         is_chief = self._processes.is_chief
         if self._output.bar is not None:
             yield self._output.bar
@@ -194,7 +152,7 @@ class Training:
             yield towers.every(self._write_histograms(), steps=self._options.output.histograms)
         if self._options.output.profile is not None:
             first, last = map(int, self._options.output.profile.split("-"))
-            last = max(first, min(last, self._total_steps()))
+            last = max(first, min(last, self._total_steps))
             yield towers.profile_steps(self._directory.summaries, first=first, last=last)
         if self._engine.step is not None:
             yield towers.advise_placement(self._engine.step, self._write)
@@ -232,13 +190,10 @@ class Training:
     def _evaluate(self, interruptible: Interruptible = contextlib.nullcontext) -> None:
         with interruptible():
             metrics = self._engine.evaluate()
-        examples = metrics.pop("examples")
+        line = describe_evaluation(self._session, self._updates.position.step, metrics)
+        del metrics["examples"]
         better = self._files.add_evaluation(metrics)
-        values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        mark = " | best so far" if better else ""
-        count = f"{examples:.0f} {self._session.recipe.unit}"
-        part, step = self._session.data.evaluated, self._updates.position.step
-        self._write(f"{part:<5} | step {step} | {values} | {count}{mark}")
+        self._write(line + (" | best so far" if better else ""))
         if self._session.answer_evaluator is not None:
             samples: list[str] = []
             with interruptible():
@@ -258,16 +213,12 @@ class Training:
             size = path.stat().st_size / 1e6
             self._write(f"saved | step {self._updates.position.step} | {path} | {size:.1f} MB")
 
-    def _total_steps(self) -> int:
-        fields, train = self._session.recipe.fields, self._session.data.train
-        return self._options.steps or fields.epochs * train.steps_per_epoch
-
     def _print_end(self, reason: str) -> None:
         position, best = self._updates.position, self._files.best
         is_chief = self._processes.is_chief
         if is_chief:
             early = self._options.periods.early_stopping
-            finished = position.step >= self._total_steps()
+            finished = position.step >= self._total_steps
             finished |= early is not None and best.stale >= early
             self._files.metrics.write(END, position.step, {"reason": reason, "finished": finished})
         saved = f", step {position.step} saved in {self._directory.path}" if is_chief else ""
@@ -279,3 +230,9 @@ class Training:
         elif reason in SIGNAL_CODES:
             again = [one for one in sys.argv[1:] if not one.startswith("--ov")]  # --overwrite
             self._write(f"continue with: towers {shlex.join(again)}")
+
+
+def hyperparameters(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a run's settings by name, as TensorBoard shows them."""
+    names = ("recipe", "seed", "precision", "batch_norm", "engine", "updates", "parameters")
+    return {**{name: record[name] for name in names}, **record["fields"]}
