@@ -18,7 +18,7 @@ def make_run(path, rate, *, steps=(10, 20, 30), saved=True, ends=True, finished=
     """Writes what a run leaves, as far as `towers runs` reads it."""
     directory = RunDirectory(path)
     fields = {"batch_size": 4, "learning_rate": rate}
-    directory.begin({**RECORD, "fields": fields, "best_metric": "accuracy"})
+    directory.begin({**RECORD, "fields": fields, "best_metric": "accuracy"}, ["CPU"], None)
     metrics = MetricsFile(directory.metrics)
     for number, step in enumerate(steps):
         metrics.write(TRAIN, step, {"epoch": 1, "loss": rate / step})
