@@ -31,7 +31,7 @@ def claim(plan: Plan) -> Iterator[dict[str, Any] | None]:
     with contextlib.ExitStack() as lock:
         if plan.is_chief:
             try:
-                lock.enter_context(towers.locked(plan.directory.path))
+                lock.enter_context(towers.checkpoints.locked(plan.directory.path))
             except OSError as error:
                 raise plan.directory.failure(error) from error
         yield find_run(plan.directory, plan.record, overwrite=plan.options.overwrite)

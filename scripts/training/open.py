@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import towers
-from towers.data.text.durable import write_file
+from towers.ground.durable import write_file
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engines import Engine, open_engine
@@ -73,7 +73,7 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
         run = OpenRun(plan, record, session, engine, files, output)
         print_opening(run)
         restore(run, before, initial)
-        output.bar = towers.ProgressBar(
+        output.bar = towers.actions.ProgressBar(
             run.total_steps,
             engine.updates.position.step,
             steps_per_epoch=session.data.train.steps_per_epoch,

@@ -52,7 +52,9 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
             "--overwrite cannot say for several processes which of them removes the run. Remove "
             f"{directory.path} yourself, and leave --overwrite out."
         )
-    is_chief = not is_one_of_several() or towers.read_cluster(os.environ["TF_CONFIG"])[1] == 0
+    is_chief = (
+        not is_one_of_several() or towers.processes.read_cluster(os.environ["TF_CONFIG"])[1] == 0
+    )
     return Plan(recipe, options, directory, describe_run(recipe, options), is_chief)
 
 

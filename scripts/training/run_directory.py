@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import towers
-from towers.data.text.durable import make_folder, write_file
+from towers.ground.durable import make_folder, write_file
 from towers.scripts.quiet import import_tensorflow_quietly
 
 # What must not change while a run goes on; devices, placement and reports may.
@@ -146,7 +146,7 @@ class RunDirectory:
         if not self.checkpoints.is_dir():
             return None
         import_tensorflow_quietly()
-        checkpoint = towers.CheckpointFolder(self.checkpoints).latest()
+        checkpoint = towers.checkpoints.CheckpointFolder(self.checkpoints).latest()
         return None if checkpoint is None else checkpoint.state.get("run")
 
 

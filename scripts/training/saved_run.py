@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
     """
 
     session: Session
-    checkpoint: towers.Checkpoint
+    checkpoint: towers.checkpoints.Checkpoint
 
     def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
         """Returns the metrics, and writes samples of a chatbot's answers."""
@@ -72,9 +72,9 @@ class InitialWeights(NamedTuple):
     """
 
     directory: RunDirectory
-    checkpoint: towers.Checkpoint
+    checkpoint: towers.checkpoints.Checkpoint
 
-    def fill(self, session: Session, updates: towers.Updates) -> str:
+    def fill(self, session: Session, updates: towers.steps.Updates) -> str:
         """Assigns the weights to the variables of the same name and shape; the rest begins anew.
 
         Args:
@@ -87,7 +87,7 @@ class InitialWeights(NamedTuple):
         Raises:
             ValueError: none did.
         """
-        match = towers.restore_matching(self.checkpoint, updates.groups()["variables"])
+        match = towers.checkpoints.restore_matching(self.checkpoint, updates.groups()["variables"])
         total = len(match.restored) + len(match.unmatched)
         source = f"{self.directory.path} (step {self.checkpoint.step})"
         unmatched = as_many_as_fit(match.unmatched, ", ", SHOWN) if match.unmatched else ""
@@ -134,7 +134,7 @@ def open_model(
     chosen = choose_checkpoint(directory, options.checkpoint)
     if devices is not None:
         choose_devices(devices)
-    towers.set_precision(record["precision"])
+    towers.steps.set_precision(record["precision"])
     text = recipe.load_text(directory.text)
     model = recipe.make_model(recipe.fields, Data(None, None, text))
     restore_model(model, chosen)
@@ -175,12 +175,12 @@ def open_weights(run_dir: str) -> InitialWeights:
     return InitialWeights(directory, choose_checkpoint(directory, "best"))
 
 
-def choose_checkpoint(directory: RunDirectory, which: str) -> towers.Checkpoint:
+def choose_checkpoint(directory: RunDirectory, which: str) -> towers.checkpoints.Checkpoint:
     """Returns the best checkpoint of a run, or its latest."""
-    folder = towers.CheckpointFolder(directory.checkpoints)
+    folder = towers.checkpoints.CheckpointFolder(directory.checkpoints)
     try:
         checkpoint = folder.best() if which == "best" else None
-    except towers.DamagedCheckpointError as error:
+    except towers.checkpoints.DamagedCheckpointError as error:
         raise ValueError(f"{error} --checkpoint latest takes the one saved last.") from error
     checkpoint = checkpoint or folder.latest()
     if checkpoint is None:
@@ -191,11 +191,13 @@ def choose_checkpoint(directory: RunDirectory, which: str) -> towers.Checkpoint:
     return checkpoint
 
 
-def restore_model(model: keras.Model, checkpoint: towers.Checkpoint) -> None:
+def restore_model(model: keras.Model, checkpoint: towers.checkpoints.Checkpoint) -> None:
     """Assigns the checkpoint's values to the model; the optimizer's are not needed."""
-    variables = towers.SharedVariables(model.variables, []).all
+    variables = towers.engine.SharedVariables(model.variables, []).all
     model_only = {"variables": checkpoint.groups.get("variables", [])}
-    towers.restore(dataclasses.replace(checkpoint, groups=model_only), {"variables": variables})
+    towers.checkpoints.restore(
+        dataclasses.replace(checkpoint, groups=model_only), {"variables": variables}
+    )
 
 
 def check_text(saved: Path, text: Any) -> None:
