@@ -4,7 +4,6 @@ from .compiled.evaluation import predict as predict
 from .compiled.fit import fit as fit
 from .loop.actions import every as every
 from .loop.actions import with_rates as with_rates
-from .loop.advice import advise_placement as advise_placement
 from .loop.asynchronous import AsynchronousUpdates as AsynchronousUpdates
 from .loop.curves import profile_steps as profile_steps
 from .loop.curves import write_histograms as write_histograms
@@ -72,8 +71,6 @@ from .step.gradients import global_norm as global_norm
 from .step.joint import JointStep as JointStep
 from .step.joint import JointUpdate as JointUpdate
 from .step.joint import build_joint_step as build_joint_step
-from .step.mirrored import MirroredStep as MirroredStep
-from .step.mirrored import build_mirrored_step as build_mirrored_step
 from .step.options import StepOptions as StepOptions
 from .step.own_rows import RowBatches as RowBatches
 from .step.packs import wrong_sums as wrong_sums

@@ -9,7 +9,7 @@ import towers
 from towers.data.text.durable import write_file
 from towers.scripts.shown import show
 from towers.scripts.training.config import config_text
-from towers.scripts.training.engines import check_engine, is_one_of_several
+from towers.scripts.training.engine import MeasuredPlacement, check_engine, is_one_of_several
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.record import describe_run, shared_settings
@@ -17,7 +17,6 @@ from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import Session, open_session
 from towers.scripts.training.trained import choose_checkpoint
 from towers.scripts.training.training import Training
-from towers.scripts.training.trial import MeasuredPlacement
 
 
 def open_training(recipe: Recipe, options: TrainOptions) -> Training:
@@ -27,7 +26,7 @@ def open_training(recipe: Recipe, options: TrainOptions) -> Training:
         ValueError: the options, the data or the run directory cannot be used together.
         OSError: a file cannot be read or written.
     """
-    check_engine(recipe, options)
+    check_engine(options)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     record = describe_run(recipe, options)
     check_place(directory, record, options)

@@ -23,7 +23,6 @@ def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
         "seed": options.seed,
         "precision": engine.precision,
         "batch_norm": engine.batch_norm,
-        "engine": engine.engine,
         "updates": engine.updates,
         "data": options.data,
         "parameters": options.devices.parameters,
@@ -49,7 +48,7 @@ def shared_settings(record: dict[str, Any], options: TrainOptions) -> dict[str, 
 
 def hyperparameters(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a run's settings by name, as TensorBoard shows them."""
-    names = ("recipe", "seed", "precision", "batch_norm", "engine", "updates", "parameters")
+    names = ("recipe", "seed", "precision", "batch_norm", "updates", "parameters")
     return {**{name: record[name] for name in names}, **record["fields"]}
 
 

@@ -22,8 +22,8 @@ from towers.scripts.wrong_input import as_many_as_fit
 
 SHOWN = 110  # Characters of the differences that an error lists.
 # What must not change while a run goes on; devices, placement and reports may.
-IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
-BEFORE = {"engine": "towers", "updates": "sync"}  # What older records mean that do not have it.
+IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
+BEFORE = {"updates": "sync"}  # What older records mean that do not have it.
 # The same of the fields, in the recipes that have them.
 FIELDS_BEFORE = {
     "max_answer_repeats": 0,
@@ -202,7 +202,7 @@ class RunDirectory:
 
 def check_record(record: dict[str, Any]) -> None:
     """Raises ValueError unless every entry of a record is of its kind; a stranger may have it."""
-    texts = ("recipe", "precision", "batch_norm", "engine", "updates")
+    texts = ("recipe", "precision", "batch_norm", "updates")
     wrong = [name for name in texts if not isinstance(record[name], str)]
     data = [] if record["data"] is None else record["data"]
     if not isinstance(data, list) or not all(isinstance(one, str) for one in data):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import towers
-from towers.scripts.training.engines import open_engine
+from towers.scripts.training.engine import describe_parameters, open_updates
 from towers.scripts.training.initial_values import fill_from
 from towers.scripts.training.metrics_file import END
 from towers.scripts.training.options import TrainOptions
@@ -53,14 +53,12 @@ class Training:
         self._directory = directory
         self._processes = session.processes
         self._first_tower = session.processes.first_tower(len(session.devices.towers))
-        self._engine = open_engine(session, options)
-        self._updates = self._engine.updates
+        self._updates = open_updates(session, options)
         self._output = RunOutput(quiet=options.output.quiet)
         self._write = self._output.write
         self._write(
             f"{session.recipe.name}: {session.devices.description}, parameters on "
-            f"{self._engine.parameters}{self._engine.description}, "
-            f"run in {directory.path}{self._processes.description}"
+            f"{describe_parameters(session)}, run in {directory.path}{self._processes.description}"
         )
         for line in describe_stages(session.model, session.placement):
             self._write(line)
@@ -196,8 +194,6 @@ class Training:
             first, last = map(int, self._options.output.profile.split("-"))
             last = max(first, min(last, self._total_steps()))
             yield towers.profile_steps(self._directory.summaries, first=first, last=last)
-        if self._engine.step is not None:
-            yield towers.advise_placement(self._engine.step, self._write)
         every = periods.evaluate_every
         yield towers.every(
             lambda report: self._pause_and_evaluate(), steps=every, epochs=every is None
@@ -231,7 +227,7 @@ class Training:
 
     def _evaluate(self, interruptible: Interruptible = contextlib.nullcontext) -> None:
         with interruptible():
-            metrics = self._engine.evaluate()
+            metrics = self._session.evaluate()
         examples = metrics.pop("examples")
         better = self._files.add_evaluation(metrics)
         values = " | ".join(f"{name} {value:.4f}" for name, value in metrics.items())
