@@ -36,7 +36,7 @@ def append_line(path: Path, arguments: Sequence[str], results: Any) -> None:
         "changed": bool(git("status", "--porcelain", "--untracked-files=no")),
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "processor": processor(),
-        "cores": towers.num_cores(),
+        "cores": towers.devices.num_cores(),
         "gpus": gpus(),
         "python": platform.python_version(),
         "versions": package_versions(),

@@ -21,10 +21,11 @@ from typing import Annotated, Any
 import keras
 
 from towers.data.language import piece_batches, stream_batches
-from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextSettings
+from towers.data.text import TextSettings
 from towers.data.text_corpus import LineCodec, TextCorpus, TextCorpusSettings, prepare_texts
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
 from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm, unigrams
-from towers.models.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common

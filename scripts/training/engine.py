@@ -14,11 +14,13 @@ from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import Session, build_async_step, build_step
 
 
-def open_updates(session: Session, options: TrainOptions) -> towers.Updates:
+def open_updates(session: Session, options: TrainOptions) -> towers.steps.Updates:
     """Returns one update from all towers or, with `--updates async`, one from each."""
     if options.engine.updates == "async":
-        return towers.AsynchronousUpdates(build_async_step(session, options), session.data.train)
-    return towers.SynchronousUpdates(build_step(session, options), session.data.train)
+        return towers.steps.AsynchronousUpdates(
+            build_async_step(session, options), session.data.train
+        )
+    return towers.steps.SynchronousUpdates(build_step(session, options), session.data.train)
 
 
 def describe_parameters(session: Session) -> str:
@@ -28,7 +30,7 @@ def describe_parameters(session: Session) -> str:
     if len(groups) > 1:
         where = "each of them"
     else:
-        where = ", ".join(dict.fromkeys(map(towers.short_device, groups[0])))
+        where = ", ".join(dict.fromkeys(map(towers.devices.short_device, groups[0])))
     if placement.exchange != "nccl" or len(placement.devices) * session.processes.count == 1:
         return where
     on_gpus = all("GPU" in device for device in placement.devices)
@@ -50,7 +52,7 @@ class MeasuredPlacement:
         self._recipe, self._options = recipe, options
         self.record = record
 
-    def __call__(self, devices: towers.Devices, data: Data) -> towers.Placement:
+    def __call__(self, devices: towers.devices.Devices, data: Data) -> towers.Placement:
         """Returns the placement; a line says what was measured."""
         policy, exchange = self._options.devices.parameters, self._options.engine.exchange
         if self.applies_to(devices):
@@ -59,7 +61,7 @@ class MeasuredPlacement:
             policy, exchange = trial.parameters, trial.exchange
         return towers.Placement(devices.groups, policy, "nccl" if exchange == "nccl" else "packs")
 
-    def applies_to(self, devices: towers.Devices) -> bool:
+    def applies_to(self, devices: towers.devices.Devices) -> bool:
         """Returns whether there is something to measure.
 
         The sums of `--deterministic` runs depend on no machine's speed, and only synchronous towers
@@ -76,26 +78,26 @@ class MeasuredPlacement:
             and all("GPU" in device for device in devices.towers)
         )
 
-    def _trial_before(self, devices: towers.Devices) -> towers.Trial | None:
+    def _trial_before(self, devices: towers.devices.Devices) -> towers.steps.Trial | None:
         """Returns what was measured before, unless the towers or the exchange are now others."""
         if self.record is None or self.record["towers"] != len(devices.towers):
             return None
-        trial = towers.Trial(self.record["milliseconds"])
+        trial = towers.steps.Trial(self.record["milliseconds"])
         return trial if self._options.engine.exchange in ("auto", trial.exchange) else None
 
-    def _measure(self, devices: towers.Devices, data: Data) -> towers.Trial:
+    def _measure(self, devices: towers.devices.Devices, data: Data) -> towers.steps.Trial:
         """Returns a trial of all places; several processes must sum in the same way."""
 
-        def build(placement: towers.Placement) -> towers.TrainStep:
+        def build(placement: towers.Placement) -> towers.engine.TrainStep:
             with placement.scope():
                 model = self._recipe.make_model(self._recipe.fields, data)
-            alone = towers.Processes()
+            alone = towers.processes.Processes()
             session = Session(self._recipe, data, model, devices, placement, alone, dict, None)
             return build_step(session, self._options)
 
         by_packs = self._options.engine.exchange == "packs" or is_one_of_several()
         policies = ("cpu", "replicated") if by_packs else None
-        trial = towers.try_parameters(build, devices.towers, data.train, policies)
+        trial = towers.steps.try_parameters(build, devices.towers, data.train, policies)
         keras.utils.set_random_seed(self._options.seed)
         if not self._options.output.quiet:
             show(trial.description, flush=True)
@@ -144,4 +146,4 @@ def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
 def is_one_of_several() -> bool:
     """Returns whether TF_CONFIG makes this process one of several that train together."""
     config = os.environ.get("TF_CONFIG", "")
-    return bool(config) and len(towers.read_cluster(config)[0]) > 1
+    return bool(config) and len(towers.processes.read_cluster(config)[0]) > 1

@@ -9,7 +9,7 @@ import pytest
 from tests.benchmarks.commands import TINY, refuse
 from tests.paths import ROOT
 from tests.programs import run
-from towers.run.summaries import read_scalars
+from towers.saving.summaries import read_scalars
 from towers.scripts.main import main as towers_main
 
 IMAGES = ["shapes", *TINY, "--set", "optimizer=sgd", "--set", "schedule=constant"]

@@ -23,7 +23,7 @@ from tests.data.corpus.helpers import (
 )
 from towers.data.batching.balance import balanced_order
 from towers.data.corpus import CorpusSettings, pair_batches, prepare_dialogues
-from towers.data.text import END, SEPARATOR
+from towers.ground.special_ids import END, SEPARATOR
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
 SHAPINGS = pytest.mark.parametrize("fixed_shapes", [False, True])

@@ -10,7 +10,7 @@ import pytest
 import towers
 from tests import helpers
 from tests.scripts.runs import arrays_of, train_shapes
-from towers.run.summaries import read_scalars
+from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.engine import MeasuredPlacement
@@ -144,8 +144,8 @@ def test_the_placement_of_all_asynchronous_towers_is_printed(asynchronous):
 # `--parameters auto` on several GPUs is measured once, said, and kept with the run.
 
 OVERRIDES = ("filters=2,2", "hidden_size=4", "batch_size=20")
-GPUS = towers.Devices(("/GPU:0", "/GPU:1"), "two GPUs")
-TWO = towers.Devices(tuple(helpers.tower_devices(2)), "two")
+GPUS = towers.devices.Devices(("/GPU:0", "/GPU:1"), "two GPUs")
+TWO = towers.devices.Devices(tuple(helpers.tower_devices(2)), "two")
 
 
 @pytest.fixture(scope="module")
@@ -218,8 +218,8 @@ def test_another_exchange_or_number_of_towers_is_measured_anew(
     ("chosen", "devices", "applies"),
     [
         (options(), GPUS, True),
-        (options(), towers.Devices(("/GPU:0",), "one GPU"), False),
-        (options(), towers.Devices(("/CPU:1", "/CPU:2"), "two CPUs"), False),
+        (options(), towers.devices.Devices(("/GPU:0",), "one GPU"), False),
+        (options(), towers.devices.Devices(("/CPU:1", "/CPU:2"), "two CPUs"), False),
         (options(DeviceOptions(parameters="cpu")), GPUS, False),
         (options(deterministic=True), GPUS, False),
         (options(updates="async"), GPUS, False),

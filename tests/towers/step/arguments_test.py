@@ -7,7 +7,7 @@ import tensorflow as tf
 import towers
 from tests import helpers
 
-BUILDERS = {"synchronous": towers.build_train_step, "asynchronous": towers.build_async_step}
+BUILDERS = {"synchronous": towers.build_train_step, "asynchronous": towers.steps.build_async_step}
 
 
 def build(kind, variables, optimizer, tower_fn=None):
@@ -79,7 +79,7 @@ def test_evaluation_refuses_a_variable_given_twice():
 
 
 def test_the_remedy_for_optimizers_that_unscale_is_public():
-    assert towers.LossScale().read().dtype == tf.float32
+    assert towers.steps.LossScale().read().dtype == tf.float32
 
 
 @pytest.mark.parametrize("kind", BUILDERS)
@@ -154,10 +154,10 @@ def test_batches_of_another_kind_are_refused():
         lambda placement, dataset, **options: towers.build_train_step(
             None, None, keras.optimizers.SGD(0.1), placement, dataset, **options
         ),
-        lambda placement, dataset, **options: towers.build_async_step(
+        lambda placement, dataset, **options: towers.steps.build_async_step(
             None, None, keras.optimizers.SGD(0.1), placement, dataset, **options
         ),
-        lambda placement, dataset, **options: towers.build_joint_step(
+        lambda placement, dataset, **options: towers.steps.build_joint_step(
             {}, placement, dataset, **options
         ),
         lambda placement, dataset: towers.build_evaluation_step(None, None, placement, dataset),
