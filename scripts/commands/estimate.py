@@ -15,9 +15,8 @@ from towers.scripts.commands.options import (
     read_options,
 )
 from towers.scripts.quiet import import_tensorflow_quietly
-from towers.scripts.shown import show
+from towers.scripts.shown import show, table
 from towers.scripts.training.options import DeviceOptions, TrainOptions
-from towers.scripts.training.text_plot import table
 from towers.scripts.wrong_input import wrong_input
 
 

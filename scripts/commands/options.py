@@ -199,8 +199,6 @@ def add_sharing_option(parser: argparse.ArgumentParser) -> None:
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for how a step runs."""
     group = parser.add_argument_group("engine")
-    group.add_argument("--engine", choices=("towers", "mirrored", "keras"),
-                       help="default: towers; to compare: MirroredStrategy, or fit")  # fmt: skip
     group.add_argument("--updates", choices=("sync", "async"),
                        help="async: each tower takes batches and updates by itself "
                             "(default: sync)")  # fmt: skip

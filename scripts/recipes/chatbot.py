@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import keras
-import tensorflow as tf
 
 from towers.data.corpus import (
     Corpus,
@@ -287,13 +286,6 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     )
 
 
-def to_keras(question: tf.Tensor, answer: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
-    """Returns a batch as `fit` takes it: inputs, labels, and 1 for each label that counts."""
-    counted = (answer != PAD) & (answer != UNKNOWN)
-    inputs = (question, answering.decoder_inputs(answer, SPECIAL_IDS.start))
-    return inputs, answer, tf.cast(counted, tf.float32)
-
-
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexities; that per character compares vocabularies with each other.
 
@@ -355,7 +347,6 @@ RECIPE = Recipe(
     make_model=make_model,
     initialize=initialize,
     make_tower_fn=make_tower_fn,
-    to_keras=to_keras,
     derive_metrics=derive_metrics,
     prepare=prepare,
     load_text=load_text,

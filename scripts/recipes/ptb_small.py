@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import keras
-import tensorflow as tf
 
 from towers.data.language import (
     END,
@@ -112,12 +111,6 @@ def make_carried(fields: Fields, model: keras.Model) -> Any:
     return model.state_specs() if fields.form == "streams" else None
 
 
-def to_keras(*batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns a batch as `fit` takes it, which carries no state: inputs, labels, weights."""
-    inputs, targets, *_ = batch
-    return inputs, targets, tf.cast(targets != PAD, tf.float32)
-
-
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexity."""
     return {"perplexity": perplexity(metrics["loss"])}
@@ -158,7 +151,6 @@ RECIPE = Recipe(
     make_model=make_model,
     make_tower_fn=make_tower_fn,
     make_carried=make_carried,
-    to_keras=to_keras,
     derive_metrics=derive_metrics,
     load_text=load_text,
 )

@@ -10,14 +10,17 @@ import towers
 from towers.ground.durable import write_file
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
-from towers.scripts.training.engines import Engine, open_engine
+from towers.scripts.training.engine import (
+    MeasuredPlacement,
+    describe_parameters,
+    open_updates,
+)
 from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
 from towers.scripts.training.saved_run import InitialWeights, open_weights
 from towers.scripts.training.session import Session, open_session
 from towers.scripts.training.stages import describe_stages
-from towers.scripts.training.trial import MeasuredPlacement
 
 
 class OpenRun(NamedTuple):
@@ -27,7 +30,7 @@ class OpenRun(NamedTuple):
         plan: what it is to be.
         record: what run.json says of it.
         session: its devices, its data and its model.
-        engine: what makes its updates.
+        updates: what it does in a step.
         files: its checkpoints, metrics and curves.
         output: what it prints.
     """
@@ -35,7 +38,7 @@ class OpenRun(NamedTuple):
     plan: Plan
     record: dict[str, Any]
     session: Session
-    engine: Engine
+    updates: towers.steps.Updates
     files: RunFiles
     output: RunOutput
 
@@ -66,16 +69,16 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
         session, record = open_recipe(plan, before, output)
         if before is not None:  # The content of the data is known now.
             before = find_run(plan.directory, record)
-        engine = open_engine(session, options)
+        updates = open_updates(session, options)
         keep = options.periods.keep_checkpoints
-        files = RunFiles(plan.directory, session, engine.updates, record, keep=keep)
+        files = RunFiles(plan.directory, session, updates, record, keep=keep)
         closing.callback(files.curves.close)
-        run = OpenRun(plan, record, session, engine, files, output)
+        run = OpenRun(plan, record, session, updates, files, output)
         print_opening(run)
         restore(run, before, initial)
         output.bar = towers.actions.ProgressBar(
             run.total_steps,
-            engine.updates.position.step,
+            updates.position.step,
             steps_per_epoch=session.data.train.steps_per_epoch,
             quiet=options.output.quiet,
         )
@@ -123,10 +126,10 @@ def open_recipe(
 
 def print_opening(run: OpenRun) -> None:
     """Prints what trains, and where."""
-    session, engine, options = run.session, run.engine, run.plan.options
+    session, options = run.session, run.plan.options
     run.output.write(
         f"{session.recipe.name}: {session.devices.description}, parameters on "
-        f"{engine.parameters}{engine.description}, run in {run.plan.directory.path}"
+        f"{describe_parameters(session)}, run in {run.plan.directory.path}"
         f"{session.processes.description}"
     )
     for line in describe_stages(session.model, session.placement):
@@ -140,7 +143,7 @@ def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights
 
     Of several, only the chief needs the files.
     """
-    updates = run.engine.updates
+    updates = run.updates
     checkpoint = run.files.restore() if run.plan.is_chief and before is not None else None
     if checkpoint is not None:
         run.output.write(f"continues at step {updates.position.step} from {checkpoint.path}")

@@ -35,7 +35,6 @@ class EngineOptions:
     """How a step runs.
 
     Attributes:
-        engine: towers, mirrored (MirroredStrategy) or keras (fit).
         updates: sync, or async where each tower updates by itself.
         accumulate: micro-batches of each shard.
         precision: float32, float64, bfloat16 or float16.
@@ -45,7 +44,6 @@ class EngineOptions:
         exchange: how copies of the variables sum their gradients: packs, nccl or auto.
     """
 
-    engine: str = "towers"
     updates: str = "sync"
     accumulate: int = 1
     precision: str = "float32"

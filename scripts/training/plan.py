@@ -7,7 +7,7 @@ import os
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.training.engines import check_engine, is_one_of_several
+from towers.scripts.training.engine import check_engine, is_one_of_several
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_directory import RunDirectory, package_versions
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 
 def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
     """Returns the plan of a run; raises ValueError for options that exclude each other."""
-    check_engine(recipe, options)
+    check_engine(options)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     if options.overwrite and is_one_of_several():
         raise ValueError(
@@ -67,7 +67,6 @@ def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
         "seed": options.seed,
         "precision": engine.precision,
         "batch_norm": engine.batch_norm,
-        "engine": engine.engine,
         "updates": engine.updates,
         "data": options.data,
         "parameters": options.devices.parameters,

@@ -58,8 +58,7 @@ class Training:
         self._directory = run.plan.directory
         self._processes = run.session.processes
         self._first_tower = self._processes.first_tower(len(run.session.devices.towers))
-        self._engine = run.engine
-        self._updates = run.engine.updates
+        self._updates = run.updates
         self._output = run.output
         self._write = run.output.write
         self._files = run.files
@@ -158,8 +157,6 @@ class Training:
             first, last = map(int, self._options.output.profile.split("-"))
             last = max(first, min(last, self._total_steps))
             yield towers.actions.profile_steps(self._directory.summaries, first=first, last=last)
-        if self._engine.step is not None:
-            yield towers.steps.advise_placement(self._engine.step, self._write)
         every = periods.evaluate_every
         yield towers.actions.every(
             lambda report: self._pause_and_evaluate(), steps=every, epochs=every is None
@@ -195,7 +192,7 @@ class Training:
 
     def _evaluate(self, interruptible: Interruptible = contextlib.nullcontext) -> None:
         with interruptible():
-            metrics = self._engine.evaluate()
+            metrics = self._session.evaluate()
         line = describe_evaluation(self._session, self._updates.position.step, metrics)
         del metrics["examples"]
         better = self._files.add_evaluation(metrics)
@@ -240,5 +237,5 @@ class Training:
 
 def hyperparameters(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a run's settings by name, as TensorBoard shows them."""
-    names = ("recipe", "seed", "precision", "batch_norm", "engine", "updates", "parameters")
+    names = ("recipe", "seed", "precision", "batch_norm", "updates", "parameters")
     return {**{name: record[name] for name in names}, **record["fields"]}

@@ -21,7 +21,7 @@ from towers.ground.durable import make_folder, write_file
 from towers.scripts.quiet import import_tensorflow_quietly
 
 # What must not change while a run goes on; devices, placement and reports may.
-IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "engine", "updates")
+IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 # What runs of earlier releases mean that lack an entry of run.json or, by recipe, a field.
 BEFORE: dict[str, Any] = {}
 FIELDS_BEFORE: dict[str, dict[str, Any]] = {}
@@ -168,7 +168,7 @@ def complete(record: Any) -> dict[str, Any]:
 
 def check_record(record: dict[str, Any]) -> None:
     """Raises ValueError unless every entry of a record is of its kind."""
-    texts = ("recipe", "precision", "batch_norm", "engine", "updates")
+    texts = ("recipe", "precision", "batch_norm", "updates")
     wrong = [name for name in texts if not isinstance(record[name], str)]
     data = [] if record["data"] is None else record["data"]
     if not isinstance(data, list) or not all(isinstance(one, str) for one in data):

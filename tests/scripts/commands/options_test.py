@@ -6,7 +6,6 @@ import typing
 
 import pytest
 
-from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.commands.chat import ChatOptions
 from towers.scripts.commands.doctor import DoctorOptions
 from towers.scripts.commands.download import DownloadOptions
@@ -21,6 +20,7 @@ from towers.scripts.commands.serve import ServeOptions
 from towers.scripts.launching.addresses import LaunchOptions
 from towers.scripts.main import COMMANDS, build_parser, load_command
 from towers.scripts.serving.limits import Limits
+from towers.scripts.timing.options import BenchmarkOptions
 from towers.scripts.training.options import (
     DecodingOptions,
     DeviceOptions,

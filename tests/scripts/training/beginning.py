@@ -9,7 +9,7 @@ from towers.scripts.training.run_directory import RunDirectory
 
 RECORD = {
     "recipe": "chatbot", "fields": {"batch_size": 4}, "seed": 0, "precision": "float32",
-    "batch_norm": "mean", "engine": "towers", "updates": "sync", "data": None,
+    "batch_norm": "mean", "updates": "sync", "data": None,
 }  # fmt: skip
 TEXT = TextCodec(TextSettings("en"), build_vocabulary({"hello": 2, "world": 1}, 20))
 

@@ -4,40 +4,54 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 import towers
-from towers.scripts.baselines import rivals
-from towers.scripts.baselines.options import BenchmarkOptions
-from towers.scripts.training.recipe import Recipe
+from towers.scripts.timing.options import BenchmarkOptions
+from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import data_paths, make_optimizer
 
 NUM_BATCHES = 8  # So many batches of the recipe's data are kept in memory and repeated.
 
 
-class Benchmark(NamedTuple):
-    """A task that is ready to be timed.
+class Task(NamedTuple):
+    """What is trained, and on which devices.
 
     Attributes:
-        task: the model, the data and the optimizer.
-        groups: the devices of each tower; rivals have one each.
+        recipe: the recipe.
+        data: the recipe's data, which gives the model its sizes.
+        dataset: an endless dataset of global batches.
+        make_optimizer: makes the optimizer that the towers use.
+        groups: the devices of each tower.
         rows: examples of a batch, on average.
     """
 
-    task: rivals.Task
-    groups: tuple[tuple[str, ...], ...]
-    rows: float
+    recipe: Recipe
+    data: Data
+    dataset: tf.data.Dataset
+    make_optimizer: Callable[[], keras.optimizers.Optimizer]
+    groups: tuple[tuple[str, ...], ...] = ()
+    rows: float = 0.0
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The first device of each tower."""
         return tuple(group[0] for group in self.groups)
 
+    def make_model(self) -> keras.Model:
+        """Returns a model with its own variables."""
+        return self.recipe.make_model(self.recipe.fields, self.data)
 
-def open_benchmark(recipe: Recipe, options: BenchmarkOptions, num_towers: int) -> Benchmark:
+    def make_tower_fn(self, model: keras.Model) -> Callable:
+        """Returns the tower function for training."""
+        return self.recipe.make_tower_fn(self.recipe.fields, model, True)
+
+
+def open_task(recipe: Recipe, options: BenchmarkOptions, num_towers: int) -> Task:
     """Returns the task, the first batches of its data in memory.
 
     Args:
@@ -56,8 +70,7 @@ def open_benchmark(recipe: Recipe, options: BenchmarkOptions, num_towers: int) -
     def optimizer() -> Any:
         return make_optimizer(recipe.fields, data, recipe.fields.epochs)
 
-    task = rivals.Task(recipe, data, endless(batches), optimizer)
-    return Benchmark(task, devices.groups, rows)
+    return Task(recipe, data, endless(batches), optimizer, devices.groups, rows)
 
 
 def first_batches(dataset: tf.data.Dataset) -> list[Any]:

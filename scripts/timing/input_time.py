@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.shown import show
+from towers.scripts.timing.options import BenchmarkOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import data_paths
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.shown import show
-from towers.scripts.training.recipe import Data, Recipe
+from towers.scripts.timing.options import BenchmarkOptions
+from towers.scripts.training.recipe import Recipe
+from towers.scripts.training.session import data_paths
 from towers.scripts.wrong_input import nearest
 
 WARM_UP_BATCHES = 10  # Before the measurement: the autotuning finds its numbers meanwhile.
@@ -55,18 +56,18 @@ INPUT_RIVALS: dict[str, Callable[[str, int, int, int], tf.data.Dataset]] = {
 }
 
 
-def check_input_rivals(recipe: Recipe, options: BenchmarkOptions) -> None:
+def check_input_rivals(recipe: Recipe, names: Sequence[str], data: Sequence[str] | None) -> None:
     """Raises ValueError unless these pipelines can be compared with that of the recipe."""
-    for name in options.against:
+    for name in names:
         if name not in INPUT_RIVALS:
             raise ValueError(f"There is no input rival {name!r}.{nearest(name, INPUT_RIVALS)}")
-    if options.against and recipe.name != "images":
+    if recipe.name != "images":
         raise ValueError(
-            f"--input compares pipelines over picture files. Received recipe {recipe.name}; "
-            "leave out --against, or use recipe images."
+            f"input compares pipelines over picture files. Received recipe {recipe.name}; use "
+            "recipe images."
         )
-    if options.against and not (options.data and Path(options.data[0]).is_dir()):
-        raise ValueError("--input --against reads a folder of class folders: give --data FOLDER.")
+    if not (data and Path(data[0]).is_dir()):
+        raise ValueError("input reads a folder of class folders: give --data FOLDER.")
 
 
 class Rate(NamedTuple):
@@ -81,25 +82,31 @@ class Rate(NamedTuple):
     cpu_microseconds: float
 
 
-def compare_inputs(recipe: Recipe, data: Data, options: BenchmarkOptions) -> dict[str, list[Rate]]:
+def compare_inputs(
+    recipe: Recipe, names: Sequence[str], options: BenchmarkOptions
+) -> dict[str, list[Rate]]:
     """Returns the rates of each pipeline, one for each of the interleaved repetitions.
 
     All give global batches of the same size; where the folder has a `train/`, its pictures are
     read. The rivals decode and resize only: compare with augmentation=none. Each measurement
     begins its pipeline anew, since one that waits for its reader fills its buffers meanwhile.
+
+    Raises:
+        ValueError: the data cannot be used.
+        OSError: a file cannot be read.
     """
+    data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
     folder = Path((options.data or ("",))[0])
     folder = folder / "train" if (folder / "train").is_dir() else folder
     fields = recipe.fields
     datasets = {recipe.name: data.train(0, 0)}
-    for name in options.against:
+    for name in names:
         datasets[name] = INPUT_RIVALS[name](
             str(folder), fields.size, fields.batch_size, options.seed
         )
     rates: dict[str, list[Rate]] = {name: [] for name in datasets}
     for repetition in range(options.repetitions):
-        names = list(datasets) if repetition % 2 == 0 else list(reversed(datasets))
-        for name in names:
+        for name in datasets if repetition % 2 == 0 else reversed(datasets):
             rates[name].append(measure_rate(datasets[name], options.steps))
     return rates
 

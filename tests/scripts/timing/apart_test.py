@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tests.scripts.baselines import runs_of_a_child
-from towers.scripts.baselines.apart import Apart
+from tests.scripts.timing import runs_of_a_child
+from towers.scripts.timing.apart import Apart
 
 
 def test_runs_are_made_in_another_process_that_ends_with_the_context():

@@ -1,4 +1,4 @@
-"""`towers benchmark --slow`: what one slow tower costs the others, synchronous and asynchronous."""
+"""What one slow tower costs the others, synchronous and asynchronous."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import keras
 import tensorflow as tf
 
 import towers
-from towers.scripts.baselines.options import BenchmarkOptions
-from towers.scripts.baselines.rivals import Task
 from towers.scripts.progress import counted
 from towers.scripts.shown import show
+from towers.scripts.timing.options import BenchmarkOptions
+from towers.scripts.timing.task import Task
 from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import WrongInputError
 
@@ -39,25 +39,37 @@ class Rates(NamedTuple):
     staleness: float
 
 
+def check_slow_tower(factor: float, options: BenchmarkOptions) -> None:
+    """Raises ValueError unless there is a slow tower beside another one."""
+    if max(options.towers) < 2 or factor <= 1:
+        raise ValueError(
+            "slow takes a factor above 1, and --towers a number of at least 2. Received "
+            f"{factor:g} and {list(options.towers)}."
+        )
+    if options.gpus_per_tower > 1:
+        raise ValueError(
+            "slow compares with asynchronous towers, which have one device each. Received "
+            f"--gpus-per-tower {options.gpus_per_tower}; leave it out."
+        )
+
+
 def compare_slow_tower(
-    task: Task, devices: Sequence[str], rows: float, options: BenchmarkOptions
+    task: Task, factor: float, options: BenchmarkOptions
 ) -> list[dict[str, Any]]:
     """Times both modes, first with equal towers, then with a last tower that sleeps in each step.
 
     Args:
-        task: the model, the data and the optimizer to train.
-        devices: the towers' devices, at least two.
-        rows: examples per batch.
-        options: the factor, the number of steps and the number of repetitions.
+        task: what is trained, on at least two towers.
+        factor: how many times as long as the others' the last tower's update takes.
+        options: the number of steps and the number of repetitions.
 
     Returns:
         One row per mode and speed.
     """
-    factor = options.slow or 1.0
-    measure = functools.partial(repeat, options=options, rows=rows)
-    even = measure({mode: trainer_of(mode, task, devices) for mode in MODES})
+    measure = functools.partial(repeat, options=options, rows=task.rows)
+    even = measure({mode: trainer_of(mode, task) for mode in MODES})
     seconds = {mode: slowing(even[mode], factor) for mode in MODES}
-    slowed = measure({mode: trainer_of(mode, task, devices, seconds[mode]) for mode in MODES})
+    slowed = measure({mode: trainer_of(mode, task, seconds[mode]) for mode in MODES})
     return [
         {"mode": mode, "slow": slow, **summary(rates[mode])}
         for mode in MODES
@@ -71,16 +83,14 @@ def slowing(rates: Sequence[Rates], factor: float) -> float:
     return (factor - 1) * period
 
 
-def trainer_of(
-    mode: str, task: Task, devices: Sequence[str], seconds: float = 0.0
-) -> Callable[..., towers.Trainer]:
+def trainer_of(mode: str, task: Task, seconds: float = 0.0) -> Callable[..., towers.Trainer]:
     """Returns a function from actions to a trainer whose last tower sleeps in every step."""
-    placement = towers.Placement(devices, "cpu")
+    placement = towers.Placement(task.devices, "cpu")
     with placement.scope():
         model = task.make_model()
         check_stateless(task, model)
         optimizer = task.make_optimizer()
-    tower_fn = sleeping(task.make_tower_fn(model), devices[-1], seconds)
+    tower_fn = sleeping(task.make_tower_fn(model), task.devices[-1], seconds)
     options = towers.StepOptions(clip_norm=task.recipe.fields.clip_norm or None)
     arguments = (tower_fn, model, optimizer, placement, task.dataset, options)
     batches = towers.batches_from(task.dataset)
@@ -97,7 +107,7 @@ def check_stateless(task: Task, model: keras.Model) -> None:
     """Raises WrongInputError for a recipe with a carried state: asynchronous towers have none."""
     if carried_state(task.recipe, model, task.data.train) is not None:
         raise WrongInputError(
-            f"--slow trains asynchronous towers too, which have no order in which "
+            f"slow trains asynchronous towers too, which have no order in which "
             f"{task.recipe.name} could carry its state from batch to batch. Give it batches "
             "without one: a language model takes --set form=sentences."
         )

@@ -2,76 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 import towers
-from towers.scripts.baselines.apart import TimedRun
-from towers.scripts.training.recipe import Data, Recipe
+from towers.models import answering
+from towers.scripts.timing.apart import TimedRun
+from towers.scripts.timing.steps import Contender
+from towers.scripts.timing.task import Task
+from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import nearest
 
 
-class Task(NamedTuple):
-    """The model, the data and the optimizer that every rival trains.
+def rivals_of(names: Sequence[str], num_replicas: int) -> list[Contender]:
+    """Returns the rivals of these names; those under MirroredStrategy have a process each.
 
-    Attributes:
-        recipe: the recipe.
-        data: the recipe's data, which gives the model its sizes.
-        dataset: an endless dataset of global batches.
-        make_optimizer: makes the optimizer that the towers use.
+    Raises:
+        ValueError: a name is not in `RIVALS`.
     """
-
-    recipe: Recipe
-    data: Data
-    dataset: tf.data.Dataset
-    make_optimizer: Callable[[], keras.optimizers.Optimizer]
-
-    def make_model(self) -> keras.Model:
-        """Returns a model with its own variables."""
-        return self.recipe.make_model(self.recipe.fields, self.data)
-
-    def make_tower_fn(self, model: keras.Model) -> Callable:
-        """Returns the tower function for training."""
-        return self.recipe.make_tower_fn(self.recipe.fields, model, True)
-
-    def make_rival_fn(self, model: keras.Model) -> Callable:
-        """Returns it for a rival without carried states: each batch begins with zeros."""
-        tower_fn = self.make_tower_fn(model)
-        carried = carried_state(self.recipe, model, self.data.train)
-        if carried is None:
-            return tower_fn
-
-        def run(batch: Any) -> tuple:
-            rows = tf.shape(tf.nest.flatten(batch)[0])[0]
-            state = tf.nest.map_structure(
-                lambda spec: tf.zeros(tf.stack([rows, *spec.shape]), spec.dtype), carried.specs
-            )
-            return tower_fn(batch, state)[:3]
-
-        return run
+    found = []
+    for name in names:
+        if name not in RIVALS:
+            raise ValueError(f"There is no rival {name!r}.{nearest(name, RIVALS)}")
+        is_mirrored = name.startswith("mirrored")
+        label, number = (f"{name} {num_replicas}", num_replicas) if is_mirrored else (name, 1)
+        build = functools.partial(build_rival, name=name, num_replicas=number)
+        found.append(Contender(label, number, build, alone=is_mirrored))
+    return found
 
 
-def make_rival(name: str, task: Task, devices: Sequence[str]) -> TimedRun:
-    """Returns one of the other ways, ready to be timed.
-
-    Args:
-        name: a key of `RIVALS`.
-        task: what is trained.
-        devices: a device for each replica; the rivals without replicas use the default device.
-    """
-    check_rival(name)
-    return RIVALS[name](task, devices)
-
-
-def check_rival(name: str) -> None:
-    """Raises ValueError for a name that is not in `RIVALS`."""
-    if name not in RIVALS:
-        raise ValueError(f"There is no rival {name!r}.{nearest(name, RIVALS)}")
+def build_rival(task: Task, name: str, num_replicas: int) -> TimedRun:
+    """Returns one of the other ways, ready to be timed."""
+    return RIVALS[name](task, task.devices[:num_replicas])
 
 
 def plain(task: Task, devices: Sequence[str]) -> TimedRun:
@@ -80,7 +48,7 @@ def plain(task: Task, devices: Sequence[str]) -> TimedRun:
         model = task.make_model()
         optimizer = task.make_optimizer()
         optimizer.build(model.trainable_variables)
-    tower_fn = task.make_rival_fn(model)
+    tower_fn = stateless_fn(task, model)
 
     any_batch_size = tf.nest.map_structure(
         towers.engine.any_number_of_rows, task.dataset.element_spec
@@ -103,7 +71,7 @@ def mirrored(task: Task, devices: Sequence[str]) -> TimedRun:
     strategy, model, optimizer = mirror(
         task, devices, lambda: stock_optimizer(task.make_optimizer())
     )
-    tower_fn = task.make_rival_fn(model)
+    tower_fn = stateless_fn(task, model)
 
     def replica_step(batch: Any) -> tuple[tf.Tensor, Any]:
         replicas: Any = tf.distribute.get_replica_context()
@@ -126,14 +94,14 @@ def mirrored(task: Task, devices: Sequence[str]) -> TimedRun:
 
 def fit(task: Task, devices: Sequence[str]) -> TimedRun:
     """Keras's `model.fit` on the default device, with Keras's own optimizer and defaults."""
-    return timed_fit(compiled_model(task), keras_batches(task))
+    return timed_fit(compiled_model(task), keras_batches(task.recipe, task.dataset))
 
 
 def mirrored_fit(task: Task, devices: Sequence[str]) -> TimedRun:
     """Keras's `model.fit` under `tf.distribute.MirroredStrategy`."""
     with tf.distribute.MirroredStrategy(list(devices)).scope():
         model = compiled_model(task)
-    return timed_fit(model, keras_batches(task))
+    return timed_fit(model, keras_batches(task.recipe, task.dataset))
 
 
 RIVALS = {"plain": plain, "fit": fit, "mirrored": mirrored, "mirrored_fit": mirrored_fit}
@@ -153,39 +121,65 @@ def mirror(
     return strategy, model, optimizer
 
 
-def keras_batches(task: Task) -> tf.data.Dataset:
-    """Returns the batches as `fit` takes them."""
-    to_keras = task.recipe.to_keras
-    return task.dataset if to_keras is None else task.dataset.map(to_keras)
+def stateless_fn(task: Task, model: keras.Model) -> Callable:
+    """Returns the tower function without carried states: each batch begins with zeros."""
+    tower_fn = task.make_tower_fn(model)
+    carried = carried_state(task.recipe, model, task.data.train)
+    if carried is None:
+        return tower_fn
+
+    def run(batch: Any) -> tuple:
+        rows = tf.shape(tf.nest.flatten(batch)[0])[0]
+        state = tf.nest.map_structure(
+            lambda spec: tf.zeros(tf.stack([rows, *spec.shape]), spec.dtype), carried.specs
+        )
+        return tower_fn(batch, state)[:3]
+
+    return run
+
+
+def keras_batches(recipe: Recipe, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns batches as `fit` takes them: of text with a weight of 1 for each label that counts.
+
+    No state is carried from batch to batch.
+    """
+    ids = recipe.special_ids
+    if ids is None:
+        return dataset
+    padding, unknown, start = ids.padding, ids.unknown, ids.start
+
+    def continued(inputs: Any, targets: Any, *_: Any) -> tuple[Any, Any, Any]:
+        return inputs, targets, tf.cast(targets != padding, tf.float32)
+
+    def answered(question: Any, answer: Any) -> tuple[Any, Any, Any]:
+        counted = (answer != padding) & (answer != unknown)
+        inputs = (question, answering.decoder_inputs(answer, start))
+        return inputs, answer, tf.cast(counted, tf.float32)
+
+    return dataset.map(continued if recipe.command == "generate" else answered)
 
 
 def compiled_model(task: Task) -> keras.Model:
     """Returns the recipe's model, ready for `fit`."""
     model = task.make_model()
-    compile_model(model, task)
+    compile_model(model, task.recipe, task.make_optimizer())
     return model
 
 
 def compile_model(
-    model: keras.Model, task: Task, more_metrics: Sequence[keras.metrics.Metric] = ()
+    model: keras.Model, recipe: Recipe, optimizer: keras.optimizers.Optimizer
 ) -> None:
     """Makes a model ready for `fit`: the loss is the mean over the labels that count, as on towers.
 
-    Args:
-        model: the model.
-        task: what is trained.
-        more_metrics: weighted metrics besides the accuracy.
+    Keras's own optimizer of the same algorithm trains it.
     """
-    norm = task.recipe.fields.clip_norm or None
+    norm = recipe.fields.clip_norm or None
     model.compile(
-        optimizer=stock_optimizer(task.make_optimizer(), global_clipnorm=norm),
+        optimizer=stock_optimizer(optimizer, global_clipnorm=norm),
         loss=keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="mean_with_sample_weight"
         ),
-        weighted_metrics=[
-            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-            *more_metrics,
-        ],
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.baselines.contenders import build_step
-from towers.scripts.baselines.opened import Benchmark
 from towers.scripts.shown import show
+from towers.scripts.timing.steps import build_step
+from towers.scripts.timing.task import Task
 
 WARM_UP_STEPS = 3  # Of the pipeline and of the training, before they are measured.
 BOTTLENECK = 0.05  # Share of a step that waits, from which the input is the bottleneck.
@@ -43,15 +43,15 @@ class InputReport(NamedTuple):
     input_wait: float
 
 
-def measure_input(opened: Benchmark, num_steps: int) -> InputReport:
+def measure_input(task: Task, num_steps: int) -> InputReport:
     """Returns the measurements: first the pipeline alone, then a training on all towers.
 
     Args:
-        opened: the task and the devices.
+        task: what is trained, and on which devices.
         num_steps: the steps of either measurement.
     """
-    alone = measure_pipeline(opened.task.data.train, len(opened.devices), num_steps)
-    waits, seconds = measure_waits(opened, num_steps)
+    alone = measure_pipeline(task.data.train, len(task.devices), num_steps)
+    waits, seconds = measure_waits(task, num_steps)
     return InputReport(*alone, num_steps / seconds, min(1.0, waits / seconds))
 
 
@@ -87,10 +87,10 @@ def resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def measure_waits(opened: Benchmark, num_steps: int) -> tuple[float, float]:
+def measure_waits(task: Task, num_steps: int) -> tuple[float, float]:
     """Returns for how many seconds the steps of a training waited, and how long they took."""
-    train = opened.task.data.train
-    step = build_step(opened.task, towers.Placement(opened.groups))
+    train = task.data.train
+    step = build_step(task, towers.Placement(task.groups))
     waits, seconds = [], []
 
     def note(report: towers.StepReport) -> None:
@@ -106,9 +106,9 @@ def measure_waits(opened: Benchmark, num_steps: int) -> tuple[float, float]:
     return sum(waits[WARM_UP_STEPS:]), sum(seconds[WARM_UP_STEPS - 1 :])
 
 
-def print_input(report: InputReport, opened: Benchmark, num_steps: int) -> None:
+def print_input(report: InputReport, task: Task, num_steps: int) -> None:
     """Prints the measurements, and a line that says what to do."""
-    recipe, count = opened.task.recipe, len(opened.devices)
+    recipe, count = task.recipe, len(task.devices)
     show(f"{recipe.name}, batch {recipe.fields.batch_size}, {count} towers, {num_steps} steps")
     show("| input | |")
     show("|---|---|")
@@ -121,15 +121,15 @@ def print_input(report: InputReport, opened: Benchmark, num_steps: int) -> None:
         ("share of a step that waits", f"{report.input_wait:.0%}"),
     ):
         show(f"| {name} | {value} |")
-    show(advise_input(report, opened))
+    show(advise_input(report, task))
 
 
-def advise_input(report: InputReport, opened: Benchmark) -> str:
+def advise_input(report: InputReport, task: Task) -> str:
     """Returns the line that says whether the input is the bottleneck, and then what to do."""
     if report.input_wait <= BOTTLENECK:
         return "The input keeps up: the steps take the time, not the data."
-    recipe, steps = opened.task.recipe, opened.task.data.train.steps_per_epoch
-    speed = report.examples_per_second / (report.steps_per_second * opened.rows)
+    recipe, steps = task.recipe, task.data.train.steps_per_epoch
+    speed = report.examples_per_second / (report.steps_per_second * task.rows)
     if speed >= FASTER:
         return (
             f"{report.input_wait:.0%} of a step waits, although the pipeline alone is {speed:.0f} "
@@ -145,6 +145,6 @@ def advise_input(report: InputReport, opened: Benchmark) -> str:
         line += "faster disk."
     if recipe.prepare is not None:
         line += f" `towers prepare {recipe.name}` makes its files quicker to read."
-    if "CPU" in opened.devices[0]:
+    if "CPU" in task.devices[0]:
         line += " Here the towers and the input share the same cores."
     return line
