@@ -22,11 +22,10 @@ class RunFiles:
     """The checkpoints, metrics and curves of a run, as one process writes them.
 
     Args:
-        directory: the run's place.
+        directory: the run's.
         session: the recipe with its data and its model.
         updates: hold the variables and the position.
         record: what runs; checkpoints hold it too.
-        seed: of the run.
         keep: how many checkpoints are kept.
 
     Attributes:
@@ -43,7 +42,6 @@ class RunFiles:
         updates: towers.steps.Updates,
         record: dict[str, Any],
         *,
-        seed: int,
         keep: int,
     ):
         self.curves = towers.actions.SummaryWriters(directory.summaries)
@@ -55,7 +53,6 @@ class RunFiles:
         self._session = session
         self._updates = updates
         self._record = record
-        self._seed = seed
         self._saved_step: int | None = 0
 
     def restore(self) -> towers.checkpoints.Checkpoint | None:
@@ -66,12 +63,9 @@ class RunFiles:
         checkpoint = self._checkpoints.latest()
         if checkpoint is not None:
             towers.checkpoints.restore(checkpoint, self._updates.groups())
-            position = self._updates.position = towers.steps.Position(
-                **checkpoint.state["position"]
-            )
+            self._updates.position = towers.steps.Position(**checkpoint.state["position"])
             self.best = self._best_of(checkpoint)
-            # Older checkpoints do not say; they were saved after an evaluation as a rule.
-            self.evaluated_step = checkpoint.state.get("evaluated_step", position.step)
+            self.evaluated_step = checkpoint.state["evaluated_step"]
         step = self._updates.position.step
         self.metrics.cut(step, self.evaluated_step)
         towers.actions.remove_events_after(self._summaries, step)
@@ -92,7 +86,7 @@ class RunFiles:
         )
         return towers.actions.Best(best.metric, best.maximize)
 
-    def share(self) -> None:
+    def broadcast(self) -> None:
         """Sends the chief's variables and position to all processes, whose curves go on there."""
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
         if processes.count > 1:
@@ -152,6 +146,5 @@ class RunFiles:
             "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self.best),
             "evaluated_step": self.evaluated_step,
-            "seed": self._seed,
             "run": self._record,
         }

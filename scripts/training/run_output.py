@@ -1,16 +1,22 @@
-"""What a training prints: lines above its progress bar, as long as somebody can read them."""
+"""What a run prints: lines above its progress bar, as long as somebody can read them."""
 
 from __future__ import annotations
 
 import errno
+import math
 import sys
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
 
 import towers
 from towers.scripts.shown import printable, show
+from towers.scripts.training.session import Session
 
 
 class RunOutput:
-    """Prints the lines of a training.
+    """Prints the lines of a run.
 
     Args:
         quiet: whether it prints nothing.
@@ -48,3 +54,26 @@ class RunOutput:
         """Closes the progress bar."""
         if self.bar is not None:
             self.bar.close()
+
+
+def describe_model(model: keras.Model) -> str:
+    """Returns the size of a model, and the versions of what it runs on, in one line."""
+    count = sum(math.prod(variable.shape) for variable in model.variables)
+    size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.variables)
+    return (
+        f"model | {len(model.variables)} variables | {count:,} numbers | {size / 1e6:.1f} MB | "
+        f"tensorflow {tf.__version__} | keras {keras.__version__}"
+    )
+
+
+def describe_evaluation(session: Session, step: int, metrics: Mapping[str, float]) -> str:
+    """Returns the metrics of the test data in one line.
+
+    Args:
+        session: what was evaluated.
+        step: of its variables.
+        metrics: the means, and as `examples` the number that they are taken over.
+    """
+    means = [f"{name} {value:.4f}" for name, value in metrics.items() if name != "examples"]
+    count = f"{metrics['examples']:.0f} {session.recipe.unit}"
+    return f"{session.data.evaluated:<5} | step {step} | {' | '.join(means)} | {count}"

@@ -104,7 +104,7 @@ def try_parameters(
         raise tf.errors.ResourceExhaustedError(
             None, None, "A step needs more memory than the devices have. Give a smaller batch."
         )
-    return Trial({policy: 1000 * time_of for policy, time_of in seconds.items()})
+    return Trial({policy: round(1000 * time_of, 3) for policy, time_of in seconds.items()})
 
 
 def policies_for(devices: Sequence[str]) -> list[str]:
