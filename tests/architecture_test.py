@@ -94,9 +94,10 @@ def test_imports_point_one_way():
 
 def test_the_ground_imports_no_tensorflow():
     """A copy of it is beside an exported model, and `towers --help` stands on it."""
-    heavy = {"tensorflow", "keras", "numpy"}
+    orders = {"towers.ground.epochs", "towers.ground.random_numbers"}  # No command's help needs it.
 
     def is_wrong(name):
+        heavy = {"tensorflow", "keras"} | (set() if name in orders else {"numpy"})
         at_the_top = [ast.Module([node], []) for node in MODULES[name].body if not is_lazy(node)]
         found = {one.split(".")[0] for tree in at_the_top for one in imports_within(tree)}
         return room_of(name) == GROUND and found & heavy
@@ -105,7 +106,9 @@ def test_the_ground_imports_no_tensorflow():
 
 
 def is_lazy(node):
-    """Returns whether a statement of a module only defines what runs later."""
+    """Returns whether a statement of a module only defines what runs later, or is for types."""
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) == "TYPE_CHECKING"
     return isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef))
 
 
@@ -225,6 +228,36 @@ def test_nothing_is_pickled():
         return {one.split(".")[0] for one in imports_of(name)} & PICKLERS or unsafe & options
 
     assert not offenders(is_wrong)
+
+
+def test_one_generator_draws_every_order():
+    """Orders and augmentation are functions of (seed, epoch), drawn in one module."""
+    own = {"default_rng", "Generator", "Philox", "PCG64", "RandomState", "permutation", "shuffle"}
+    wrong = {f"{numpy}.random.{name}" for numpy in ("np", "numpy") for name in own}
+
+    def is_wrong(name):
+        if room_of(name) == "scripts" or name == "towers.ground.random_numbers":
+            return False
+        calls = (node for node in ast.walk(MODULES[name]) if isinstance(node, ast.Call))
+        return wrong & {ast.unparse(call.func) for call in calls}
+
+    assert not offenders(is_wrong)
+
+
+def test_the_order_of_an_epoch_is_defined_once():
+    once = {
+        "RowBatches": "towers.batches.own_rows",
+        "permutation": "towers.ground.random_numbers",
+        "steps_per_epoch": "towers.ground.epochs",
+    }
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    found = {
+        (node.name, name)
+        for name, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and node.name in once
+    }
+    assert found == set(once.items())
 
 
 def test_every_module_says_what_it_owns():

@@ -178,7 +178,7 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         text=corpus.text,
         corpus=corpus,
         key=corpus.key,
-        summary=train.summary,
+        summary=train.source.summary,
         about=about_data(paths, fields.language, train.num_examples),
     )
 
@@ -291,12 +291,12 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
 
     That of unigrams is of answers.
     """
-    tokens_per_character = metrics["examples"] / data.test.num_characters
+    tokens_per_character = metrics["examples"] / data.test.source.num_characters
     perplexities = {
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
     }
-    if data.test.direction != "backward":
+    if data.test.source.direction != "backward":
         perplexities["unigram_perplexity"] = data.corpus.unigram_perplexity
     return perplexities
 

@@ -17,10 +17,11 @@ from typing import Annotated, Any
 import keras
 
 from towers.data.image_files.augmentation import Augmentation
-from towers.data.image_files.batches import ImageFileBatches
+from towers.data.image_files.batches import image_file_batches
 from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION
 from towers.data.image_files.image_files import ImageFiles, Part, open_image_files
 from towers.data.image_files.preparation import Prepared, prepare_records
+from towers.ground.epochs import Epochs
 from towers.models import applications, cnn, label_losses, losses, mlp, resnet
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -95,7 +96,7 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     image_files = open_files(fields, folder)
     num_classes = image_files.num_classes
 
-    def batches(part: Part, kind: str, **options: Any) -> ImageFileBatches:
+    def batches(part: Part, kind: str, **options: Any) -> Epochs:
         augmentation = Augmentation(
             fields.size,
             kind,
@@ -105,7 +106,7 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
             only_jpeg=part.is_jpeg,
         )
         several = fields.multi_label
-        return ImageFileBatches(
+        return image_file_batches(
             part, num_classes, fields.batch_size, augmentation, several, **options
         )
 
@@ -185,7 +186,7 @@ def check_fields(fields: Fields) -> None:
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with the preparation of the pixels inside."""
-    shape, num_classes = (fields.size, fields.size, CHANNELS), data.test.num_classes
+    shape, num_classes = (fields.size, fields.size, CHANNELS), data.test.source.num_classes
     if fields.network in OURS:
         body = OURS[fields.network](fields, shape, num_classes)
         images = keras.Input(shape, name="images")
