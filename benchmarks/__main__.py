@@ -7,12 +7,12 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from towers.scripts.options.flags import add_flags, read_options
-from towers.scripts.options.setting import Amount, Count, File, Flag, Names, Paths, Seed
+from towers.scripts.options.flags import Parser, add_flags, read_options
+from towers.scripts.options.setting import Amount, Count, File, Names, Parts, Paths, Seed
 from towers.scripts.quiet import import_tensorflow_quietly
-from towers.scripts.timing.options import BenchmarkOptions, TimingOptions, check_options
+from towers.scripts.timing.options import TimingOptions, check_options
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import BatchedRecipeOptions
 from towers.scripts.training.recipe import Recipe
@@ -21,7 +21,7 @@ from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 @dataclasses.dataclass(frozen=True)
 class ResultsOptions:
-    """Where the results are kept.
+    """Where the results go.
 
     Attributes:
         results: append a line of JSON to this file: the commit, the date, the machine and what was
@@ -32,8 +32,8 @@ class ResultsOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareOptions:
-    """The rivals of a comparison.
+class CompareOptions(TimingOptions):
+    """Towers and rivals.
 
     Attributes:
         against: plain, fit, mirrored, mirrored_fit.
@@ -43,40 +43,40 @@ class CompareOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class SlowOptions:
-    """The slow tower.
+class SlowOptions(TimingOptions):
+    """Towers of which one is slow.
 
     Attributes:
-        factor: the last tower takes so many times as long.
+        factor: the last tower takes so many times as long as the others.
     """
 
-    factor: Annotated[Amount, "F"] = 5.0
+    factor: Amount = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
-class InputOptions:
-    """The other pipelines.
+class InputOptions(TimingOptions):
+    """Pipelines over pictures.
 
     Attributes:
         against: tf_data, keras_directory.
     """
 
-    against: Annotated[Names, Flag(required=True)] = ()
+    against: Names = ("tf_data", "keras_directory")
 
 
 @dataclasses.dataclass(frozen=True)
-class FitOptions:
+class FitOptions(BatchedRecipeOptions):
     """A training by `fit`.
 
     Attributes:
-        towers: replicas; one is trained without a strategy.
+        towers: replicas of the model; one is trained without a strategy.
         epochs: passes over the training data (default: the recipe's).
         data: the data's folder, or files (default: datasets/...).
-        seed: of the data's order.
+        seed: of the initial values and of the data's order.
     """
 
-    towers: Count = 1
-    epochs: Annotated[Count | None, "E"] = None
+    towers: Parts = 1
+    epochs: Count | None = None
     data: Paths | None = None
     seed: Seed = 0
 
@@ -86,16 +86,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = build_parser()
     given = parser.parse_args(arguments)
+    run, kind, _ = COMMANDS[given.command]
     import_tensorflow_quietly()
     try:
         with wrong_input():
-            recipe = chosen_recipe(vars(given))
-        results = given.run(recipe, given)
-        if path := read_options(ResultsOptions, given).results:
+            recipe, options = chosen_recipe(vars(given)), read_options(kind, given)
+            if isinstance(options, TimingOptions):
+                check_options(options)
+        results = run(recipe, options)
+        file = read_options(ResultsOptions, given).results
+        if file is not None:
             from benchmarks.results import append_line
 
             with wrong_input(OSError):
-                append_line(Path(path), arguments, results)
+                append_line(Path(file), arguments, results)
     except WrongInputError as error:
         parser.error(str(error))
     return 0
@@ -103,84 +107,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks",
         description="Measures towers beside other ways to train the same recipe.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(
-        run: Callable[[Recipe, argparse.Namespace], Any], name: str, text: str, *kinds: type
-    ) -> None:
-        # Options that are not given are absent: their defaults stand in the options' dataclasses.
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (_, kind, text) in COMMANDS.items():
         own = commands.add_parser(
             name, help=text, description=text, argument_default=argparse.SUPPRESS
         )
-        own.set_defaults(run=run)
-        add_flags(own, BatchedRecipeOptions, *kinds, ResultsOptions)
-
-    add(run_compare, "compare", "time a step on towers and in other ways, interleaved",
-        TimingOptions, CompareOptions)  # fmt: skip
-    add(run_slow, "slow", "compare synchronous with asynchronous towers while one is slow",
-        TimingOptions, SlowOptions)  # fmt: skip
-    add(run_input, "input", "compare the input of recipe images with other pipelines",
-        TimingOptions, InputOptions)  # fmt: skip
-    add(run_fit, "fit", "train a recipe by keras.Model.fit, under MirroredStrategy", FitOptions)
+        add_flags(own, kind, ResultsOptions)
     return parser
 
 
-def timing_options(given: argparse.Namespace) -> BenchmarkOptions:
-    """Returns the options of a timing; WrongInputError for what cannot be timed."""
-    options = read_options(BenchmarkOptions, given)
-    with wrong_input():
-        check_options(options)
-    return options
-
-
-def run_compare(recipe: Recipe, given: argparse.Namespace) -> Any:
+def run_compare(recipe: Recipe, options: CompareOptions) -> Any:
     """Prints the time of a step of towers and rivals, and returns the rows."""
     from benchmarks.rivals import rivals_of
     from towers.scripts.timing.steps import time_steps, towers_of
 
-    options = timing_options(given)
     with wrong_input():
-        rivals = rivals_of(read_options(CompareOptions, given).against, max(2, *options.towers))
+        rivals = rivals_of(options.against, max(2, *options.towers))
     return time_steps(recipe, options, [*towers_of(options), *rivals])
 
 
-def run_slow(recipe: Recipe, given: argparse.Namespace) -> Any:
+def run_slow(recipe: Recipe, options: SlowOptions) -> Any:
     """Prints what a slow tower costs the others, and returns the rows."""
     from benchmarks import slow_tower
     from towers.scripts.timing.task import open_task
 
-    options, factor = timing_options(given), read_options(SlowOptions, given).factor
     with wrong_input():
-        slow_tower.check_slow_tower(factor, options)
+        slow_tower.check_slow_tower(options.factor, options)
         task = open_task(recipe, options, max(options.towers))
-    rows = slow_tower.compare_slow_tower(task, factor, options)
+    rows = slow_tower.compare_slow_tower(task, options.factor, options)
     slow_tower.print_table(rows, task, options)
     return rows
 
 
-def run_input(recipe: Recipe, given: argparse.Namespace) -> Any:
+def run_input(recipe: Recipe, options: InputOptions) -> Any:
     """Prints how fast each pipeline is, and returns the rates."""
     from benchmarks import input_rivals
 
-    options, against = timing_options(given), read_options(InputOptions, given).against
     with wrong_input():
-        input_rivals.check_input_rivals(recipe, against, options.data)
-        rates = input_rivals.compare_inputs(recipe, against, options)
+        input_rivals.check_input_rivals(recipe, options.against, options.data)
+        rates = input_rivals.compare_inputs(recipe, options.against, options)
     input_rivals.print_inputs(rates)
     return {name: [rate._asdict() for rate in own] for name, own in rates.items()}
 
 
-def run_fit(recipe: Recipe, given: argparse.Namespace) -> Any:
+def run_fit(recipe: Recipe, options: FitOptions) -> Any:
     """Trains by `fit`, prints the metrics of each epoch, and returns them."""
     from benchmarks.fit import train
 
-    options = read_options(FitOptions, given)
     with wrong_input():
         return train(recipe, options.towers, options.data, options.seed)
+
+
+COMMANDS: dict[str, tuple[Callable[[Recipe, Any], Any], type[BatchedRecipeOptions], str]] = {
+    "compare": (
+        run_compare,
+        CompareOptions,
+        "time a step on towers and in other ways, interleaved",
+    ),
+    "slow": (
+        run_slow,
+        SlowOptions,
+        "compare synchronous with asynchronous towers while one of them is slow",
+    ),
+    "input": (
+        run_input,
+        InputOptions,
+        "compare the input of recipe images with other pipelines",
+    ),
+    "fit": (run_fit, FitOptions, "train a recipe by keras.Model.fit, under MirroredStrategy"),
+}
 
 
 if __name__ == "__main__":

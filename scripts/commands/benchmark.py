@@ -11,14 +11,13 @@ from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.timing.options import BenchmarkOptions, check_options
 from towers.scripts.training.catalogue import chosen_recipe
-from towers.scripts.training.options import BatchedRecipeOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    add_flags(parser, BatchedRecipeOptions, BenchmarkOptions)
+    add_flags(parser, BenchmarkOptions)
 
 
 def run(given: argparse.Namespace) -> int:

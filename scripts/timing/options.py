@@ -6,14 +6,15 @@ import dataclasses
 from typing import Annotated
 
 from towers.scripts.options.setting import Count, Flag, Names, Numbers, Parts, Paths, Seed
+from towers.scripts.training.options import BatchedRecipeOptions
 from towers.scripts.wrong_input import nearest
 
 EXCHANGES = ("packs", "nccl")
 
 
 @dataclasses.dataclass(frozen=True)
-class TimingOptions:
-    """What is timed of a recipe, and for how long.
+class TimingOptions(BatchedRecipeOptions):
+    """What is timed, and for how long.
 
     Attributes:
         towers: numbers of towers to compare.
@@ -37,7 +38,7 @@ class TimingOptions:
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkOptions(TimingOptions):
-    """What is timed of a recipe, or what is measured of its input.
+    """What is timed: steps, or the input.
 
     Attributes:
         input: instead, measure the input: examples/s of the pipeline alone, CPU of an example,
@@ -47,11 +48,11 @@ class BenchmarkOptions(TimingOptions):
         json: print one JSON object as the last line.
     """
 
-    input: Annotated[Numbers | None, Flag(nargs="?", const=())] = None
+    input: Annotated[Numbers | None, "N,N", Flag(nargs="?", const=())] = None
     json: bool = False
 
 
-def check_options(options: BenchmarkOptions) -> None:
+def check_options(options: TimingOptions) -> None:
     """Raises ValueError for arguments that cannot be timed."""
     if min(options.towers) < 1 or len(set(options.towers)) != len(options.towers):
         raise ValueError(
@@ -67,7 +68,8 @@ def check_options(options: BenchmarkOptions) -> None:
             raise ValueError(f"There is no exchange {name!r}.{nearest(name, EXCHANGES)}")
     if len(set(options.exchange)) != len(options.exchange):
         raise ValueError(f"--exchange takes each name once. Received {given}.")
-    if options.exchange and (options.input is not None or max(options.towers) < 2):
+    measures_steps = getattr(options, "input", None) is None
+    if options.exchange and not (measures_steps and max(options.towers) > 1):
         raise ValueError(
             "--exchange times sums between copies of the parameters on several towers. Received "
             f"{given} with --towers {','.join(map(str, options.towers))}; "
