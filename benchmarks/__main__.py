@@ -3,18 +3,82 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from towers.scripts.commands.benchmark import add_timing_options
-from towers.scripts.commands.option_types import name_list, positive_float, positive_int
-from towers.scripts.commands.options import add_recipe_options, chosen_recipe, read_options
+from towers.scripts.options.flags import Parser, add_flags, read_options
+from towers.scripts.options.setting import Amount, Count, File, Names, Parts, Paths, Seed
 from towers.scripts.quiet import import_tensorflow_quietly
-from towers.scripts.timing.options import BenchmarkOptions, check_options
+from towers.scripts.timing.options import TimingOptions, check_options
+from towers.scripts.training.catalogue import chosen_recipe
+from towers.scripts.training.options import BatchedRecipeOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import WrongInputError, wrong_input
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultsOptions:
+    """Where the results go.
+
+    Attributes:
+        results: append a line of JSON to this file: the commit, the date, the machine and what was
+            measured.
+    """
+
+    results: File | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareOptions(TimingOptions):
+    """Towers and rivals.
+
+    Attributes:
+        against: plain, fit, mirrored, mirrored_fit.
+    """
+
+    against: Names = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class SlowOptions(TimingOptions):
+    """Towers of which one is slow.
+
+    Attributes:
+        factor: the last tower takes so many times as long as the others.
+    """
+
+    factor: Amount = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class InputOptions(TimingOptions):
+    """Pipelines over pictures.
+
+    Attributes:
+        against: tf_data, keras_directory.
+    """
+
+    against: Names = ("tf_data", "keras_directory")
+
+
+@dataclasses.dataclass(frozen=True)
+class FitOptions(BatchedRecipeOptions):
+    """A training by `fit`.
+
+    Attributes:
+        towers: replicas of the model; one is trained without a strategy.
+        epochs: passes over the training data (default: the recipe's).
+        data: the data's folder, or files (default: datasets/...).
+        seed: of the initial values and of the data's order.
+    """
+
+    towers: Parts = 1
+    epochs: Count | None = None
+    data: Paths | None = None
+    seed: Seed = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,16 +86,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = build_parser()
     given = parser.parse_args(arguments)
+    run, kind, _ = COMMANDS[given.command]
     import_tensorflow_quietly()
     try:
         with wrong_input():
-            recipe = chosen_recipe(given)
-        results = given.run(recipe, given)
-        if given.results is not None:
+            recipe, options = chosen_recipe(vars(given)), read_options(kind, given)
+            if isinstance(options, TimingOptions):
+                check_options(options)
+        results = run(recipe, options)
+        file = read_options(ResultsOptions, given).results
+        if file is not None:
             from benchmarks.results import append_line
 
             with wrong_input(OSError):
-                append_line(given.results, arguments, results)
+                append_line(Path(file), arguments, results)
     except WrongInputError as error:
         parser.error(str(error))
     return 0
@@ -39,96 +107,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks",
         description="Measures towers beside other ways to train the same recipe.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(name: str, run: Callable[[Recipe, argparse.Namespace], Any], text: str) -> Any:
-        # Options that are not given are absent: their defaults stand in the options' dataclasses.
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (_, kind, text) in COMMANDS.items():
         own = commands.add_parser(
             name, help=text, description=text, argument_default=argparse.SUPPRESS
         )
-        own.set_defaults(run=run, results=None)
-        own.add_argument("--results", type=Path, metavar="FILE",
-                         help="append a line of JSON to this file: the commit, the date, the "
-                              "machine and what was measured (default: none)")  # fmt: skip
-        return own
-
-    compare = add("compare", run_compare, "time a step on towers and in other ways, interleaved")
-    add_timing_options(compare)
-    compare.add_argument("--against", type=name_list, metavar="NAME,NAME", default=(),
-                         help="plain, fit, mirrored, mirrored_fit (default: none)")  # fmt: skip
-    slow = add("slow", run_slow, "compare synchronous with asynchronous towers while one is slow")
-    add_timing_options(slow)
-    slow.add_argument("--factor", type=positive_float, metavar="F", default=5.0,
-                      help="the last tower takes so many times as long (default: 5)")  # fmt: skip
-    pipelines = add("input", run_input, "compare the input of recipe images with other pipelines")
-    add_timing_options(pipelines)
-    pipelines.add_argument("--against", type=name_list, metavar="NAME,NAME", required=True,
-                           help="tf_data, keras_directory")  # fmt: skip
-    fit = add("fit", run_fit, "train a recipe by keras.Model.fit, under MirroredStrategy")
-    fit.add_argument("recipe", metavar="RECIPE")
-    fit.add_argument("--towers", type=positive_int, metavar="N", default=1,
-                     help="replicas; one is trained without a strategy (default: 1)")  # fmt: skip
-    fit.add_argument("--epochs", type=positive_int, metavar="E", help="default: the recipe's")
-    add_recipe_options(fit)
-    fit.set_defaults(data=None, seed=0)
+        add_flags(own, kind, ResultsOptions)
     return parser
 
 
-def timing_options(given: argparse.Namespace) -> BenchmarkOptions:
-    """Returns the options of a timing; WrongInputError for what cannot be timed."""
-    options = read_options(BenchmarkOptions, given)
-    with wrong_input():
-        check_options(options)
-    return options
-
-
-def run_compare(recipe: Recipe, given: argparse.Namespace) -> Any:
+def run_compare(recipe: Recipe, options: CompareOptions) -> Any:
     """Prints the time of a step of towers and rivals, and returns the rows."""
     from benchmarks.rivals import rivals_of
     from towers.scripts.timing.steps import time_steps, towers_of
 
-    options = timing_options(given)
     with wrong_input():
-        rivals = rivals_of(given.against, max(2, *options.towers))
+        rivals = rivals_of(options.against, max(2, *options.towers))
     return time_steps(recipe, options, [*towers_of(options), *rivals])
 
 
-def run_slow(recipe: Recipe, given: argparse.Namespace) -> Any:
+def run_slow(recipe: Recipe, options: SlowOptions) -> Any:
     """Prints what a slow tower costs the others, and returns the rows."""
     from benchmarks import slow_tower
     from towers.scripts.timing.task import open_task
 
-    options = timing_options(given)
     with wrong_input():
-        slow_tower.check_slow_tower(given.factor, options)
+        slow_tower.check_slow_tower(options.factor, options)
         task = open_task(recipe, options, max(options.towers))
-    rows = slow_tower.compare_slow_tower(task, given.factor, options)
+    rows = slow_tower.compare_slow_tower(task, options.factor, options)
     slow_tower.print_table(rows, task, options)
     return rows
 
 
-def run_input(recipe: Recipe, given: argparse.Namespace) -> Any:
+def run_input(recipe: Recipe, options: InputOptions) -> Any:
     """Prints how fast each pipeline is, and returns the rates."""
     from benchmarks import input_rivals
 
-    options = timing_options(given)
     with wrong_input():
-        input_rivals.check_input_rivals(recipe, given.against, options.data)
-        rates = input_rivals.compare_inputs(recipe, given.against, options)
+        input_rivals.check_input_rivals(recipe, options.against, options.data)
+        rates = input_rivals.compare_inputs(recipe, options.against, options)
     input_rivals.print_inputs(rates)
     return {name: [rate._asdict() for rate in own] for name, own in rates.items()}
 
 
-def run_fit(recipe: Recipe, given: argparse.Namespace) -> Any:
+def run_fit(recipe: Recipe, options: FitOptions) -> Any:
     """Trains by `fit`, prints the metrics of each epoch, and returns them."""
     from benchmarks.fit import train
 
     with wrong_input():
-        return train(recipe, given.towers, given.data, given.seed)
+        return train(recipe, options.towers, options.data, options.seed)
+
+
+COMMANDS: dict[str, tuple[Callable[[Recipe, Any], Any], type[BatchedRecipeOptions], str]] = {
+    "compare": (
+        run_compare,
+        CompareOptions,
+        "time a step on towers and in other ways, interleaved",
+    ),
+    "slow": (
+        run_slow,
+        SlowOptions,
+        "compare synchronous with asynchronous towers while one of them is slow",
+    ),
+    "input": (
+        run_input,
+        InputOptions,
+        "compare the input of recipe images with other pipelines",
+    ),
+    "fit": (run_fit, FitOptions, "train a recipe by keras.Model.fit, under MirroredStrategy"),
+}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from towers.scripts.shown import show
-from towers.scripts.timing.options import BenchmarkOptions
+from towers.scripts.timing.options import TimingOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import data_paths
 from towers.scripts.wrong_input import nearest
@@ -83,7 +83,7 @@ class Rate(NamedTuple):
 
 
 def compare_inputs(
-    recipe: Recipe, names: Sequence[str], options: BenchmarkOptions
+    recipe: Recipe, names: Sequence[str], options: TimingOptions
 ) -> dict[str, list[Rate]]:
     """Returns the rates of each pipeline, one for each of the interleaved repetitions.
 

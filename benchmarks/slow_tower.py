@@ -16,7 +16,7 @@ import tensorflow as tf
 import towers
 from towers.scripts.progress import counted
 from towers.scripts.shown import show
-from towers.scripts.timing.options import BenchmarkOptions
+from towers.scripts.timing.options import TimingOptions
 from towers.scripts.timing.task import Task
 from towers.scripts.training.session import carried_state
 from towers.scripts.wrong_input import WrongInputError
@@ -39,7 +39,7 @@ class Rates(NamedTuple):
     staleness: float
 
 
-def check_slow_tower(factor: float, options: BenchmarkOptions) -> None:
+def check_slow_tower(factor: float, options: TimingOptions) -> None:
     """Raises ValueError unless there is a slow tower beside another one."""
     if max(options.towers) < 2 or factor <= 1:
         raise ValueError(
@@ -53,9 +53,7 @@ def check_slow_tower(factor: float, options: BenchmarkOptions) -> None:
         )
 
 
-def compare_slow_tower(
-    task: Task, factor: float, options: BenchmarkOptions
-) -> list[dict[str, Any]]:
+def compare_slow_tower(task: Task, factor: float, options: TimingOptions) -> list[dict[str, Any]]:
     """Times both modes, first with equal towers, then with a last tower that sleeps in each step.
 
     Args:
@@ -137,7 +135,7 @@ def sleep(seconds: float) -> Any:
 
 
 def repeat(
-    trainers: dict[str, Callable[..., towers.Trainer]], rows: float, options: BenchmarkOptions
+    trainers: dict[str, Callable[..., towers.Trainer]], rows: float, options: TimingOptions
 ) -> dict[str, list[Rates]]:
     """Returns the rates of each mode in each repetition; the modes take turns."""
     rates: dict[str, list[Rates]] = {mode: [] for mode in trainers}
@@ -195,7 +193,7 @@ def summary(rates: Sequence[Rates]) -> dict[str, Any]:
     }
 
 
-def print_table(report: Sequence[dict[str, Any]], task: Task, options: BenchmarkOptions) -> None:
+def print_table(report: Sequence[dict[str, Any]], task: Task, options: TimingOptions) -> None:
     """Prints the rows as a Markdown table."""
     num_towers = len(report[0]["updates_per_second"])
     show(

@@ -15,33 +15,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import keras
-
-from towers.data.corpus import (
-    Corpus,
-    CorpusSettings,
-    pair_batches,
-    prepare_dialogues,
-    prepare_files,
-)
-from towers.data.samples.conversations import conversations
-from towers.data.text import TextCodec, TextSettings
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
-from towers.models import answering, unigrams
-from towers.models.decoding import Decoding
-from towers.models.seq2seq import seq2seq
-from towers.models.transformer import transformer
-from towers.scripts.chatbot.answerer import Answerer
-from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
-from towers.scripts.chatbot.introduction import about_data
-from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
+
+if TYPE_CHECKING:
+    import keras
+
+    from towers.data.corpus import Corpus
+    from towers.data.text import TextCodec
+    from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 
 CACHE = DATA_SETS / "prepared"
 PARTS = ("train", "held_out")
@@ -156,6 +144,9 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a corpus, which is prepared if it was not before."""
+    from towers.data.corpus import pair_batches
+    from towers.scripts.chatbot.introduction import about_data
+
     corpus = prepare(fields, paths)
     limits: dict[str, Any] = {
         "batch_tokens": fields.batch_tokens,
@@ -198,6 +189,10 @@ def prepare(
         processes: how many tokenise files; by default one for each core.
         write: receives the lines about a corpus while it is prepared.
     """
+    from towers.data.corpus import CorpusSettings, prepare_dialogues, prepare_files
+    from towers.data.samples.conversations import conversations
+    from towers.data.text import TextSettings
+
     preparation = CorpusSettings(
         TextSettings(
             language=fields.language,
@@ -234,12 +229,16 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
     """Lets the network begin with the shares of the training answers' tokens."""
+    from towers.models import unigrams
+
     if fields.unigram_bias:
         unigrams.predict_unigrams(model.projection.bias, data.corpus.target_counts)
 
 
 def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the recurrent network with attention."""
+    from towers.models.seq2seq import seq2seq
+
     return seq2seq(
         vocabulary_size,
         cell=fields.cell,
@@ -258,6 +257,8 @@ def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:
 
 def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the Transformer."""
+    from towers.models.transformer import transformer
+
     return transformer(
         vocabulary_size,
         size=fields.hidden_size,
@@ -276,6 +277,8 @@ NETWORKS = {"recurrent": make_recurrent, "transformer": make_transformer}
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function, whose weight is the number of answer tokens."""
+    from towers.models import answering
+
     smoothing = fields.label_smoothing if training else 0.0
     return answering.answering(
         model,
@@ -306,6 +309,11 @@ def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> Cha
 
     Only a model that answers questions has one.
     """
+    from towers.models.decoding import Decoding
+    from towers.scripts.chatbot.answerer import Answerer
+    from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
+    from towers.scripts.chatbot.ranking import AnswerRanker
+
     if fields.direction != "forward":
         return None
     decoding = Decoding(max_length=fields.max_answer_length)
@@ -325,6 +333,8 @@ def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> Cha
 
 def load_text(folder: Path) -> TextCodec:
     """Returns the vocabulary and the text settings that a run saved."""
+    from towers.data.text import TextCodec
+
     return TextCodec.load(folder)
 
 

@@ -3,42 +3,56 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
+from towers.scripts.options.setting import Count, Flag, Names, Numbers, Parts, Paths, Seed
+from towers.scripts.training.options import BatchedRecipeOptions
 from towers.scripts.wrong_input import nearest
 
 EXCHANGES = ("packs", "nccl")
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkOptions:
-    """The subjects and the length of a benchmark.
+class TimingOptions(BatchedRecipeOptions):
+    """What is timed, and for how long.
 
     Attributes:
         towers: numbers of towers to compare.
         gpus_per_tower: devices that share the layers of each tower.
-        exchange: how towers with a copy of the variables each sum gradients, packs or nccl; each
-            is timed beside towers as they are by default.
-        input: to measure the input instead of steps: nothing for a report about it, or numbers of
-            processes for what that of one of them takes; None for neither.
-        repetitions: number of repetitions of each measurement.
-        steps: number of steps in a repetition.
-        data: the folder or the files, None for the recipe's default.
-        seed: seed of the data's order.
-        json: whether to print a JSON object as the last line.
+        exchange: packs, nccl: also time several towers with a copy of the parameters each that sum
+            gradients in this way.
+        repetitions: of each measurement.
+        steps: in a repetition.
+        data: the data's folder, or files (default: datasets/...).
+        seed: of the data's order.
     """
 
-    towers: tuple[int, ...] = (1, 2)
-    gpus_per_tower: int = 1
-    exchange: tuple[str, ...] = ()
-    input: tuple[int, ...] | None = None
-    repetitions: int = 10
-    steps: int = 20
-    data: tuple[str, ...] | None = None
-    seed: int = 0
+    towers: Numbers = (1, 2)
+    gpus_per_tower: Parts = 1
+    exchange: Names = ()
+    repetitions: Annotated[Count, "R"] = 10
+    steps: Annotated[Count, "S"] = 20
+    data: Paths | None = None
+    seed: Seed = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkOptions(TimingOptions):
+    """What is timed: steps, or the input.
+
+    Attributes:
+        input: instead, measure the input: examples/s of the pipeline alone, CPU of an example,
+            memory, and the share of a step that waits, on as many towers as the largest number
+            says; with numbers, the processor time of the input of one of N processes, whose batch
+            is N times the recipe's.
+        json: print one JSON object as the last line.
+    """
+
+    input: Annotated[Numbers | None, "N,N", Flag(nargs="?", const=())] = None
     json: bool = False
 
 
-def check_options(options: BenchmarkOptions) -> None:
+def check_options(options: TimingOptions) -> None:
     """Raises ValueError for arguments that cannot be timed."""
     if min(options.towers) < 1 or len(set(options.towers)) != len(options.towers):
         raise ValueError(
@@ -54,7 +68,8 @@ def check_options(options: BenchmarkOptions) -> None:
             raise ValueError(f"There is no exchange {name!r}.{nearest(name, EXCHANGES)}")
     if len(set(options.exchange)) != len(options.exchange):
         raise ValueError(f"--exchange takes each name once. Received {given}.")
-    if options.exchange and (options.input is not None or max(options.towers) < 2):
+    measures_steps = getattr(options, "input", None) is None
+    if options.exchange and not (measures_steps and max(options.towers) > 1):
         raise ValueError(
             "--exchange times sums between copies of the parameters on several towers. Received "
             f"{given} with --towers {','.join(map(str, options.towers))}; "

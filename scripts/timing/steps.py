@@ -15,7 +15,7 @@ import towers
 from towers.scripts.progress import progress
 from towers.scripts.shown import show
 from towers.scripts.timing.apart import Apart, TimedRun
-from towers.scripts.timing.options import BenchmarkOptions
+from towers.scripts.timing.options import TimingOptions
 from towers.scripts.timing.task import NUM_BATCHES, Task, open_task
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state
@@ -43,7 +43,7 @@ class Contender(NamedTuple):
 
 
 def time_steps(
-    recipe: Recipe, options: BenchmarkOptions, contenders: Sequence[Contender]
+    recipe: Recipe, options: TimingOptions, contenders: Sequence[Contender]
 ) -> list[dict[str, Any]]:
     """Prints the time of a step of each contender, and returns the rows.
 
@@ -59,7 +59,7 @@ def time_steps(
     return rows
 
 
-def towers_of(options: BenchmarkOptions) -> list[Contender]:
+def towers_of(options: TimingOptions) -> list[Contender]:
     """Returns the numbers of towers, each by default and with each exchange."""
     label = f" of {options.gpus_per_tower}" if options.gpus_per_tower > 1 else ""
     return [
@@ -75,7 +75,7 @@ def towers_of(options: BenchmarkOptions) -> list[Contender]:
 
 @contextlib.contextmanager
 def open_contenders(
-    recipe: Recipe, options: BenchmarkOptions, contenders: Sequence[Contender]
+    recipe: Recipe, options: TimingOptions, contenders: Sequence[Contender]
 ) -> Iterator[tuple[dict[str, TimedRun], float]]:
     """Yields what runs each contender, by name, and the examples of a batch on average.
 
@@ -113,7 +113,7 @@ def most_towers(contenders: Sequence[Contender]) -> int:
 
 
 def open_runs(
-    recipe: Recipe, options: BenchmarkOptions, contenders: Sequence[Contender]
+    recipe: Recipe, options: TimingOptions, contenders: Sequence[Contender]
 ) -> dict[str, TimedRun]:
     """Returns what runs each contender; errors as in `open_task`."""
     return build_runs(open_task(recipe, options, most_towers(contenders)), contenders)
@@ -217,7 +217,7 @@ def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[s
     return rows
 
 
-def print_table(rows: list[dict[str, Any]], recipe: Recipe, options: BenchmarkOptions) -> None:
+def print_table(rows: list[dict[str, Any]], recipe: Recipe, options: TimingOptions) -> None:
     """Prints the rows as a Markdown table."""
     first = rows[0]["name"]
     show(

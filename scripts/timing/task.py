@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 import towers
-from towers.scripts.timing.options import BenchmarkOptions
+from towers.scripts.timing.options import TimingOptions
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import data_paths, make_optimizer
 
@@ -51,7 +51,7 @@ class Task(NamedTuple):
         return self.recipe.make_tower_fn(self.recipe.fields, model, True)
 
 
-def open_task(recipe: Recipe, options: BenchmarkOptions, num_towers: int) -> Task:
+def open_task(recipe: Recipe, options: TimingOptions, num_towers: int) -> Task:
     """Returns the task, the first batches of its data in memory.
 
     Args:

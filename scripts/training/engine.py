@@ -54,7 +54,8 @@ class MeasuredPlacement:
 
     def __call__(self, devices: towers.devices.Devices, data: Data) -> towers.Placement:
         """Returns the placement; a line says what was measured."""
-        policy, exchange = self._options.devices.parameters, self._options.engine.exchange
+        policy: str = self._options.devices.parameters
+        exchange: str = self._options.engine.exchange
         if self.applies_to(devices):
             trial = self._trial_before(devices) or self._measure(devices, data)
             self.record = {"towers": len(devices.towers), "milliseconds": trial.milliseconds}

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.rivals import rivals_of
 from tests.benchmarks.commands import TINY, main, refuse
 from tests.paths import ROOT
-from towers.scripts.timing.options import BenchmarkOptions
+from towers.scripts.timing.options import TimingOptions
 from towers.scripts.timing.steps import in_processes, most_towers, towers_of
 
 
@@ -27,7 +27,9 @@ from towers.scripts.timing.steps import in_processes, most_towers, towers_of
     ids=str,
 )
 def test_each_mirrored_rival_has_a_process(towers, rivals, processes):
-    contenders = towers_of(BenchmarkOptions(towers=towers)) + rivals_of(rivals, max(2, *towers))
+    contenders = towers_of(TimingOptions("shapes", towers=towers)) + rivals_of(
+        rivals, max(2, *towers)
+    )
     found = in_processes(contenders)
     assert [[contender.name for contender in group] for group in found] == processes
 
