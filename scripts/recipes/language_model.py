@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
-from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
+from towers.scripts.recipes.ptb_small import EVALUATION_STEPS
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
@@ -310,7 +310,6 @@ RECIPE = Recipe(
     initialize=initialize,
     make_tower_fn=make_tower_fn,
     make_carried=make_carried,
-    to_keras=to_keras,
     derive_metrics=derive_metrics,
     prepare=prepare,
     load_text=load_text,

@@ -20,7 +20,6 @@ from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
 
     from towers.data.language import LanguageText, WordVocabulary
 
@@ -112,14 +111,6 @@ def make_carried(fields: Fields, model: keras.Model) -> Any:
     return model.state_specs() if fields.form == "streams" else None
 
 
-def to_keras(*batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns a batch as `fit` takes it, which carries no state: inputs, labels, weights."""
-    import tensorflow as tf
-
-    inputs, targets, *_ = batch
-    return inputs, targets, tf.cast(targets != SPECIAL_IDS.padding, tf.float32)
-
-
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexity."""
     return {"perplexity": perplexity(metrics["loss"])}
@@ -160,7 +151,6 @@ RECIPE = Recipe(
     make_model=make_model,
     make_tower_fn=make_tower_fn,
     make_carried=make_carried,
-    to_keras=to_keras,
     derive_metrics=derive_metrics,
     load_text=load_text,
 )

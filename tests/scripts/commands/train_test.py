@@ -157,6 +157,14 @@ def test_a_run_begins_with_the_weights_of_another(run, tmp_path, capsys):
             np.testing.assert_allclose(one, other, atol=1e-7)
 
 
+def test_a_run_goes_on_when_the_one_it_began_with_is_gone(run, tmp_path, capsys):
+    begin = ["--init-from", str(run)]
+    assert train(tmp_path / "new", "--steps", "1", *begin) == 0
+    shutil.rmtree(run)
+    assert train(tmp_path / "new", "--steps", "2", *begin) == 0
+    assert "continues at step 1" in capsys.readouterr().out
+
+
 def test_weights_of_a_run_that_is_none_are_refused(run, tmp_path, capsys):
     assert train(tmp_path / "new", "--init-from", str(tmp_path / "absent")) == 2
     assert "holds no run" in capsys.readouterr().err
