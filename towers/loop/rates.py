@@ -130,24 +130,25 @@ class Window:
         names = ["loss", "gradient_norm", *(f"metrics/{name}" for name in self._metrics)]
         for stacked, towers in self._stacked:
             values, weights = of_all_and_each(stacked[0::2]), of_all_and_each(stacked[1::2])
-            columns = np.arange(values[0].shape[1]) - 1  # All of them, then each.
+            columns = np.arange(values.shape[2]) - 1  # All of them, then each.
             took_part = np.array([(columns == tower) | (columns < 0) for tower in towers])
             took_part[[tower is None for tower in towers]] = True
-            self._add("updates", took_part, took_part)
-            for name, value, weight in zip(names, values, weights, strict=True):
-                used = np.where(took_part, weight, 0)
-                value = value**2 if name == "gradient_norm" else value
-                with np.errstate(invalid="ignore", over="ignore"):
-                    self._add(name, np.where(used != 0, value * used, 0), used)
+            self._add("updates", np.stack([took_part, took_part]))
+            used = np.where(took_part, weights, 0)
+            values[names.index("gradient_norm")] **= 2
+            with np.errstate(invalid="ignore", over="ignore"):
+                totals = np.where(used != 0, values * used, 0)
+            for name, total, weight in zip(names, totals, used, strict=True):
+                self._add(name, np.stack([total, weight]))
         self._stacked.clear()
 
-    def _add(self, name: str, totals: np.ndarray, weights: np.ndarray) -> None:
-        """Adds to a sum, one update after the other."""
-        added = np.stack([totals, weights], axis=1).astype(np.float64)
+    def _add(self, name: str, added: np.ndarray) -> None:
+        """Adds totals and weights, [2, updates, 1 + num_towers], one update after the other."""
         before = self._sums.get(name, np.zeros([2, 1]))
-        if before.shape[1] != added.shape[2]:  # The towers are others than before.
+        if added.shape[2] != before.shape[1]:  # The towers are others than before.
             before = np.pad(before[:, :1], [(0, 0), (0, added.shape[2] - 1)])
-        self._sums[name] = np.add.accumulate(np.concatenate([before[None], added]))[-1]
+        everything = np.concatenate([before[:, None], added], axis=1)
+        self._sums[name] = np.add.accumulate(everything, axis=1)[:, -1]
 
     def _means(self, part: Any) -> dict[str, Any]:
         """Returns the means over all towers (part 0) or of each (the rest), and their weights."""
@@ -190,8 +191,8 @@ def stack(values: Sequence[Any]) -> Any:
         return tf.raw_ops.Pack(values=values, axis=0)
 
 
-def of_all_and_each(columns: Sequence[Any]) -> list[np.ndarray]:
-    """Returns the numbers of all towers and of each, float64 [updates, 1 + num_towers]; waits.
+def of_all_and_each(columns: Sequence[Any]) -> np.ndarray:
+    """Returns numbers of all towers and of each, float64 [numbers, updates, 1 + num_towers]; waits.
 
     Args:
         columns: [updates] each of all towers; then, in the same order, of each one [updates,
@@ -200,8 +201,11 @@ def of_all_and_each(columns: Sequence[Any]) -> list[np.ndarray]:
     arrays = [np.asarray(one, np.float64) for one in columns]
     totals, towers = arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]
     num_towers = max(one.shape[1] for one in towers if one.ndim == 2)
-    each = [one if one.ndim == 2 else np.repeat(one[:, None], num_towers, 1) for one in towers]
-    return [np.column_stack(pair) for pair in zip(totals, each, strict=True)]
+    numbers = np.empty([len(totals), len(totals[0]), 1 + num_towers])
+    for place, (total, each) in enumerate(zip(totals, towers, strict=True)):
+        numbers[place, :, 0] = total
+        numbers[place, :, 1:] = each if each.ndim == 2 else each[:, None]
+    return numbers
 
 
 class Rates:
