@@ -87,19 +87,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     given = parser.parse_args(arguments)
     run, kind, _ = COMMANDS[given.command]
+    options, file = read_options(kind, given), read_options(ResultsOptions, given).results
     import_tensorflow_quietly()
+    from benchmarks.results import append_line
+
     try:
         with wrong_input():
-            recipe, options = chosen_recipe(vars(given)), read_options(kind, given)
+            recipe = chosen_recipe(vars(given))
             if isinstance(options, TimingOptions):
                 check_options(options)
+            if file is not None:
+                Path(file).touch()  # Rather now than after the measurement.
         results = run(recipe, options)
-        file = read_options(ResultsOptions, given).results
         if file is not None:
-            from benchmarks.results import append_line
-
-            with wrong_input(OSError):
-                append_line(Path(file), arguments, results)
+            append_line(Path(file), arguments, results)
     except WrongInputError as error:
         parser.error(str(error))
     return 0
@@ -158,8 +159,7 @@ def run_fit(recipe: Recipe, options: FitOptions) -> Any:
     """Trains by `fit`, prints the metrics of each epoch, and returns them."""
     from benchmarks.fit import train
 
-    with wrong_input():
-        return train(recipe, options.towers, options.data, options.seed)
+    return train(recipe, options.towers, options.data, options.seed)
 
 
 COMMANDS: dict[str, tuple[Callable[[Recipe, Any], Any], type[BatchedRecipeOptions], str]] = {

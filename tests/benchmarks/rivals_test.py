@@ -83,7 +83,8 @@ def test_a_line_names_the_commit(tmp_path):
     [
         (["compare", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
         (["compare", "shapez"], "Did you mean 'shapes'?"),
-        (["compare", "shapes", "--results", "no/folder.jsonl", "--towers", "0"], "at least 1"),
+        (["compare", "shapes", "--towers", "0"], "at least 1"),
+        (["compare", "shapes", "--results", "no/folder.jsonl"], "no/folder.jsonl: No such file"),
     ],
 )
 def test_wrong_input_is_one_message(arguments, message, capsys):
