@@ -11,8 +11,9 @@ import tensorflow as tf
 import towers
 from benchmarks.rivals import compile_model, keras_batches
 from towers.scripts.shown import show
-from towers.scripts.training.recipe import Recipe
+from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import carried_state, data_paths, make_optimizer
+from towers.scripts.wrong_input import wrong_input
 
 
 def train(
@@ -28,6 +29,34 @@ def train(
         num_replicas: of the model; several are MirroredStrategy's.
         data: the folder or the files, None for the recipe's default.
         seed: of the initial values and of the data's order.
+
+    Raises:
+        WrongInputError: `fit` cannot train the recipe, or the devices or the data cannot be used.
+    """
+    with wrong_input():
+        model, batches = open_model(recipe, num_replicas, data, seed)
+    rows = []
+    for epoch in range(recipe.fields.epochs):
+        history = model.fit(
+            keras_batches(recipe, batches.train(epoch, 0)), shuffle=False, verbose=0
+        )
+        tested = model.evaluate(
+            keras_batches(recipe, batches.test(0, 0)), verbose=0, return_dict=True
+        )
+        trained = {name: values[0] for name, values in history.history.items()}
+        rows.append({"train": trained, "test": tested})
+        show(
+            f"epoch {epoch + 1} | train {describe(trained)} | {batches.evaluated} "
+            f"{describe(tested)}",
+            flush=True,
+        )
+    return rows
+
+
+def open_model(
+    recipe: Recipe, num_replicas: int, data: Sequence[str] | None, seed: int
+) -> tuple[keras.Model, Data]:
+    """Returns the compiled model and the data; the arguments are those of `train`.
 
     Raises:
         ValueError: `fit` cannot train the recipe, or the devices or the data cannot be used.
@@ -49,22 +78,7 @@ def train(
             "Give it batches without one: a language model takes --set form=sentences."
         )
     show(f"{recipe.name}: {devices.description}, by keras.Model.fit", flush=True)
-    rows = []
-    for epoch in range(recipe.fields.epochs):
-        history = model.fit(
-            keras_batches(recipe, batches.train(epoch, 0)), shuffle=False, verbose=0
-        )
-        tested = model.evaluate(
-            keras_batches(recipe, batches.test(0, 0)), verbose=0, return_dict=True
-        )
-        trained = {name: values[0] for name, values in history.history.items()}
-        rows.append({"train": trained, "test": tested})
-        show(
-            f"epoch {epoch + 1} | train {describe(trained)} | {batches.evaluated} "
-            f"{describe(tested)}",
-            flush=True,
-        )
-    return rows
+    return model, batches
 
 
 def describe(metrics: dict[str, float]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.__main__ import build_parser as build_benchmarks_parser
+from benchmarks.commands import build_parser as build_benchmarks_parser
 from tests.paths import ROOT
 from towers.scripts import bootstrap
 from towers.scripts.main import build_parser

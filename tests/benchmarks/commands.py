@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.__main__ import main
+from benchmarks.commands import main
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
 

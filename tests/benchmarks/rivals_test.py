@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from benchmarks.rivals import rivals_of
-from tests.benchmarks.commands import TINY, main, refuse
+from tests.benchmarks.commands import TINY, refuse
 from tests.paths import ROOT
+from tests.programs import run
 from towers.scripts.timing.options import TimingOptions
 from towers.scripts.timing.steps import in_processes, most_towers, towers_of
 
@@ -56,7 +57,7 @@ def test_every_way_is_measured_and_its_line_appended(towers, others, names, tmp_
     command = ["compare", "shapes", "--towers", towers, "--against", others, *TINY]
     command += ["--repetitions", "2", "--steps", "3", "--results", str(file)]
     file.write_text("an earlier line\n")
-    assert main(command) == 0
+    run([sys.executable, "-m", "benchmarks", *command], cwd=ROOT)
     earlier, text = file.read_text().splitlines()
     assert earlier == "an earlier line"
     line = json.loads(text)
@@ -83,7 +84,8 @@ def test_a_line_names_the_commit(tmp_path):
     [
         (["compare", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
         (["compare", "shapez"], "Did you mean 'shapes'?"),
-        (["compare", "shapes", "--results", "no/folder.jsonl", "--towers", "0"], "at least 1"),
+        (["compare", "shapes", "--towers", "0"], "at least 1"),
+        (["compare", "shapes", "--results", "no/folder.jsonl"], "no/folder.jsonl: No such file"),
     ],
 )
 def test_wrong_input_is_one_message(arguments, message, capsys):
@@ -91,7 +93,7 @@ def test_wrong_input_is_one_message(arguments, message, capsys):
 
 
 def test_help_needs_no_tensorflow():
-    program = "import sys; from benchmarks.__main__ import main\n"
+    program = "import sys; from benchmarks.commands import main\n"
     program += "try: main(['compare', '--help'])\nexcept SystemExit: pass\n"
     program += "sys.exit(bool({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True)
