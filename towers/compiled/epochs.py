@@ -10,11 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
-from keras.src.utils.python_utils import pythonify_logs
 
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
+from towers.ground.private_apis import (
+    compile_loss_of,
+    initial_epoch,
+    pythonify_logs,
+    validates_after,
+)
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
 from towers.loop.finite import NonFiniteGradientError
@@ -101,7 +106,7 @@ class Epochs:
             model.stop_training = False
             callbacks.on_train_begin()
             if updates.position == Position():
-                epoch = model._initial_epoch or begin.epoch
+                epoch = initial_epoch(model) or begin.epoch
                 updates.position = Position(step=begin.step, epoch=epoch)
             try:
                 trainer.train(epochs=epochs)
@@ -152,7 +157,7 @@ class Epochs:
 
     def _end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
         """Validates and tells the callbacks, before the trainer saves what they changed."""
-        if self._validation and self._model._should_eval(epoch, self._frequency):
+        if self._validation and validates_after(self._model, epoch, self._frequency):
             validated = self._validation.run(self._callbacks)
             logs |= {f"val_{name}": value for name, value in validated.items()}
         self._callbacks.on_epoch_end(epoch, logs)
@@ -176,7 +181,8 @@ def curves(model: keras.Model, run_dir: str | os.PathLike[str] | None) -> Iterat
 
 def only_losses(results: StepResults, model: keras.Model) -> StepResults:
     """Returns results whose metrics are the single losses, by Keras's names for them."""
-    trackers = [] if model._compile_loss is None else model._compile_loss.metrics
+    loss = compile_loss_of(model)
+    trackers = [] if loss is None else loss.metrics
     names = {tracker.name: LOSS.format(index) for index, tracker in enumerate(trackers)}
     metrics, towers = results.metrics, results.towers
     return results._replace(

@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
 from towers.compiled.callbacks import callback_list
 from towers.compiled.checks import check_counts, check_model
@@ -18,6 +17,7 @@ from towers.compiled.epochs import Epochs, FitUpdates
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.setting import place, prepare, split_optimizer
 from towers.compiled.tower_function import compiled_tower_fn
+from towers.ground.private_apis import train_validation_split
 from towers.loop.updates import Position
 from towers.step.builder import build_train_step
 from towers.step.options import StepOptions

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from towers.compiled.checks import check_built, check_metrics
 from towers.compiled.data import Data
+from towers.ground.private_apis import build_symbolically
 from towers.run.kernels import warn_of_slow_kernels
 from towers.step.placement import CPU, Placement, check_present
 from towers.step.precision import LossScale
@@ -116,7 +117,7 @@ def build(model: keras.Model, batches: tf.data.Dataset) -> None:
         return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
 
     spec = tf.nest.map_structure(symbolic, batches.element_spec)
-    model._symbolic_build(data_batch=spec)
+    build_symbolically(model, spec)
 
 
 def has_flat_labels(spec: Any) -> bool:

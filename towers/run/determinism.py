@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-# The public API enables determinism, but does not tell of it.
-from tensorflow.python.framework.config import is_op_determinism_enabled
-
+from towers.ground.private_apis import is_op_determinism_enabled
 from towers.run.cpu import use_all_cores
 
 

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
-from tensorflow.python.eager import context
 
+from towers.ground.private_apis import CoordinatedJob, context
 from towers.run.cluster import read_cluster
 from towers.run.peers import WAIT_SECONDS, wait_for_peers
 from towers.step.gradients import sum_repeated_rows

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.ground.private_apis import take_identity
 from towers.run.checkpoint_files import tensorflow_variable, value_of
 from towers.step.arguments import (
     LearningRates,
@@ -261,7 +262,7 @@ def make_variable_like(variable: keras.Variable) -> keras.Variable:
             name=variable.name,
         )
     # Keras's optimizers find the slots of a variable, and its exclusions, by this name.
-    tensorflow_variable(copy)._unique_id = source._unique_id
+    take_identity(tensorflow_variable(copy), source)
     return copy
 
 

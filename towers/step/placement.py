@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.private_apis import store_value
 from towers.step.collectives import are_gpus, fault_of_group
 from towers.step.packs import CPU as CPU
 from towers.step.packs import wrong_sums
@@ -172,7 +173,7 @@ def move(variable: keras.Variable, device: str) -> None:
             name=source.name.partition(":")[0],
             dtype=source.dtype,
         )
-    variable._value = moved
+    store_value(variable, moved)
 
 
 def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:

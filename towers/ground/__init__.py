@@ -1,0 +1,1 @@
+"""What models, data and towers may all import: helpers that import no TensorFlow."""
