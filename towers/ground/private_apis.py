@@ -235,3 +235,25 @@ def reshuffle_sizes(dataset: Any) -> list[int]:
     found = [size for source in dataset._inputs() for size in reshuffle_sizes(source)]
     reshuffles = getattr(dataset, "_reshuffle_each_iteration", None)
     return [int(dataset._buffer_size), *found] if reshuffles else found
+
+
+def register_failures(core: Any) -> None:
+    """Lets TensorFlow make the exception of a failed call without Python code.
+
+    What catches it turns it into one of `tf.errors`.
+
+    Args:
+        core: the module `tensorflow.python.eager.core`.
+    """
+
+    class Failure(core._NotOkStatusException):
+        __init__ = Exception.__init__  # It is in C.
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns a part of what TensorFlow gave, as the class around has it."""
+            places = {"message": 0, "code": 1, "payloads": 2}
+            if name not in places:
+                raise AttributeError(name)
+            return self.args[places[name]]
+
+    core.pywrap_tfe.TFE_Py_RegisterExceptionClass(Failure)
