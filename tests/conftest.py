@@ -94,13 +94,15 @@ def make_logical_cpus() -> None:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Marks the slow cases and the fast tier, which has none; brings the long files forward."""
+    """Marks the slow cases, the fast tier, which has none, and what root runs; long files first."""
     slow = slow_cases()
     for item in items:
         if item.nodeid.removeprefix("tests/") in slow:
             item.add_marker(pytest.mark.slow)
         if is_fast(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.fast)
+        if "small_disk" in item.fixturenames:
+            item.add_marker(pytest.mark.root)
     items.sort(key=lambda item: not is_long(item.path))
 
 
