@@ -106,7 +106,9 @@ class ArrayData:
         size, rows = self._batch_size, self._order(number)
         starts = tf.data.Dataset.range(first_batch * size, self._size, size)
 
-        def take(start: tf.Tensor, order: tf.Tensor, arrays: Any) -> Any:
+        @tf.autograph.experimental.do_not_convert
+        def take(start: tf.Tensor, whole: tuple[tf.Tensor, Any]) -> Any:
+            order, arrays = whole
             chosen = order[start : start + size]
             return tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
 
@@ -114,9 +116,7 @@ class ArrayData:
         whole = tf.data.Dataset.from_tensors((rows, self._arrays)).repeat()
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
-        batches = tf.data.Dataset.zip(starts, whole).map(
-            lambda start, both: take(start, *both), num_parallel_calls=tf.data.AUTOTUNE
-        )
+        batches = tf.data.Dataset.zip(starts, whole).map(take, num_parallel_calls=tf.data.AUTOTUNE)
         return batches.with_options(options)
 
     def first_batch(self) -> Any:

@@ -22,7 +22,7 @@ from towers.run.peers import WAIT_SECONDS, wait_for_peers
 from towers.step.gradients import sum_repeated_rows
 from towers.step.own_rows import OwnRows, RowBatches
 from towers.step.placement import CPU
-from towers.step.shards import Batches, split
+from towers.step.shards import Batches, Shard, split
 from towers.step.vectors import cut_by_dtype, join_by_dtype
 
 HEARTBEAT_SECONDS = 100
@@ -74,7 +74,12 @@ class Processes:
         shards = split(dataset, self.count * num_towers)
         if self.count == 1:
             return shards
-        return shards.map(lambda *all_shards: all_shards[first : first + num_towers])
+
+        @tf.autograph.experimental.do_not_convert
+        def own(*all_shards: Shard) -> tuple[Shard, ...]:
+            return all_shards[first : first + num_towers]
+
+        return shards.map(own)
 
     def shards(
         self, batches: Batches, num_towers: int, epoch: int, first_step: int = 0
