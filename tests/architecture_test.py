@@ -47,6 +47,8 @@ MODULES = read_modules()
 def room_of(name):
     """Returns which of the four folders at the top a module is in, or that it is of the ground."""
     second = name.split(".")[1:2]
+    if second == ["__main__"]:  # `python -m towers`.
+        return "scripts"
     return second[0] if second and second[0] in (*ROOMS, *GROUND) else "towers"
 
 

@@ -93,3 +93,4 @@ from .step.shards import split as split
 from .step.shards import split_batch as split_batch
 from .step.stages import stages_by_size as stages_by_size
 from .step.tower_function import TowerFn as TowerFn
+from .version import __version__ as __version__
