@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from towers.data.arguments import check_choice
 from towers.data.corpus.digests import digest_file
-from towers.data.text import END, UNKNOWN, TextCodec
+from towers.data.text import TextCodec
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import END, UNKNOWN
 
 VERSION = 2
 PARTS = ("train", "held_out")

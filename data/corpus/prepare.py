@@ -33,7 +33,7 @@ from towers.data.preparing.chunks import add_tokens, in_chunks
 from towers.data.preparing.processes import number_of_processes
 from towers.data.preparing.progress import Progress
 from towers.data.text import SPECIALS, SUBWORD_FILE, train_subwords
-from towers.data.text.durable import make_folder, publish
+from towers.ground.durable import make_folder, publish
 
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
 Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]

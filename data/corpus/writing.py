@@ -15,7 +15,8 @@ from towers.data.corpus.index import BEGINS, HELD_OUT, CorpusIndex
 from towers.data.corpus.pairs import PairFinder
 from towers.data.corpus.renumbering import Renumbering
 from towers.data.corpus.settings import CorpusSettings
-from towers.data.text import END, SEPARATOR, UNKNOWN, TextCodec
+from towers.data.text import TextCodec
+from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 _BLOCK_TURNS, _BLOCK_TOKENS = 1 << 16, 1 << 20
 

@@ -17,7 +17,6 @@ import towers.data.dialogues.json_lines as json_lines
 import towers.data.dialogues.parquet as parquet
 import towers.data.dialogues.speakers as speakers
 import towers.data.dialogues.tsv as tsv
-from towers.data.arguments import check_choice
 from towers.data.dialogues.dialogue_file import (
     DAMAGED,
     Dialogue,
@@ -28,6 +27,7 @@ from towers.data.dialogues.dialogue_file import (
 from towers.data.dialogues.mending import Mending
 from towers.data.dialogues.report import ENCODING_ADVICE, ReadingReport, count
 from towers.data.folders import folders_below
+from towers.ground.arguments import check_choice
 
 
 class Format(NamedTuple):

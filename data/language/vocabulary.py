@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from towers.data.text.durable import write_file
 from towers.data.text.files import read_text
+from towers.ground.durable import write_file
 
 PAD, END, UNKNOWN = range(3)
 SPECIALS = ("<pad>", "<eos>", "<unk>")

@@ -9,8 +9,9 @@ import numpy as np
 
 from towers.data.preparing.journal import JournalledFiles
 from towers.data.preparing.tokenising import TokenisedChunk
-from towers.data.text import END, UNKNOWN, TextCodec
+from towers.data.text import TextCodec
 from towers.data.text_corpus.text_corpus import PARTS, ids_file
+from towers.ground.special_ids import END, UNKNOWN
 
 _CACHE_SIZE = 1 << 18  # Number of tokens whose ids are cached, some 50 MB.
 

@@ -13,10 +13,10 @@ import numpy as np
 from towers.data.preparing.chunks import Chunk, in_chunks
 from towers.data.preparing.processes import tokenise
 from towers.data.text import SPECIALS, SUBWORD_FILE, TextCodec, build_vocabulary, train_subwords
-from towers.data.text.durable import make_folder
 from towers.data.text_corpus.passages import TRAIN
 from towers.data.text_corpus.report import TextReport
 from towers.data.text_corpus.settings import TextCorpusSettings
+from towers.ground.durable import make_folder
 
 SAMPLE_CHARACTERS = 8_000_000  # A shorter text is counted whole; of a longer one at least half.
 SUBWORD_CHARACTERS = 2_000_000  # SentencePiece learns from one core; this takes half a minute.

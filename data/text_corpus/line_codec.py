@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from towers.data.text import END, TextCodec, Vocabulary
+from towers.data.text import TextCodec, Vocabulary
+from towers.ground.special_ids import END
 
 
 class LineCodec:

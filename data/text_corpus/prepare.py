@@ -14,7 +14,6 @@ from towers.data.preparing.chunks import add_tokens, in_chunks
 from towers.data.preparing.processes import number_of_processes
 from towers.data.preparing.progress import Progress
 from towers.data.text import TextCodec
-from towers.data.text.durable import publish, write_file
 from towers.data.text_corpus.encoding import Encoding
 from towers.data.text_corpus.learning import learn_codec
 from towers.data.text_corpus.passages import passages
@@ -36,6 +35,7 @@ from towers.data.text_corpus.text_files import (
     digest_texts,
     find_texts,
 )
+from towers.ground.durable import publish, write_file
 
 
 def prepare_texts(

@@ -12,14 +12,15 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from towers.data.language import load_language, make_language
-from towers.data.samples import stories
 from towers.scripts.recipes import ptb_small
 from towers.scripts.training.recipe import Data
 
 
 def make_data(fields: ptb_small.Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches of a folder's files, or without a folder those of the stories."""
+    from towers.data.language import load_language, make_language
+    from towers.data.samples import stories
+
     if folder is not None:
         text = load_language(folder, vocabulary_size=fields.vocabulary_size)
     else:

@@ -13,7 +13,7 @@ from tests.scripts.runs import arrays_of
 from towers.data.language import END, PAD, UNKNOWN, load_language
 from towers.data.samples import stories
 from towers.models.decoding import Decoding
-from towers.run.summaries import read_scalars
+from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.generation import generate

@@ -21,7 +21,7 @@ from towers.ground.private_apis import (
     loss_tracker,
     metric_function,
 )
-from towers.step.scope import stateful_error
+from towers.variables.tower_scope import stateful_error
 
 OWN_STEPS = {
     "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),

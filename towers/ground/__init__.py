@@ -1,1 +1,1 @@
-"""What models, data and towers may all import: helpers that import no TensorFlow."""
+"""The ground: what models, data and the engine may all import; it imports no TensorFlow itself."""

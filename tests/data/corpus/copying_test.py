@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from tests.data.corpus.helpers import LIMITS, SPACES, collect, quiet, rows_of
 from towers.data.corpus import CorpusSettings, pair_batches, prepare_dialogues
 from towers.data.corpus.copying import number_unknown
-from towers.data.text import END, SEPARATOR, UNKNOWN, TextCodec, TextSettings, Vocabulary
+from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
+from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 WORDS = ["a", "b", "c"]
 VOCABULARY = Vocabulary(map(Unit, WORDS), 4)

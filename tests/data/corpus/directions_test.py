@@ -5,7 +5,7 @@ import pytest
 
 from tests.data.corpus.helpers import LIMITS, SPACES, collect, quiet, rows_of
 from towers.data.corpus import CorpusSettings, pair_batches, prepare_dialogues
-from towers.data.text import END, SEPARATOR, UNKNOWN
+from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 DIALOGUES = [["a b", "c", "d e f", "c c"], ["f", "a"]]
 

@@ -33,7 +33,8 @@ from towers.data.corpus.digests import is_held_out
 from towers.data.corpus.prepare import _evenly_spaced
 from towers.data.dialogues import pair_turns
 from towers.data.preparing import chunks, journal
-from towers.data.text import UNKNOWN, TextSettings
+from towers.data.text import TextSettings
+from towers.ground.special_ids import UNKNOWN
 
 WORDS = list("abcdefghijklmnop")
 

@@ -14,9 +14,9 @@ import pytest
 from tests.data.text_corpus.helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
 from towers.data.preparing import chunks, journal
-from towers.data.text import END
 from towers.data.text_corpus import encoding, text_corpus
 from towers.data.text_corpus.text_files import PARTS
+from towers.ground.special_ids import END
 
 
 def letters(lines):
