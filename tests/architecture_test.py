@@ -1,6 +1,8 @@
 """The house: which way imports point, and what no module does. One test for each law."""
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 
@@ -23,6 +25,8 @@ MAY_IMPORT = {
     "scripts": {GROUND, *ROOMS[:3]},
     "benchmarks": {GROUND, *ROOMS[:4]},
 }
+PRIVATE_APIS = "towers.ground.private_apis"
+PRIVATE_PACKAGES = ("keras.src", "tensorflow.compiler", "tensorflow.core", "tensorflow.python")
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
 
@@ -47,6 +51,8 @@ def room_of(name):
     if name.split(".")[0] == "benchmarks":
         return "benchmarks"
     second = name.split(".")[1:2]
+    if second == ["__main__"]:  # `python -m towers`.
+        return "scripts"
     return second[0] if second and second[0] in (*ROOMS, GROUND) else "towers"
 
 
@@ -178,6 +184,67 @@ def test_modules_do_not_import_their_own_package():
         return "towers" in imports_of(name)
 
     assert not offenders(is_wrong)
+
+
+def test_private_apis_are_imported_in_one_module():
+    """But for the names of Keras's and TensorFlow's modules that are told apart as text."""
+
+    def is_wrong(name):
+        return name != PRIVATE_APIS and any(map(is_private, imports_of(name)))
+
+    assert not offenders(is_wrong)
+    module = importlib.import_module(PRIVATE_APIS)
+    assert all(map(is_private, module.HANDED_ON.values()))
+    assert all(getattr(module, name) is not None for name in module.HANDED_ON)
+    used = {one for name in MODULES for one in imports_of(name)}
+    defined = {
+        node.name
+        for node in MODULES[PRIVATE_APIS].body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+    assert {f"{PRIVATE_APIS}.{name}" for name in {*module.HANDED_ON, *defined}} <= used
+
+
+def is_private(name):
+    """Returns whether a module belongs to what Keras and TensorFlow do not publish."""
+    return any(f"{name}.".startswith(f"{package}.") for package in PRIVATE_PACKAGES)
+
+
+def test_private_attributes_are_used_in_one_module():
+    """Elsewhere a name with an underscore is the project's own, or of the standard library."""
+    known = {"_actions", "_asdict", "_fields", "_fill_text", "_getframe", "_replace"}
+    known |= {"_ActionsContainer", "_SubParsersAction", "_towers_listeners"}
+    known |= {"_all_reduce_sum_gradients"}  # Of the MirroredStrategy rival.
+    own = {name for tree in MODULES.values() for name in own_names(tree)}
+
+    def is_wrong(name):
+        if name == PRIVATE_APIS:
+            return False
+        nodes = [node for node in ast.walk(MODULES[name]) if isinstance(node, ast.Attribute)]
+        used = {one.attr for one in nodes if re.match("_[^_]", one.attr)}
+        texts = [node.value for node in ast.walk(MODULES[name]) if isinstance(node, ast.Constant)]
+        used |= {one for one in texts if one in private_attributes()}
+        return used - own - known
+
+    assert not offenders(is_wrong)
+
+
+def own_names(tree):
+    """Yields what a module defines: functions, classes, and attributes of `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        is_stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if is_stored and ast.unparse(node.value) == "self":
+            yield node.attr
+
+
+def private_attributes():
+    """Returns the private attributes that the one module asks for."""
+    nodes = list(ast.walk(MODULES[PRIVATE_APIS]))
+    named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    named |= {node.value for node in nodes if isinstance(node, ast.Constant)}
+    return {one for one in named if isinstance(one, str) and re.fullmatch("_[a-z]\\w*", one)}
 
 
 def test_only_commands_see_the_command_line():

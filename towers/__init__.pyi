@@ -21,3 +21,4 @@ from .step.carried import Carried as Carried
 from .step.evaluation import build_evaluation_step as build_evaluation_step
 from .step.evaluation import evaluate_step as evaluate_step
 from .step.options import StepOptions as StepOptions
+from .version import __version__ as __version__

@@ -11,11 +11,19 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.metrics import ALL_OBJECTS as KERAS_METRICS
 
-from towers.compiled.losses import ADDED_LOSSES, flat
+from towers.compiled.losses import ADDED_LOSSES
 from towers.compiled.samples import preprocesses
 from towers.compiled.tower_function import call
+from towers.ground.private_apis import (
+    ALL_OBJECTS,
+    compile_loss_of,
+    compile_metrics_of,
+    flat_losses,
+    flatten_layers,
+    loss_tracker,
+    metric_function,
+)
 from towers.saving.checkpoint_files import tensorflow_variable
 from towers.variables.tower_scope import stateful_error
 
@@ -136,13 +144,13 @@ def check_built(model: keras.Model, num_parts: int) -> None:
         num_parts: into which a batch is cut, over all towers.
     """
     check_no_strategy(model)
-    losses = [] if model._compile_loss is None else flat(model._compile_loss)
-    for loss in losses:
+    losses = compile_loss_of(model)
+    for loss in [] if losses is None else flat_losses(losses):
         check_loss(loss.loss, num_parts)
-    if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
+    if any(getattr(layer, "stateful", False) for layer in flatten_layers(model)):
         raise stateful_error()
-    known = [model._loss_tracker, model._compile_metrics]
-    known += [] if model._compile_loss is None else model._compile_loss.metrics
+    known = [loss_tracker(model), compile_metrics_of(model)]
+    known += [] if losses is None else losses.metrics
     others = [metric for metric in model.metrics if not any(metric is one for one in known)]
     if others:
         raise ValueError(
@@ -185,7 +193,7 @@ def check_metrics(
         first_batch: returns the first batch as tensors.
         has_flat_labels: whether some labels are [rows].
     """
-    metrics = model._compile_metrics
+    metrics = compile_metrics_of(model)
     owners = [] if metrics is None else [one for one in metrics.metrics for _ in one.variables]
     adds = {id(one): is_of_keras(one) and is_by_rows(one, has_flat_labels) for one in owners}
     if all(adds.values()):
@@ -216,10 +224,10 @@ def check_metrics(
 def is_of_keras(metric: keras.metrics.Metric) -> bool:
     """Returns whether Keras wrote the metric, and the function by rows that it wraps."""
     if type(metric) is keras.metrics.MeanMetricWrapper:
-        fn = metric._fn
+        fn, _ = metric_function(metric)
         by_rows = inspect.isfunction(fn) and fn.__name__ not in OF_A_BATCH
         return by_rows and fn.__module__.startswith("keras.src.")
-    return type(metric) in KERAS_METRICS
+    return type(metric) in ALL_OBJECTS
 
 
 def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
@@ -230,9 +238,10 @@ def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
     """
     if not isinstance(metric, keras.metrics.MeanMetricWrapper):
         return True
-    if metric._fn_kwargs.get("axis", -1) != -1:
+    fn, options = metric_function(metric)
+    if options.get("axis", -1) != -1:
         return False
-    name = getattr(metric._fn, "__name__", "")
+    name = getattr(fn, "__name__", "")
     return not has_flat_labels or "accuracy" in name or "sparse" in name
 
 

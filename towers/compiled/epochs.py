@@ -11,7 +11,6 @@ from pathlib import Path
 
 import keras
 import tensorflow as tf
-from keras.src.utils.python_utils import pythonify_logs
 
 from towers.batches.stop_signals import StopTraining
 from towers.compiled.data import Data
@@ -21,6 +20,12 @@ from towers.compiled.late_step import LateStep
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
 from towers.ground.host import HOST
+from towers.ground.private_apis import (
+    compile_loss_of,
+    initial_epoch,
+    pythonify_logs,
+    validates_after,
+)
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
 from towers.loop.finite import NonFiniteGradientError
@@ -112,7 +117,7 @@ class Epochs:
             model.stop_training = False
             callbacks.on_train_begin()
             if updates.position == Position():
-                epoch = model._initial_epoch or begin.epoch
+                epoch = initial_epoch(model) or begin.epoch
                 updates.position = Position(step=begin.step, epoch=epoch)
                 updates.first_epoch.assign(epoch)
             try:
@@ -166,7 +171,7 @@ class Epochs:
 
     def _end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
         """Validates and tells the callbacks, before the trainer saves what they changed."""
-        if self._validation and self._model._should_eval(epoch, self._frequency):
+        if self._validation and validates_after(self._model, epoch, self._frequency):
             validated = self._validation.run(self._callbacks)
             logs |= {f"val_{name}": value for name, value in validated.items()}
         self._callbacks.on_epoch_end(epoch, logs)
@@ -190,7 +195,8 @@ def curves(model: keras.Model, run_dir: str | os.PathLike[str] | None) -> Iterat
 
 def only_losses(results: StepResults, model: keras.Model) -> StepResults:
     """Returns results whose metrics are the single losses, by Keras's names for them."""
-    trackers = [] if model._compile_loss is None else model._compile_loss.metrics
+    loss = compile_loss_of(model)
+    trackers = [] if loss is None else loss.metrics
     names = {tracker.name: LOSS.format(index) for index, tracker in enumerate(trackers)}
     metrics, towers = results.metrics, results.towers
     return results._replace(

@@ -7,11 +7,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import (
-    convert_to_np_if_not_ragged,
-    potentially_ragged_concat,
-)
-from keras.src.utils.python_utils import pythonify_logs
 
 from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import any_number_of_rows, split
@@ -22,6 +17,12 @@ from towers.compiled.samples import read_samples
 from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import call, compiled_tower_fn
 from towers.devices.placement import Placement
+from towers.ground.private_apis import (
+    convert_to_np_if_not_ragged,
+    flatten_logs,
+    potentially_ragged_concat,
+    pythonify_logs,
+)
 from towers.other_steps.parallel import parallel
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 
@@ -55,7 +56,7 @@ def evaluate(
     data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
     evaluation = Evaluation(model, place(model, towers), data, steps, added_losses)
     logs = evaluation.run(callback_list(model, callbacks, verbose, steps or data.num_batches))
-    return logs if return_dict else model._flatten_metrics_in_order(logs)
+    return logs if return_dict else flatten_logs(model, logs)
 
 
 class Evaluation:

@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
 from towers.compiled.checks import check_alone, check_counts, check_model
 from towers.compiled.epochs import Epochs, FitUpdates
@@ -18,6 +17,7 @@ from towers.compiled.logs import callback_list
 from towers.compiled.samples import read_samples, sliceable
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
+from towers.ground.private_apis import train_validation_split
 from towers.loop.updates import Position
 from towers.step.options import StepOptions
 

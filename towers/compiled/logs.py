@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from towers.compiled.tower_function import LOSS, STATE
+from towers.ground.private_apis import compile_loss_of, compile_metrics_of, loss_tracker
 from towers.step.results import EvaluationResults, StepResults, mean_metric
 from towers.step.sums import Denominators
 
@@ -34,11 +35,12 @@ class Logs:
 
     def _add(self, loss: tf.Tensor, rows: tf.Tensor, metrics: dict[str, Any]) -> dict[str, Any]:
         model = self._model
-        model._loss_tracker.update_state(loss, sample_weight=rows)
-        trackers = [] if model._compile_loss is None else model._compile_loss.metrics
+        loss_tracker(model).update_state(loss, sample_weight=rows)
+        losses, own = compile_loss_of(model), compile_metrics_of(model)
+        trackers = [] if losses is None else losses.metrics
         for index, tracker in enumerate(trackers):
             tracker.update_state(metrics[LOSS.format(index)])
-        states = [] if model._compile_metrics is None else model._compile_metrics.variables
+        states = [] if own is None else own.variables
         for index, state in enumerate(states):
             state.assign_add(metrics[STATE.format(index)])
         return model.get_metrics_result()

@@ -8,9 +8,18 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.losses.loss import apply_mask, squeeze_or_expand_to_same_rank
-from keras.src.trainers.compile_utils import CompileLoss
+
+from towers.ground.private_apis import (
+    CompileLoss,
+    apply_mask,
+    flat_losses,
+    flatten_layers,
+    get_keras_mask,
+    own_losses,
+    squeeze_or_expand_to_same_rank,
+    weight_losses,
+    with_losses,
+)
 
 ROWS = "rows"
 ADDITIVE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -54,20 +63,13 @@ def compiled_losses(
 
         return record
 
-    recording = object.__new__(CompileLoss)
-    losses = [one._replace(loss=recorder(one.loss, one.loss_weights)) for one in flat(compile_loss)]
-    recording.__dict__.update(
-        vars(compile_loss),
-        _flat_losses=[one._replace(loss_weights=None) for one in losses],
-        _metrics=[None] * len(losses),  # The towers' means are recorded after they are added.
-    )
-    recording(y, y_pred, sample_weight)
+    recorders = [
+        one._replace(loss=recorder(one.loss, one.loss_weights), loss_weights=None)
+        for one in flat_losses(compile_loss)
+    ]
+    # The towers' means are recorded after they are added.
+    with_losses(compile_loss, recorders)(y, y_pred, sample_weight)
     return parts
-
-
-def flat(compile_loss: CompileLoss) -> list[Any]:
-    """Returns Keras's list of losses: tuples (path, loss, loss_weights, name)."""
-    return list(compile_loss._flat_losses)
 
 
 def loss_part(
@@ -181,8 +183,8 @@ def added_losses(model: keras.Model, kind: str | None, rows: tf.Tensor) -> list[
         ValueError: a layer adds a loss of unknown kind.
     """
     parts = []
-    for layer in model._flatten_layers():
-        for loss in layer._get_own_losses():
+    for layer in flatten_layers(model):
+        for loss in own_losses(layer):
             known = "mean" if is_row_mean(layer) else kind
             if known is None:
                 raise ValueError(
@@ -191,7 +193,7 @@ def added_losses(model: keras.Model, kind: str | None, rows: tf.Tensor) -> list[
                     "if such losses are means over the examples of a batch, or added_losses='sum'."
                 )
             parts.append(added_part(loss, known, rows))
-    return parts + [added_part(loss, "mean", rows) for loss in model._get_regularization_losses()]
+    return parts + [added_part(loss, "mean", rows) for loss in weight_losses(model)]
 
 
 def is_row_mean(layer: keras.Layer) -> bool:

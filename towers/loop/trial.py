@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common import global_state
 
 from towers.batches.shards import Batches, Shard, split
 from towers.batches.sources import as_batches
 from towers.devices.placement import Placement
 from towers.ground.arguments import check_choice
+from towers.ground.private_apis import get_global_attribute
 from towers.step.builder import TrainStep
 from towers.travel.collectives import are_gpus, fault_of_group
 
@@ -153,14 +153,14 @@ def time_step(
 @contextlib.contextmanager
 def unnoticed() -> Iterator[None]:
     """The scope after which Keras numbers names, and Python and NumPy draw, as before it."""
-    numbers = dict(global_state.get_global_attribute("object_name_uids") or {})
+    numbers = dict(get_global_attribute("object_name_uids") or {})
     states = random.getstate(), np.random.get_state()
     try:
         yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-        uids = global_state.get_global_attribute("object_name_uids")
+        uids = get_global_attribute("object_name_uids")
         if uids is not None:
             uids.clear()
             uids.update(numbers)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from towers.devices.stage_devices import beside_inputs
 from towers.devices.stages import device_name
+from towers.ground.private_apis import take_identity
 from towers.saving.checkpoint_files import tensorflow_variable, value_of
 from towers.travel.gradients import Gradient, scale_gradients
 from towers.travel.packing import send_together
@@ -261,7 +262,7 @@ def make_variable_like(variable: keras.Variable) -> keras.Variable:
             name=variable.name,
         )
     # Keras's optimizers find the slots of a variable, and its exclusions, by this name.
-    tensorflow_variable(copy)._unique_id = source._unique_id
+    take_identity(tensorflow_variable(copy), source)
     return copy
 
 

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.ground.private_apis import learning_rate_object
 from towers.saving.checkpoint_files import path_of, tensorflow_variable, value_of
 from towers.travel.gradients import Gradient
 from towers.variables.shared_variables import SharedVariables
@@ -52,17 +53,17 @@ class LearningRates:
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
-        self._found = [(one, one._learning_rate) for one in optimizers_in(optimizer)]
+        self._found = [(one, learning_rate_object(one)) for one in optimizers_in(optimizer)]
 
     def check(self) -> None:
         """Raises RuntimeError for a learning rate that was replaced by another object since."""
         for optimizer, rate in self._found:
-            if optimizer._learning_rate is not rate:
+            now = learning_rate_object(optimizer)
+            if now is not rate:
                 raise RuntimeError(
                     f"The learning rate of {optimizer.name} was replaced after the step was built, "
-                    "which goes on with the old one. Received "
-                    f"{optimizer._learning_rate!r}; make the optimizer with a number and assign "
-                    "numbers, or build the step with the new one."
+                    f"which goes on with the old one. Received {now!r}; make the optimizer with a "
+                    "number and assign numbers, or build the step with the new one."
                 )
 
 
