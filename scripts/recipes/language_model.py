@@ -119,8 +119,6 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     corpus = prepare(fields, paths)
     tokens, evaluated = corpus.part("train"), corpus.part(fields.part)
     ids: dict[str, Any] = {"first": END, "padding": PAD}
-    train: Any
-    test: Any
     if fields.form == "streams":
         train = stream_batches(tokens, fields.batch_size, fields.num_steps, **ids)
         test = stream_batches(

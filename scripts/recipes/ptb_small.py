@@ -73,8 +73,6 @@ def make_batches(fields: Fields, text: LanguageText, seed: int) -> Data:
     if fields.form not in FORMS:
         raise ValueError(f"Field form must be one of {', '.join(FORMS)}. Received {fields.form!r}.")
     training, evaluated = text.part("train"), text.part(fields.part)
-    train: Any
-    test: Any
     if fields.form == "streams":
         train = stream_batches(training, fields.batch_size, fields.num_steps)
         rows = fields.evaluation_rows

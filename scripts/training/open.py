@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import shutil
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -15,6 +18,7 @@ from towers.scripts.training.engine import (
     describe_parameters,
     open_updates,
 )
+from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
@@ -33,6 +37,7 @@ class OpenRun(NamedTuple):
         updates: what it does in a step.
         files: its checkpoints, metrics and curves.
         output: what it prints.
+        total_steps: the number of its last step.
     """
 
     plan: Plan
@@ -41,12 +46,7 @@ class OpenRun(NamedTuple):
     updates: towers.steps.Updates
     files: RunFiles
     output: RunOutput
-
-    @property
-    def total_steps(self) -> int:
-        """The number of the run's last step."""
-        fields, train = self.session.recipe.fields, self.session.data.train
-        return self.plan.options.steps or fields.epochs * train.steps_per_epoch
+    total_steps: int
 
 
 @contextlib.contextmanager
@@ -70,20 +70,41 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
         if before is not None:  # The content of the data is known now.
             before = find_run(plan.directory, record)
         updates = open_updates(session, options)
-        keep = options.periods.keep_checkpoints
-        files = RunFiles(plan.directory, session, updates, record, keep=keep)
+        processes, total = session.processes, total_steps(session, options)
+        first_tower = processes.first_tower(len(session.devices.towers))
+        files = RunFiles(
+            plan.directory,
+            session,
+            updates,
+            record,
+            keep=options.periods.keep_checkpoints,
+            # A short training reports at its end: otherwise it would leave no curve of any tower.
+            report_every=max(1, min(options.periods.report_every, total)),
+            print_report=functools.partial(
+                towers.actions.print_report,
+                unit=session.recipe.unit,
+                first_tower=first_tower if processes.count > 1 else None,
+                columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+                write=output.write,
+            ),
+        )
         closing.callback(files.curves.close)
-        run = OpenRun(plan, record, session, updates, files, output)
+        run = OpenRun(plan, record, session, updates, files, output, total)
         print_opening(run)
         restore(run, before, initial)
         output.bar = towers.actions.ProgressBar(
-            run.total_steps,
+            total,
             updates.position.step,
             steps_per_epoch=session.data.train.steps_per_epoch,
             quiet=options.output.quiet,
         )
         begin(run, before)
         yield run
+
+
+def total_steps(session: Session, options: TrainOptions) -> int:
+    """Returns the number of the last step of a run."""
+    return options.steps or session.recipe.fields.epochs * session.data.train.steps_per_epoch
 
 
 def read_initial_weights(plan: Plan, before: dict[str, Any] | None) -> InitialWeights | None:

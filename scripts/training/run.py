@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -57,7 +55,6 @@ class Training:
         self._options = run.plan.options
         self._directory = run.plan.directory
         self._processes = run.session.processes
-        self._first_tower = self._processes.first_tower(len(run.session.devices.towers))
         self._updates = run.updates
         self._output = run.output
         self._write = run.output.write
@@ -122,24 +119,10 @@ class Training:
 
         Of several processes, only the chief evaluates and saves.
         """
-        periods = self._options.periods
-        # A short training reports at its end: otherwise it would leave no curve of any tower.
-        report = max(1, min(periods.report_every, self._total_steps))
-        is_chief = self._processes.is_chief
+        periods, is_chief = self._options.periods, self._processes.is_chief
         if self._output.bar is not None:
             yield self._output.bar
-        write_summaries = towers.actions.write_summaries(
-            self._files.curves, first_tower=self._first_tower, average=is_chief
-        )
-        yield towers.actions.with_rates(write_summaries, steps=report)
-        print_report = functools.partial(
-            towers.actions.print_report,
-            unit=self._session.recipe.unit,
-            first_tower=self._first_tower if self._processes.count > 1 else None,
-            columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
-            write=self._write,
-        )
-        yield towers.actions.with_rates(print_report, steps=report)
+        yield self._files.reporting
         yield self._output.check_reader
         if self._options.max_minutes is not None:
             yield towers.actions.stop_after(self._options.max_minutes)
@@ -148,7 +131,6 @@ class Training:
             yield towers.actions.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
-        yield towers.actions.with_rates(self._files.metrics.report(), steps=report)
         if self._options.output.histograms is not None:
             yield towers.actions.every(
                 self._write_histograms(), steps=self._options.output.histograms

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,15 @@ class RunFiles:
         updates: hold the variables and the position.
         record: what runs; checkpoints hold it too.
         keep: how many checkpoints are kept.
+        report_every: steps between two reports.
+        print_report: prints one.
 
     Attributes:
         curves: TensorBoard's files.
         metrics: the lines of metrics.jsonl.
         best: the best evaluation so far.
         evaluated_step: the step of the last evaluation.
+        reporting: the action that reports; checkpoints hold what it has not reported yet.
     """
 
     def __init__(
@@ -43,6 +48,8 @@ class RunFiles:
         record: dict[str, Any],
         *,
         keep: int,
+        report_every: int,
+        print_report: Callable[[towers.StepReport, towers.actions.Rates], None],
     ):
         self.curves = towers.actions.SummaryWriters(directory.summaries)
         self.metrics = MetricsFile(directory.metrics)
@@ -54,6 +61,20 @@ class RunFiles:
         self._updates = updates
         self._record = record
         self._saved_step: int | None = 0
+        self._print_report = print_report
+        self.reporting = towers.actions.with_rates(self._report, steps=report_every)
+
+    def _report(self, report: towers.StepReport, rates: towers.actions.Rates) -> None:
+        """Reports to the curves, to the terminal and, in the chief, to metrics.jsonl."""
+        processes = self._session.processes
+        first = processes.first_tower(len(self._session.devices.towers))
+        write = towers.actions.write_summaries(
+            self.curves, first_tower=first, average=processes.is_chief
+        )
+        write(report, rates)
+        self._print_report(report, rates)
+        if processes.is_chief:
+            self.metrics.write_report(report, rates)
 
     def restore(self) -> towers.checkpoints.Checkpoint | None:
         """Restores the newest checkpoint and returns it; None if the run has none.
@@ -65,6 +86,7 @@ class RunFiles:
             towers.checkpoints.restore(checkpoint, self._updates.groups())
             self._updates.position = towers.steps.Position(**checkpoint.state["position"])
             self.best = self._best_of(checkpoint)
+            self.reporting.window.restore(checkpoint.state["unreported"])
             self.evaluated_step = checkpoint.state["evaluated_step"]
         step = self._updates.position.step
         self.metrics.cut(step, self.evaluated_step)
@@ -87,13 +109,26 @@ class RunFiles:
         return towers.actions.Best(best.metric, best.maximize)
 
     def broadcast(self) -> None:
-        """Sends the chief's variables and position to all processes, whose curves go on there."""
+        """Sends the chief's variables and position to all processes, whose curves go on there.
+
+        The curves of the other processes' towers begin their first mean anew.
+        """
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
         if processes.count > 1:
-            position = tf.Variable(dataclasses.astuple(self._updates.position), dtype=tf.int64)
+            window = self.reporting.window
+            unreported = tf.Variable(list(json.dumps(window.state()).encode()), dtype=tf.int64)
+            position = tf.Variable(
+                [*dataclasses.astuple(self._updates.position), unreported.shape[0]], dtype=tf.int64
+            )
             variables = itertools.chain(*self._updates.groups().values())
             processes.broadcast([*variables, position])
-            self._updates.position = towers.steps.Position(*position.numpy().tolist())
+            *place, size = position.numpy().tolist()
+            self._updates.position = towers.steps.Position(*place)
+            if not processes.is_chief:
+                unreported = tf.Variable(tf.zeros([size], tf.int64))
+            processes.broadcast([unreported])
+            if not processes.is_chief:
+                window.restore(json.loads(bytes(unreported.numpy().tolist())), same_towers=False)
         step = self._saved_step = self._updates.position.step
         if not processes.is_chief:
             first = processes.first_tower(num_towers)
@@ -146,5 +181,6 @@ class RunFiles:
             "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self.best),
             "evaluated_step": self.evaluated_step,
+            "unreported": self.reporting.window.state(),
             "run": self._record,
         }

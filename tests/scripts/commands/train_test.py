@@ -53,6 +53,31 @@ def test_metrics_hold_each_step_once_over_a_resume(run, capsys):
     assert summary["train"]["loss"] == lines[-3]["loss"]
 
 
+def test_a_report_is_the_mean_since_the_last_also_over_a_resume(tmp_path):
+    """Every batch has 100 examples, so that the mean of ten steps is that of two fives."""
+    options = ["--towers", "2", "--quiet", "--report-every"]
+    for name, every, stops in [("fives", 5, [10]), ("ten", 10, [10]), ("resumed", 5, [8, 10])]:
+        for steps in stops:
+            assert train(tmp_path / name, *options, every, "--steps", steps) == 0
+    fives, ten, resumed = (
+        [
+            line
+            for line in read_metrics(tmp_path / name / "metrics.jsonl")
+            if line["kind"] == "train"
+        ]
+        for name in ("fives", "ten", "resumed")
+    )
+    means = ("loss", "tower_0_loss", "tower_1_loss", "accuracy")
+    exact = (*means, "gradient_norm", "learning_rate")
+    assert [[line[name] for name in exact] for line in resumed] == [
+        [line[name] for name in exact] for line in fives
+    ]
+    for name in means:
+        assert ten[0][name] == pytest.approx(np.mean([line[name] for line in fives]), rel=1e-6)
+    norms = np.array([line["gradient_norm"] for line in fives])
+    assert ten[0]["gradient_norm"] == pytest.approx(np.sqrt(np.mean(norms**2)), rel=1e-6)
+
+
 @pytest.mark.slow
 def test_verbose_names_every_save(run, capsys):
     assert train(run, "--steps", "8", "--verbose") == 0

@@ -137,7 +137,7 @@ def test_a_device_that_is_not_there_is_refused():
     placement = towers.Placement(["/GPU:0", "/GPU:1"])
     step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
     with pytest.raises(ValueError, match=r"no device '/GPU:0'. TensorFlow has /device:CPU:0"):
-        towers.evaluate(step, dataset)
+        towers.evaluate_step(step, dataset)
 
 
 def test_batches_of_another_kind_are_refused():
