@@ -55,7 +55,6 @@ class Training:
         self._options = run.plan.options
         self._directory = run.plan.directory
         self._processes = run.session.processes
-        self._first_tower = self._processes.first_tower(len(run.session.devices.towers))
         self._updates = run.updates
         self._output = run.output
         self._write = run.output.write
