@@ -9,7 +9,7 @@ import sys
 from tests.paths import ROOT
 from towers.scripts.main import COMMANDS
 
-ROOMS = ("towers", "models", "data", "scripts")
+ROOMS = ("towers", "models", "data", "scripts", "benchmarks")
 GROUND = "ground"  # What the three others may import.
 # The engine's rooms: each imports only from those before it.
 ORDER = (
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "models": {GROUND},
     "data": {GROUND},
     "scripts": {GROUND, *ROOMS[:3]},
+    "benchmarks": {GROUND, *ROOMS[:4]},
 }
 PRIVATE_APIS = "towers.ground.private_apis"
 PRIVATE_PACKAGES = ("keras.src", "tensorflow.compiler", "tensorflow.core", "tensorflow.python")
@@ -30,13 +31,13 @@ PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "jo
 
 
 def read_modules():
-    """Returns {installed module name: syntax tree}; folders at the top are linked into towers/."""
+    """Returns {module name: syntax tree}; what is installed is linked into towers/."""
     found = {}
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(part for part in parts if part != "__init__")
-            name = name if room == "towers" else f"towers.{name}"
+            name = name if room in ("towers", "benchmarks") else f"towers.{name}"
             if not (room == "towers" and name.split(".")[1:2] in ([one] for one in ROOMS)):
                 found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
     return found
@@ -46,7 +47,9 @@ MODULES = read_modules()
 
 
 def room_of(name):
-    """Returns which of the four folders at the top a module is in, or the ground."""
+    """Returns which of the folders at the top a module is in, or the ground."""
+    if name.split(".")[0] == "benchmarks":
+        return "benchmarks"
     second = name.split(".")[1:2]
     if second == ["__main__"]:  # `python -m towers`.
         return "scripts"
@@ -87,7 +90,8 @@ def test_all_rooms_are_read():
 
 def test_imports_point_one_way():
     def is_wrong(name):
-        used = {other for other in imports_of(name) if other.split(".")[0] in ("towers", "tests")}
+        ours = ("towers", "benchmarks", "tests")
+        used = {other for other in imports_of(name) if other.split(".")[0] in ours}
         others = {"tests" if one.startswith("tests") else room_of(one) for one in used - {"towers"}}
         return not others - {room_of(name)} <= MAY_IMPORT[room_of(name)]
 
@@ -123,7 +127,7 @@ def imports_within(tree):
 
 def test_no_module_is_imported_by_its_old_name_at_the_top():
     """What is installed is one name: a user's own `models`, `data` or `scripts` stay his."""
-    tops = set(ROOMS) - {"towers"}
+    tops = set(ROOMS) - {"towers", "benchmarks"}
     assert not offenders(lambda name: {one.split(".")[0] for one in imports_of(name)} & tops)
 
 
@@ -452,7 +456,8 @@ def test_scripts_use_of_the_engine_only_what_is_public():
     def is_wrong(name):
         of_engine = {one for one in imports_of(name) if room_of(one) == "towers"}
         own = {one for one in of_engine if one.split(".")[0] == "towers"}
-        return room_of(name) == "scripts" and not own <= public | {f"towers.{one}" for one in ROOMS}
+        is_outside = room_of(name) in ("scripts", "benchmarks")
+        return is_outside and not own <= public | {f"towers.{one}" for one in ROOMS}
 
     assert not offenders(is_wrong)
 

@@ -1,4 +1,4 @@
-"""The logs of a compiled model: its own metrics, given the sums over all towers."""
+"""The logs of a compiled model, out of the sums over all towers; the callbacks that hear them."""
 
 from __future__ import annotations
 
@@ -53,3 +53,34 @@ def batch_means(loss: Any, weight: Any, metrics: dict[str, Any]) -> tuple[Any, A
         return mean_metric(loss, weight), weight, means
     pairs = zip(loss, weight.weights, strict=True)
     return tf.add_n([mean_metric(*pair) for pair in pairs]), weight.rows, means
+
+
+def callback_list(
+    model: keras.Model,
+    callbacks: Any,
+    verbose: Any,
+    steps: int | None,
+    epochs: int = 1,
+    *,
+    history: bool = False,
+) -> keras.callbacks.CallbackList:
+    """Returns the callbacks with a progress bar; a list that is one already as it is.
+
+    Args:
+        model: the model that they may change.
+        callbacks, verbose: as in `keras.Model.fit`.
+        steps: the number of batches in an epoch; None if it is unknown.
+        epochs: the number of epochs.
+        history: whether a `keras.callbacks.History` is among them.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    return keras.callbacks.CallbackList(
+        callbacks,
+        add_history=history,
+        add_progbar=verbose != 0,
+        verbose=verbose,
+        epochs=epochs,
+        steps=steps,
+        model=model,
+    )

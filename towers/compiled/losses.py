@@ -89,6 +89,7 @@ def loss_part(
         check_rows(loss, values)
         mask = None if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
         values = ops.convert_to_tensor(values, loss.dtype)
+        check_weights(loss, values, sample_weight, mask)
         part = reduce_part(loss, values, sample_weight, mask, by_rows=has_equal_rows(loss))
         if part.divisor is not ROWS:
             return part
@@ -104,6 +105,27 @@ def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
             f"{values.shape} for a batch of any size; reduce over the last axes only, such as "
             "keras.ops.mean(..., axis=-1)."
         )
+
+
+def check_weights(
+    loss: keras.losses.Loss, values: tf.Tensor, sample_weight: Any, mask: tf.Tensor | None
+) -> None:
+    """Raises ValueError for weights that would be multiplied with other rows than their own.
+
+    TensorFlow lines up the last axes of tensors of different ranks: a weight for each example would
+    be taken for one of each pixel wherever a shard has as many rows as a row has pixels.
+    """
+    for kind, weights in (("masks", mask), ("sample or class weights", sample_weight)):
+        if weights is None:
+            continue
+        others = values if mask is None or kind == "masks" else mask
+        pair = squeeze_or_expand_to_same_rank(others, ops.convert_to_tensor(weights))
+        if len(pair[0].shape) != len(pair[1].shape):
+            raise ValueError(
+                f"The loss '{loss.name}' has values of shape {others.shape}, and the {kind} are of "
+                f"shape {weights.shape}. Both must have the same rank: give weights of the shape "
+                "of the values, or [examples, 1, ...] for one weight of each example."
+            )
 
 
 def has_equal_rows(loss: keras.losses.Loss) -> bool:

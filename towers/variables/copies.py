@@ -134,7 +134,7 @@ class Copies:
                 scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
                 pairs = zip(scaled, self.shared.trainable, strict=True)
                 connected = [pair for pair in pairs if pair[0] is not None]
-                self.optimizer.apply(*zip(*connected, strict=True))
+                self.optimizer.apply_gradients(connected)
                 assign_states(self.shared.states, own_states, add=add_states)
         kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
         self._writes.leaves(variable for variable, change in kept if change is None)

@@ -163,8 +163,15 @@ class Together:
 
 
 def keeps_averages(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether an optimizer averages the weights and has made an update.
+    """Returns whether an optimizer has made an update and ends a training with other weights.
 
-    Before its first update the averages are zeros.
+    It averages them, or finalizes them in a way of its own. Before its first update the averages
+    are zeros.
     """
-    return any(one.use_ema for one in optimizers_in(optimizer)) and int(optimizer.iterations) > 0
+    if not int(optimizer.iterations):
+        return False
+    finalize = keras.optimizers.Optimizer.finalize_variable_values
+    return any(
+        one.use_ema or type(one).finalize_variable_values is not finalize
+        for one in optimizers_in(optimizer)
+    )

@@ -292,7 +292,7 @@ def test_the_share_of_input_wait_is_the_true_one(batch_seconds, step_seconds, mo
     monkeypatch.setattr(type(step), "__call__", clock.slow(type(step).__call__, step_seconds))
     dataset = towers.batches_from(helpers.dataset_of(batches))
     helpers.make_trainer(step, dataset, [clock.slow(window.add, 3.0)]).train(epochs=1)
-    rates = window.read()
+    _, rates = window.read()
     assert rates.input_wait == batch_seconds
     assert rates.steps_per_second == 1.0
     assert rates.tower_input_wait.tolist() == [batch_seconds] * 2
