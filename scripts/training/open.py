@@ -86,7 +86,7 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
         output.bar = towers.actions.ProgressBar(
             total_steps,
             updates.position.step,
-            steps_per_epoch=train.steps_per_epoch,
+            steps_per_epoch=session.data.train.steps_per_epoch,
             quiet=options.output.quiet,
         )
         begin(run, before)
