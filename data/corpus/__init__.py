@@ -1,16 +1,5 @@
-"""Corpora of dialogues: tokenised once into a memory-mapped cache, then read as batches."""
+"""Batches of question-answer pairs from prepared dialogues."""
 
 from towers.data.corpus.batches import PairBatches, pair_batches
-from towers.data.corpus.cache import Corpus, open_corpus
-from towers.data.corpus.prepare import prepare_dialogues, prepare_files
-from towers.data.corpus.settings import CorpusSettings
 
-__all__ = [
-    "Corpus",
-    "CorpusSettings",
-    "PairBatches",
-    "open_corpus",
-    "pair_batches",
-    "prepare_dialogues",
-    "prepare_files",
-]
+__all__ = ["PairBatches", "pair_batches"]

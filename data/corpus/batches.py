@@ -13,10 +13,10 @@ from towers.data.batching.balance import balanced_order
 from towers.data.batching.buckets import Layout, fitted_layout, fixed_layout, num_tokens
 from towers.data.batching.epochs import ChooseRows, bucketed_epoch, row_counts
 from towers.data.batching.row_batches import RowBatches
-from towers.data.corpus.cache import Corpus
 from towers.data.corpus.copying import number_unknown
 from towers.data.corpus.directions import lengths_of, slices_of, written_turns
 from towers.data.corpus.repeats import within_repeats
+from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.text import END, PAD, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def pair_batches(
-    corpus: Corpus,
+    corpus: DialogueCorpus,
     part: str,
     *,
     batch_tokens: int,
@@ -113,7 +113,7 @@ class PairBatches(RowBatches):
         num_repeated: number of pairs left out because their answer occurs too often.
     """
 
-    corpus: Corpus
+    corpus: DialogueCorpus
     pairs: np.ndarray
     direction: str
     read: np.ndarray

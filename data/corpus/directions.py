@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from towers.data.arguments import check_choice
-from towers.data.corpus.cache import Corpus
+from towers.data.prepared.dialogue_corpus import DialogueCorpus
 
 DIRECTIONS = ("forward", "backward", "answers")
 _BLOCK_PAIRS = 1 << 20
@@ -41,7 +41,7 @@ class Slices:
         return self.written[:, 1] - self.written[:, 0]
 
 
-def slices_of(corpus: Corpus, pairs: np.ndarray, direction: str) -> Slices:
+def slices_of(corpus: DialogueCorpus, pairs: np.ndarray, direction: str) -> Slices:
     """Returns what is read and written of each pair.
 
     - forward: the question with its earlier turns is read, the answer is written.
@@ -51,7 +51,7 @@ def slices_of(corpus: Corpus, pairs: np.ndarray, direction: str) -> Slices:
 
     Args:
         corpus: the prepared corpus.
-        pairs: int [n, 2], as in `Corpus.pairs`.
+        pairs: int [n, 2], as in `DialogueCorpus.pairs`.
         direction: forward, backward or answers.
 
     Raises:
@@ -69,7 +69,9 @@ def slices_of(corpus: Corpus, pairs: np.ndarray, direction: str) -> Slices:
     return Slices(np.stack(bounds[direction], 1), np.stack([offsets[turns], offsets[turns + 1]], 1))
 
 
-def lengths_of(corpus: Corpus, pairs: np.ndarray, direction: str) -> tuple[np.ndarray, np.ndarray]:
+def lengths_of(
+    corpus: DialogueCorpus, pairs: np.ndarray, direction: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the numbers of ids that are read and written of each pair, int32 [n] each.
 
     Args:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from towers.data.batching.random_numbers import REPEATS_STREAM, permutation
-from towers.data.corpus.cache import Corpus
+from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.text import Vocabulary
 
 
-def within_repeats(corpus: Corpus, answers: np.ndarray, most: int) -> np.ndarray:
+def within_repeats(corpus: DialogueCorpus, answers: np.ndarray, most: int) -> np.ndarray:
     """Returns bool [n]: which pairs stay so that no answer occurs more often.
 
     Answers are the same if they differ in punctuation, in capital letters, or in how often a word
@@ -37,7 +37,7 @@ def within_repeats(corpus: Corpus, answers: np.ndarray, most: int) -> np.ndarray
     return stays
 
 
-def _same_ids(corpus: Corpus) -> np.ndarray:
+def _same_ids(corpus: DialogueCorpus) -> np.ndarray:
     """Returns for each id of a corpus the first one of the same letters, -1 for one without."""
     vocabulary = corpus.text.vocabulary
     words = [*map("".join, _texts_of(vocabulary)), *corpus.unknown_words]

@@ -11,7 +11,7 @@ from towers.data.batching.balance import balanced_rows
 from towers.data.batching.buckets import Layout, fitted_layout
 from towers.data.batching.epochs import ChooseRows, bucketed_epoch, row_counts
 from towers.data.batching.row_batches import RowBatches
-from towers.data.language.vocabulary import END, PAD
+from towers.data.text.words import END, PAD
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -15,7 +15,7 @@ from towers.data.batching.epochs import (
 )
 from towers.data.batching.row_batches import RowBatches
 from towers.data.language.pieces import inputs_and_targets
-from towers.data.language.vocabulary import END, PAD
+from towers.data.text.words import END, PAD
 
 
 def stream_batches(

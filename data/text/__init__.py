@@ -5,6 +5,7 @@ its folder works beside an exported model without the rest of the project.
 """
 
 from .codec import Question, TextCodec
+from .line_codec import LineCodec
 from .normalisation import normalise
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE, train_subwords
@@ -20,6 +21,7 @@ from .vocabulary import (
     Vocabulary,
     build_vocabulary,
 )
+from .words import WordVocabulary, build_words
 
 __all__ = [
     "END",
@@ -30,12 +32,15 @@ __all__ = [
     "START",
     "SUBWORD_FILE",
     "UNKNOWN",
+    "LineCodec",
     "Question",
     "TextCodec",
     "TextSettings",
     "Tokenizer",
     "Vocabulary",
+    "WordVocabulary",
     "build_vocabulary",
+    "build_words",
     "make_tokenizer",
     "normalise",
     "train_subwords",

@@ -12,7 +12,8 @@ from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
 from .tokenizers import make_tokenizer
-from .vocabulary import END, SEPARATOR, UNKNOWN, Vocabulary
+from .vocabulary import SEPARATOR, UNKNOWN, Vocabulary
+from .words import WordVocabulary
 
 _SETTINGS_FILE = "text.json"
 _VOCABULARY_FILE = "vocabulary.txt"
@@ -118,7 +119,7 @@ class TextCodec:
         return self.vocabulary.ids_of(self._tokens(text), copied)
 
     def decode(self, ids: Sequence[int], copied: Sequence[str] = ()) -> str:
-        """Returns the text up to END, if there is one, without special tokens.
+        """Returns the text up to its end, if there is one, without special tokens.
 
         Args:
             ids: of the vocabulary.
@@ -128,7 +129,8 @@ class TextCodec:
             ValueError: an id is not in the vocabulary.
         """
         ids = [int(unit_id) for unit_id in ids]
-        before_end = ids[: ids.index(END)] if END in ids else ids
+        end = self.vocabulary.end
+        before_end = ids[: ids.index(end)] if end in ids else ids
         return self.detokenise(self.vocabulary.tokens(before_end, copied))
 
     def detokenise(self, tokens: Sequence[str]) -> str:
@@ -160,7 +162,8 @@ class TextCodec:
         """
         folder = Path(folder)
         settings = _read_settings(folder)
-        return cls(settings, Vocabulary.load(folder / _VOCABULARY_FILE))
+        kind = WordVocabulary if settings.as_written else Vocabulary
+        return cls(settings, kind.load(folder / _VOCABULARY_FILE))
 
 
 def _copy_files(settings: TextSettings, folder: Path) -> TextSettings:

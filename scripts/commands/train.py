@@ -132,7 +132,7 @@ def run(given: argparse.Namespace) -> int:
 def begin_digests_for(recipe: str, paths: Sequence[str]) -> None:
     """Begins the digests by which a recipe knows its files, for TensorFlow's import takes long."""
     if paths and takes_files(recipe):
-        from towers.data.corpus.digests import begin_digests
+        from towers.data.prepared.digests import begin_digests
 
         begin_digests(paths)
 

@@ -20,10 +20,10 @@ from typing import Annotated, Any
 import keras
 import tensorflow as tf
 
-from towers.data.corpus import (
-    Corpus,
-    CorpusSettings,
-    pair_batches,
+from towers.data.corpus import pair_batches
+from towers.data.prepared import (
+    DialogueCorpus,
+    DialoguePreparation,
     prepare_dialogues,
     prepare_files,
 )
@@ -189,7 +189,7 @@ def prepare(
     *,
     processes: int | None = None,
     write: Callable[[str], None] = show,
-) -> Corpus:
+) -> DialogueCorpus:
     """Returns the prepared corpus of files, or without paths the embedded one.
 
     Args:
@@ -198,7 +198,7 @@ def prepare(
         processes: how many tokenise files; by default one for each core.
         write: receives the lines about a corpus while it is prepared.
     """
-    preparation = CorpusSettings(
+    preparation = DialoguePreparation(
         TextSettings(
             language=fields.language,
             tokenizer=fields.tokenizer,

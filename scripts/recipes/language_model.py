@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import keras
 
 from towers.data.language import piece_batches, stream_batches
-from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextSettings
-from towers.data.text_corpus import LineCodec, TextCorpus, TextCorpusSettings, prepare_texts
+from towers.data.prepared import TextCorpus, TextPreparation, prepare_texts
+from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, LineCodec, TextSettings
 from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm, unigrams
 from towers.models.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
@@ -166,7 +166,7 @@ def prepare(
             "Recipe language_model trains on your own text: name files or folders with --data. "
             "(The recipe stories brings a small text.)"
         )
-    settings = TextCorpusSettings(
+    settings = TextPreparation(
         TextSettings(
             language=fields.language,
             tokenizer=fields.tokenizer,

@@ -12,26 +12,25 @@ Expected: test perplexity of 114.5 by the first command, as the paper's non-regu
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import keras
 import tensorflow as tf
 
-from towers.data.language import (
-    END,
-    PAD,
-    UNKNOWN,
-    LanguageText,
-    WordVocabulary,
-    load_language,
-    sentence_batches,
-    stream_batches,
-)
+from towers.data.language import sentence_batches, stream_batches
+from towers.data.prepared import prepare_words
+from towers.data.reading.word_files import read_words
+from towers.data.text import LineCodec
+from towers.data.text.words import END, PAD, UNKNOWN
 from towers.models import language_losses, rnn_lm
+from towers.scripts.shown import show
 from towers.scripts.training import fields as common
+from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
+CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "sentences")
 EVALUATION_STEPS = 100  # More are faster, and change nothing: the state is carried on.
 
@@ -67,15 +66,15 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches of a folder's files."""
-    text = load_language(folder, vocabulary_size=fields.vocabulary_size)
-    return make_batches(fields, text, seed)
+    return make_batches(fields, read_words(folder), seed)
 
 
-def make_batches(fields: Fields, text: LanguageText, seed: int) -> Data:
-    """Returns the batches of a text; the evaluation has every token of its part once."""
+def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
+    """Returns the batches of a text's parts; the evaluation has every token of its part once."""
+    corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=show)
     if fields.form not in FORMS:
         raise ValueError(f"Field form must be one of {', '.join(FORMS)}. Received {fields.form!r}.")
-    training, evaluated = text.part("train"), text.part(fields.part)
+    training, evaluated = corpus.part("train"), corpus.part(fields.part)
     train: Any
     test: Any
     if fields.form == "streams":
@@ -86,7 +85,7 @@ def make_batches(fields: Fields, text: LanguageText, seed: int) -> Data:
         train = sentence_batches(training, fields.batch_size, seed=seed)
         test = sentence_batches(evaluated, fields.batch_size, shuffle=False)
     about = {"evaluated": fields.part}
-    return Data(train, test, text=text.vocabulary, key=text.key, about=about)
+    return Data(train, test, text=corpus.text, key=corpus.key, about=about)
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
@@ -123,9 +122,9 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     return {"perplexity": perplexity(metrics["loss"])}
 
 
-def load_text(folder: Path) -> WordVocabulary:
+def load_text(folder: Path) -> LineCodec:
     """Returns the vocabulary that a run saved."""
-    return WordVocabulary.load(folder)
+    return LineCodec.load(folder)
 
 
 RECIPE = Recipe(

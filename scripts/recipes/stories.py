@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from towers.data.language import load_language, make_language
+from towers.data.reading.word_files import read_words
 from towers.data.samples import stories
 from towers.scripts.recipes import ptb_small
 from towers.scripts.training.recipe import Data
@@ -20,12 +20,8 @@ from towers.scripts.training.recipe import Data
 
 def make_data(fields: ptb_small.Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches of a folder's files, or without a folder those of the stories."""
-    if folder is not None:
-        text = load_language(folder, vocabulary_size=fields.vocabulary_size)
-    else:
-        parts = {part: stories.text(part) for part in stories.PARTS}
-        text = make_language(parts, vocabulary_size=fields.vocabulary_size)
-    return ptb_small.make_batches(fields, text, seed)
+    texts = {part: stories.text(part) for part in stories.PARTS}
+    return ptb_small.make_batches(fields, read_words(folder) if folder else texts, seed)
 
 
 RECIPE = dataclasses.replace(

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from tests.data.corpus.helpers import LIMITS, corpus_of
 from tests.data.images.batches_test import numbered_images
+from tests.data.prepared.helpers import LIMITS, corpus_of
 from towers.data.corpus import pair_batches
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.batches import ImageFileBatches
@@ -18,7 +18,7 @@ from towers.data.images.batches import image_batches
 from towers.data.language.pieces import piece_batches
 from towers.data.language.sentences import sentence_batches
 from towers.data.language.streams import stream_batches
-from towers.data.language.vocabulary import END
+from towers.data.text.words import END
 from towers.step.own_rows import OwnRows
 
 PARTS = [

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.corpus.helpers import (
+from tests.data.prepared.helpers import (
     LIMITS,
     SPACES,
     collect,
@@ -22,7 +22,8 @@ from tests.data.corpus.helpers import (
     same_batches,
 )
 from towers.data.batching.balance import balanced_order
-from towers.data.corpus import CorpusSettings, pair_batches, prepare_dialogues
+from towers.data.corpus import pair_batches
+from towers.data.prepared import DialoguePreparation, prepare_dialogues
 from towers.data.text import END, SEPARATOR
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
@@ -143,7 +144,7 @@ def test_answers_end_once_and_everything_is_padded_at_the_end(corpus):
 
 def test_turns_of_a_question_are_parted_and_its_last_tokens_are_kept(tmp_path):
     dialogue = ["one two", "", "three", "four five", "six"]
-    preparation = CorpusSettings(SPACES, pairing="sliding", context=3)
+    preparation = DialoguePreparation(SPACES, pairing="sliding", context=3)
     corpus = prepare_dialogues([dialogue], [["a", "b"]], preparation, tmp_path, write=quiet)
     assert [corpus.texts(pair) for pair in corpus.train_pairs] == [
         (["one two", "three"], "four five"),
@@ -182,7 +183,7 @@ def repeated(tmp_path_factory):
         [[f"{part}{number}", answer] for number, answer in enumerate(REPEATED)] for part in "qh"
     ]
     folder = tmp_path_factory.mktemp("repeated")
-    return prepare_dialogues(*parts, CorpusSettings(SPACES), folder, write=quiet)
+    return prepare_dialogues(*parts, DialoguePreparation(SPACES), folder, write=quiet)
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])

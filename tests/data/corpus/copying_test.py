@@ -4,9 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data.corpus.helpers import LIMITS, SPACES, collect, quiet, rows_of
-from towers.data.corpus import CorpusSettings, pair_batches, prepare_dialogues
+from tests.data.prepared.helpers import LIMITS, SPACES, collect, quiet, rows_of
+from towers.data.corpus import pair_batches
 from towers.data.corpus.copying import number_unknown
+from towers.data.prepared import DialoguePreparation, prepare_dialogues
 from towers.data.text import END, SEPARATOR, UNKNOWN, TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
 
@@ -38,7 +39,7 @@ def test_a_batch_is_numbered_as_each_question_alone(rows):
 
 
 def corpus_with_copies(folder, dialogues, **settings):
-    settings = CorpusSettings(SPACES, copy_unknown=True, min_dialogues=2, **settings)
+    settings = DialoguePreparation(SPACES, copy_unknown=True, min_dialogues=2, **settings)
     return prepare_dialogues(dialogues, dialogues[:1], settings, folder, write=quiet)
 
 

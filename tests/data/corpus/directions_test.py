@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.data.corpus.helpers import LIMITS, SPACES, collect, quiet, rows_of
-from towers.data.corpus import CorpusSettings, pair_batches, prepare_dialogues
+from tests.data.prepared.helpers import LIMITS, SPACES, collect, quiet, rows_of
+from towers.data.corpus import pair_batches
+from towers.data.prepared import DialoguePreparation, prepare_dialogues
 from towers.data.text import END, SEPARATOR, UNKNOWN
 
 DIALOGUES = [["a b", "c", "d e f", "c c"], ["f", "a"]]
@@ -12,7 +13,7 @@ DIALOGUES = [["a b", "c", "d e f", "c c"], ["f", "a"]]
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    settings = CorpusSettings(SPACES, context=2)
+    settings = DialoguePreparation(SPACES, context=2)
     folder = tmp_path_factory.mktemp("directions")
     return prepare_dialogues(DIALOGUES, DIALOGUES[1:], settings, folder, write=quiet)
 

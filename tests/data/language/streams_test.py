@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from towers.data.language import END, stream_batches
+from towers.data.language import stream_batches
+from towers.data.text.words import END
 
 
 def collect(dataset):
