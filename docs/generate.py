@@ -2,7 +2,8 @@
 
 MkDocs calls `on_files` (see `hooks` in mkdocs.yml). The command line reference is what
 `towers COMMAND --help` prints, the recipes are what `towers recipes` prints, and the API names are
-those of `towers/__init__.pyi`, whose docstrings mkdocstrings renders.
+those of the stubs (`towers/__init__.pyi` and one for each namespace), whose docstrings mkdocstrings
+renders.
 """
 
 from __future__ import annotations
@@ -20,26 +21,20 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 96  # Characters of a line of help.
 FIELD = re.compile(r"^  (\w+)=(.*?)  (\S.*)$", re.MULTILINE)
-# The page of the API has a section for each of these packages of the engine.
-SECTIONS = {
-    "compiled": "Compiled models",
-    "step": "Steps",
-    "loop": "Training loop",
-    "run": "Devices, processes and checkpoints",
-    "optimize": "Optimizers and schedules",
-}
-# They come first in their sections: what most programs use.
+# The page of the API has a section for the names at the top, and one for each namespace.
+NAMESPACES = (
+    "", "actions", "checkpoints", "optimizers", "steps", "processes", "devices", "engine",
+)  # fmt: skip
+# They come first: what most programs use.
 FIRST = (
     "fit",
+    "evaluate",
+    "predict",
     "build_train_step",
     "StepOptions",
     "Placement",
     "build_evaluation_step",
-    "evaluate",
-    "build_async_step",
     "Trainer",
-    "SynchronousUpdates",
-    "AsynchronousUpdates",
     "batches_from",
     "StepReport",
     "select_devices",
@@ -133,28 +128,40 @@ def escaped(text: str) -> str:
 
 
 def api_page() -> str:
-    """Returns the page with a directive of mkdocstrings for every exported name."""
-    names = exported_names()
-    ordered = sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-    parts = ["# Python API", "Every name below is imported from `towers`, as in `towers.Trainer`."]
-    for package, title in SECTIONS.items():
-        parts.append(f"## {title}")
-        for name in ordered:
-            if names[name].split(".")[1] == package:
-                heading = f"    options:\n      heading: towers.{name}\n      toc_label: {name}"
-                parts.append(f"::: {names[name]}.{name}\n{heading}")
+    """Returns the page with a directive of mkdocstrings for every public name."""
+    parts = ["# Python API"]
+    for namespace in NAMESPACES:
+        where = f"towers.{namespace}".rstrip(".")
+        names = public_names(namespace)
+        parts.append(f"## {where}\n\n{docstring_of(namespace)}")
+        for name in sorted(names, key=lambda one: FIRST.index(one) if one in FIRST else len(FIRST)):
+            heading = f"    options:\n      heading: {where}.{name}\n      toc_label: {name}"
+            parts.append(f"::: {names[name]}.{name}\n{heading}")
     return "\n\n".join(parts) + "\n"
 
 
-def exported_names() -> dict[str, str]:
-    """Returns the names that `towers` exports, each with the module that defines it."""
-    tree = ast.parse((ROOT / "towers" / "__init__.pyi").read_text(encoding="utf-8"))
+def public_names(namespace: str = "") -> dict[str, str]:
+    """Returns the names of a namespace of `towers`, each with the module that defines it."""
+    stub = stub_of(namespace)
+    package = f"towers.{namespace}" if stub.name == "__init__.pyi" and namespace else "towers"
     return {
-        alias.name: f"towers.{node.module}"
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
+        alias.name: f"{package}.{node.module}"
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }
+
+
+def stub_of(namespace: str) -> Path:
+    """Returns the file that lists the names of a namespace, or those at the top."""
+    module = ROOT / "towers" / f"{namespace}.pyi"
+    return module if namespace and module.exists() else ROOT / "towers" / namespace / "__init__.pyi"
+
+
+def docstring_of(namespace: str) -> str:
+    """Returns what a namespace says of itself."""
+    tree = ast.parse(stub_of(namespace).with_suffix(".py").read_text(encoding="utf-8"))
+    return ast.get_docstring(tree) or ""
 
 
 PAGES = {

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from towers.ground.special_ids import START, UNKNOWN
 from towers.models.arguments import check_share
 from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.losses import TowerFn
 from towers.models.projection import Projection
-from towers.models.token_ids import START_ID, UNKNOWN_ID
 
 
 class AnsweringModel(Protocol):
@@ -43,8 +43,8 @@ def answering(
     *,
     training: bool,
     label_smoothing: float = 0.0,
-    start_id: int = START_ID,
-    unknown_id: int = UNKNOWN_ID,
+    start_id: int = START,
+    unknown_id: int = UNKNOWN,
 ) -> TowerFn:
     """Returns `tower_fn((question, answer)) -> (loss_sum, weight, metrics)`.
 
@@ -88,6 +88,6 @@ def answering(
     return tower_fn
 
 
-def decoder_inputs(answer: tf.Tensor, start_id: int = START_ID) -> tf.Tensor:
+def decoder_inputs(answer: tf.Tensor, start_id: int = START) -> tf.Tensor:
     """Returns the decoder's inputs for an answer: the start token, then all but its last token."""
     return tf.concat([tf.fill(tf.stack([tf.shape(answer)[0], 1]), start_id), answer[:, :-1]], 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 
 def check_input_shape(input_shape: Sequence[int], *, smallest_side: int = 1) -> None:
@@ -46,9 +46,3 @@ def check_not_negative(**numbers: float) -> None:
     for name, number in numbers.items():
         if not 0 <= number < float("inf"):
             raise ValueError(f"{name} must not be negative. Received {number!r}; use 0 for none.")
-
-
-def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raises ValueError unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.")

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_choice
+from towers.ground.arguments import check_choice
 from towers.models.dense import Dense
 
 KINDS = ("luong", "luong_scaled", "bahdanau")

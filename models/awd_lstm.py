@@ -12,12 +12,12 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
 from towers.models.language_model import LanguageModel
 from towers.models.projection import Projection
 from towers.models.rnn_lm import lstm
-from towers.models.token_ids import PADDING_ID
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, units] each.
 EMBEDDING_SCALE = 0.1  # Section 5: embeddings are uniform in [-0.1, 0.1].
@@ -34,7 +34,7 @@ def awd_lstm(
     output_dropout_rate: float = 0.4,
     weight_dropout_rate: float = 0.5,
     word_dropout_rate: float = 0.1,
-    padding_id: int = PADDING_ID,
+    padding_id: int = PAD,
 ) -> AWDLanguageModel:
     """Returns a built model that maps tokens to the logits of the next tokens.
 
@@ -88,7 +88,7 @@ class AWDLanguageModel(LanguageModel):
         vocabulary_size: int,
         units: list[int],
         rates: dict[str, float],
-        padding_id: int = PADDING_ID,
+        padding_id: int = PAD,
         **options: Any,
     ):
         super().__init__(**options)

@@ -11,11 +11,11 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
 from towers.models.language_model import LanguageModel
 from towers.models.lstm import LSTM
-from towers.models.token_ids import PADDING_ID
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
 
@@ -27,7 +27,7 @@ def rnn_language_model(
     num_layers: int = 2,
     dropout_rate: float = 0.0,
     initial_scale: float = 0.1,
-    padding_id: int = PADDING_ID,
+    padding_id: int = PAD,
 ) -> RNNLanguageModel:
     """Returns a built model that maps tokens to the logits of the next tokens.
 
@@ -74,7 +74,7 @@ class RNNLanguageModel(LanguageModel):
         num_layers: int,
         dropout_rate: float,
         initial_scale: float,
-        padding_id: int = PADDING_ID,
+        padding_id: int = PAD,
         **options: Any,
     ):
         super().__init__(**options)

@@ -9,14 +9,15 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_choice, check_share
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import PAD
+from towers.models.arguments import check_at_least, check_share
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.embedding import Embedding
 from towers.models.gru import GRU
 from towers.models.linear_cross_entropy import is_compiled
 from towers.models.lstm import LSTM
 from towers.models.projection import Projection
-from towers.models.token_ids import PADDING_ID
 
 CELLS = {"lstm": LSTM, "gru": GRU}
 
@@ -48,7 +49,7 @@ def seq2seq(
     tied_output: bool = False,
     residual: bool = False,
     dropout_rate: float = 0.0,
-    padding_id: int = PADDING_ID,
+    padding_id: int = PAD,
 ) -> Seq2Seq:
     """Returns a built model that maps (question, answer inputs) to logits.
 
@@ -128,7 +129,7 @@ class Seq2Seq(keras.Model):
         tied_output: bool,
         residual: bool,
         dropout_rate: float,
-        padding_id: int = PADDING_ID,
+        padding_id: int = PAD,
         **options: Any,
     ):
         super().__init__(**options)

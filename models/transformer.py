@@ -8,12 +8,12 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
 from towers.models.feed_forward import FeedForward
 from towers.models.multi_head import KeysAndValues, MultiHeadAttention
 from towers.models.projection import Projection
-from towers.models.token_ids import PADDING_ID
 
 
 class DecoderState(NamedTuple):
@@ -40,7 +40,7 @@ def transformer(
     decoder_layers: int = 2,
     tied_output: bool = True,
     dropout_rate: float = 0.0,
-    padding_id: int = PADDING_ID,
+    padding_id: int = PAD,
 ) -> Transformer:
     """Returns a built model that maps (question, answer inputs) to logits.
 
@@ -156,7 +156,7 @@ class Transformer(keras.Model):
         decoder_layers: int,
         tied_output: bool,
         dropout_rate: float,
-        padding_id: int = PADDING_ID,
+        padding_id: int = PAD,
         **options: Any,
     ):
         super().__init__(**options)

@@ -11,13 +11,14 @@ from typing import Any
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_choice, check_share
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import PAD
+from towers.models.arguments import check_at_least, check_share
 from towers.models.embedding import Embedding
 from towers.models.feed_forward import FEED_FORWARDS, FeedForward, GatedFeedForward
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
 from towers.models.projection import Projection
-from towers.models.token_ids import PADDING_ID
 
 State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.
 
@@ -33,7 +34,7 @@ def transformer_lm(
     num_layers: int = 4,
     window: int = 128,
     dropout_rate: float = 0.1,
-    padding_id: int = PADDING_ID,
+    padding_id: int = PAD,
 ) -> TransformerLanguageModel:
     """Returns a built model that maps tokens to the logits of the next tokens.
 
@@ -149,7 +150,7 @@ class TransformerLanguageModel(LanguageModel):
         window: int,
         blocks: list[Block],
         dropout_rate: float,
-        padding_id: int = PADDING_ID,
+        padding_id: int = PAD,
         **options: Any,
     ):
         super().__init__(**options)

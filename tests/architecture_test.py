@@ -8,7 +8,20 @@ from tests.paths import ROOT
 from towers.scripts.main import COMMANDS
 
 ROOMS = ("towers", "models", "data", "scripts")
-MAY_IMPORT = {"towers": set(), "models": set(), "data": set(), "scripts": set(ROOMS[:3])}
+GROUND = "ground"  # What the three others may import.
+# The engine's rooms: each imports only from those before it.
+ORDER = (
+    "ground", "saving", "travel", "devices", "optimizers", "batches", "variables", "processes",
+    "step", "loop", "other_steps", "compiled",
+)  # fmt: skip
+LARGEST_ROOM = 23  # Files.
+MAY_IMPORT = {
+    "ground": set(),
+    "towers": {GROUND},
+    "models": {GROUND},
+    "data": {GROUND},
+    "scripts": {GROUND, *ROOMS[:3]},
+}
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
 
@@ -29,9 +42,9 @@ MODULES = read_modules()
 
 
 def room_of(name):
-    """Returns which of the four folders at the top a module is in."""
+    """Returns which of the four folders at the top a module is in, or the ground."""
     second = name.split(".")[1:2]
-    return second[0] if second and second[0] in ROOMS else "towers"
+    return second[0] if second and second[0] in (*ROOMS, GROUND) else "towers"
 
 
 def imports_of(name):
@@ -61,7 +74,7 @@ def offenders(is_wrong):
 
 
 def test_all_rooms_are_read():
-    assert {room_of(name) for name in MODULES} == set(ROOMS)
+    assert {room_of(name) for name in MODULES} == {*ROOMS, GROUND}
     known = {"towers.step.builder", "towers.scripts.main", "towers.data.images.idx"}
     assert known | {"towers.models.cnn"} <= set(MODULES)
 
@@ -73,6 +86,30 @@ def test_imports_point_one_way():
         return not others - {room_of(name)} <= MAY_IMPORT[room_of(name)]
 
     assert not offenders(is_wrong)
+
+
+def test_the_ground_imports_no_tensorflow():
+    """A copy of it is beside an exported model, and `towers --help` stands on it."""
+    heavy = {"tensorflow", "keras", "numpy"}
+
+    def is_wrong(name):
+        at_the_top = [ast.Module([node], []) for node in MODULES[name].body if not is_lazy(node)]
+        found = {one.split(".")[0] for tree in at_the_top for one in imports_within(tree)}
+        return room_of(name) == GROUND and found & heavy
+
+    assert not offenders(is_wrong)
+
+
+def is_lazy(node):
+    """Returns whether a statement of a module only defines what runs later."""
+    return isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef))
+
+
+def imports_within(tree):
+    """Returns the names of the modules that the statements of a tree import."""
+    nodes = list(ast.walk(tree))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
 def test_no_module_is_imported_by_its_old_name_at_the_top():
@@ -100,6 +137,29 @@ def parents_of(name):
     """Returns the packages around a module."""
     parts = name.split(".")
     return {".".join(parts[:length]) for length in range(1, len(parts))}
+
+
+def engine_room_of(name):
+    """Returns the room of the engine that a module is in, or None."""
+    first, second, *_ = [*name.split("."), ""]
+    return second if first == "towers" and second in ORDER else None
+
+
+def test_the_rooms_of_the_engine_stand_in_one_order():
+    folders = {one.parent.name for one in (ROOT / "towers").glob("*/__init__.py")}
+    assert folders - set(ROOMS) == set(ORDER)
+
+    def is_wrong(name):
+        own = engine_room_of(name)
+        used = {engine_room_of(other) for other in imports_of(name)} - {None}
+        return own and any(ORDER.index(room) > ORDER.index(own) for room in used)
+
+    assert not offenders(is_wrong)
+
+
+def test_no_room_of_the_engine_is_too_large_to_hold_in_the_head():
+    sizes = {room: len(list((ROOT / "towers" / room).glob("*.py"))) for room in ORDER}
+    assert max(sizes.values()) <= LARGEST_ROOM, sizes
 
 
 def test_modules_do_not_import_their_own_package():
@@ -259,8 +319,8 @@ def test_no_function_of_the_engine_takes_more_than_8_parameters():
 def test_a_step_is_made_of_at_most_5_parts():
     made = {
         node.name: child
-        for name in ("builder", "asynchronous", "evaluation")
-        for node in ast.walk(MODULES[f"towers.step.{name}"])
+        for name in ("step.builder", "step.evaluation", "other_steps.asynchronous_step")
+        for node in ast.walk(MODULES[f"towers.{name}"])
         if isinstance(node, ast.ClassDef) and node.name.endswith("Step")
         for child in node.body
         if isinstance(child, ast.FunctionDef) and child.name == "__init__"
@@ -275,20 +335,23 @@ def test_the_engine_casts_no_type():
     )
 
 
-def test_scripts_use_of_the_engine_only_what_it_exports():
-    exported = {
-        alias.name
-        for node in ast.walk(ast.parse((ROOT / "towers" / "__init__.pyi").read_text()))
+def test_scripts_use_of_the_engine_only_what_is_public():
+    stubs = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in [*(ROOT / "towers").glob("*.pyi"), *(ROOT / "towers").glob("*/__init__.pyi")]
+    }
+    public = set(stubs) | {
+        f"{namespace}.{alias.name}"
+        for namespace, path in stubs.items()
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
 
     def is_wrong(name):
-        if room_of(name) != "scripts":
-            return False
         of_engine = {one for one in imports_of(name) if room_of(one) == "towers"}
-        names = {one.removeprefix("towers.") for one in of_engine if one.startswith("towers.")}
-        return not names <= exported | set(ROOMS)
+        own = {one for one in of_engine if one.split(".")[0] == "towers"}
+        return room_of(name) == "scripts" and not own <= public | {f"towers.{one}" for one in ROOMS}
 
     assert not offenders(is_wrong)
 

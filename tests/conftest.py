@@ -38,12 +38,12 @@ FAST = (
     "models/linear_cross_entropy_test.py",
     "models/losses_test.py",
     "models/mlp_test.py",
-    "towers/loop/inputs_test.py",
+    "towers/batches/feed_test.py",
     "towers/loop/rates_test.py",
     "towers/loop/trainer_test.py",
-    "towers/optimize",
-    "towers/run/checkpoint_files_test.py",
-    "towers/step/gradients_test.py",
+    "towers/optimizers",
+    "towers/saving/checkpoint_files_test.py",
+    "towers/travel/gradients_test.py",
     "scripts/serving/batching_test.py",
     "scripts/serving/chat_request_test.py",
     "scripts/wrong_input_test.py",
@@ -62,8 +62,8 @@ LONG = (
     "scripts/resume_test.py",
     "scripts/tensorboard_test.py",
     "scripts/training",
-    "towers/run/processes_test.py",
-    "towers/step/copies_test.py",
+    "towers/processes/processes_test.py",
+    "towers/variables/copies_test.py",
 )
 
 # No test depends on how fast a machine is.

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import towers
 from tests.paths import ROOT
 from towers.scripts import bootstrap
 from towers.scripts.main import build_parser
@@ -286,12 +285,22 @@ def test_the_recipe_reference_has_every_recipe_and_its_fields():
         assert {"batch_size", "epochs", "learning_rate", "clip_norm"} <= recipe_fields()[name]
 
 
-def test_the_api_reference_has_every_exported_name_with_a_docstring():
-    names = GENERATE.exported_names()
-    assert set(names) == set(towers.__all__)
+def test_the_api_reference_has_every_public_name_with_a_docstring():
     page = GENERATE.api_page()
-    for name, module in names.items():
-        assert f"\n::: {module}.{name}\n" in page
-        exported = getattr(towers, name)
-        is_alias = not inspect.isclass(exported) and not inspect.isfunction(exported)
-        assert is_alias or exported.__doc__, name
+    for namespace in GENERATE.NAMESPACES:
+        module = importlib.import_module(f"towers.{namespace}".rstrip("."))
+        names = GENERATE.public_names(namespace)
+        assert set(names) == set(module.__all__) - set(GENERATE.NAMESPACES)
+        for name, origin in names.items():
+            assert f"\n::: {origin}.{name}\n" in page
+            public = getattr(module, name)
+            is_alias = not inspect.isclass(public) and not inspect.isfunction(public)
+            assert is_alias or public.__doc__, name
+
+
+def test_the_face_is_small_and_every_name_at_the_top_is_in_a_guide():
+    names = GENERATE.public_names()
+    guides = [ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md")]
+    text = "".join(path.read_text(encoding="utf-8") for path in guides)
+    assert len(names) <= 17
+    assert not [name for name in names if not re.search(rf"\btowers\.{name}\b", text)]

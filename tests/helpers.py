@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import towers
-from towers.step import collectives
+from towers.travel import collectives
 
 NUM_CLASSES = 3
 VOCABULARY_SIZE = 11
@@ -127,7 +127,7 @@ def build_step(tower_fn, variables, optimizer, batches, num_towers, **options):
     """Returns a step on towers and the shards of every batch."""
     dataset = dataset_of(batches)
     step = build_step_for(tower_fn, variables, optimizer, dataset, num_towers, **options)
-    return step, list(towers.split(dataset, num_towers))
+    return step, list(towers.engine.split(dataset, num_towers))
 
 
 def build_step_for(
@@ -159,15 +159,15 @@ def tower_placement(num_towers: int, parameters: str = "auto") -> towers.Placeme
 
 def make_trainer(step, batches, actions=(), **options) -> towers.Trainer:
     """Returns the trainer of a synchronous step."""
-    return towers.Trainer(towers.SynchronousUpdates(step, batches, **options), actions)
+    return towers.Trainer(towers.steps.SynchronousUpdates(step, batches, **options), actions)
 
 
 def make_async_trainer(step, batches, actions=(), **options) -> towers.Trainer:
     """Returns the trainer of an asynchronous step."""
-    return towers.Trainer(towers.AsynchronousUpdates(step, batches, **options), actions)
+    return towers.Trainer(towers.steps.AsynchronousUpdates(step, batches, **options), actions)
 
 
-class OneOfTwo(towers.Processes):
+class OneOfTwo(towers.processes.Processes):
     """One of two processes; what the other one adds to a sum is up to the test."""
 
     def __init__(self, add=lambda nest: nest, *, index: int = 0):

@@ -13,9 +13,9 @@ PATIENCE = 600  # Seconds: a guard against hanging alone, since a busy machine i
 # What children of the fork server have imported; it is one server for all tests of a process.
 PRELOAD = [
     "tests.scripts.training.beginning",
-    "tests.towers.run.checkpoint_folder_test",
-    "tests.towers.run.checkpoint_files_test",
-    "tests.towers.run.summaries_test",
+    "tests.towers.saving.checkpoint_folder_test",
+    "tests.towers.saving.checkpoint_files_test",
+    "tests.towers.saving.summaries_test",
 ]
 TOWERS = [sys.executable, "-m", "towers.scripts.main"]
 

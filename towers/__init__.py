@@ -6,6 +6,6 @@
 
 import lazy_loader
 
-from towers.run import kernels  # noqa: F401  Before TensorFlow is imported.
+from towers.devices import kernels  # noqa: F401  Before TensorFlow is imported.
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

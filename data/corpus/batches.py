@@ -17,7 +17,8 @@ from towers.data.corpus.copying import number_unknown
 from towers.data.corpus.directions import lengths_of, slices_of, written_turns
 from towers.data.corpus.repeats import within_repeats
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
-from towers.data.text import END, PAD, UNKNOWN, Vocabulary
+from towers.data.text import Vocabulary
+from towers.ground.special_ids import END, PAD, UNKNOWN
 
 if TYPE_CHECKING:
     import tensorflow as tf

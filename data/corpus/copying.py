@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from towers.data.text import UNKNOWN, Vocabulary
+from towers.data.text import Vocabulary
+from towers.ground.special_ids import UNKNOWN
 
 
 def number_unknown(

@@ -11,8 +11,8 @@ import dataclasses
 
 import numpy as np
 
-from towers.data.arguments import check_choice
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
+from towers.ground.arguments import check_choice
 
 DIRECTIONS = ("forward", "backward", "answers")
 _BLOCK_PAIRS = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from towers.data.arguments import check_choice
+from towers.ground.arguments import check_choice
 
 
 def find_data_set(name: str) -> DataSet:

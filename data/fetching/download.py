@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 from tqdm import tqdm
 
 from towers.data.fetching.data_sets import RemoteFile, find_data_set
-from towers.data.text.durable import make_folder, publish
 from towers.data.text.files import reason_of
+from towers.ground.durable import make_folder, publish
 
 BLOCK_SIZE = 1 << 18  # Bytes between two updates of the progress bar.
 TIMEOUT = 30.0  # Seconds without a byte after which a server is given up.

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.data.arguments import check_choice
 from towers.data.image_files.crops import central_crop, random_crop, random_resized_crop
 from towers.data.image_files.rand_augment import rand_augment
+from towers.ground.arguments import check_choice
 
 AUGMENTATIONS = ("none", "flip", "crop", "standard", "colour", "randaugment")
 MOST_BRIGHTER, CONTRASTS, SATURATIONS = 0.4 * 255, (0.6, 1.4), (0.6, 1.4)

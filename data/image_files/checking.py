@@ -20,7 +20,7 @@ import tqdm
 from towers.data.image_files.decoding import examine
 from towers.data.image_files.examples import Example
 from towers.data.image_files.records import parse_record, read_bytes
-from towers.data.text.durable import make_folder
+from towers.ground.durable import make_folder
 
 FINDINGS = "findings.sqlite"
 CHUNK = 512  # Examples that are checked at a time.

@@ -23,7 +23,7 @@ from towers.data.image_files.records import (
     read_bytes,
 )
 from towers.data.prepared.caches import alone
-from towers.data.text.durable import PARTIAL, make_folder, publish, write_file
+from towers.ground.durable import PARTIAL, make_folder, publish, write_file
 
 EXAMPLES_OF_SHARD = 1000
 AT_A_TIME = 64  # Records that are in memory.

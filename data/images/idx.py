@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from towers.data.arguments import check_choice
 from towers.data.fetching.files import find_file, read_bytes
 from towers.data.images.image_set import ImageSet, check_split
+from towers.ground.arguments import check_choice
 
 CLASS_NAMES = {
     "mnist": ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),

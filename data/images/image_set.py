@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from towers.data.arguments import check_choice
+from towers.ground.arguments import check_choice
 
 SPLITS = ("train", "test")
 

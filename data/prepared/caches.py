@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol, TextIO, TypeVar
 
-from towers.data.text.durable import make_folder, publish
+from towers.ground.durable import make_folder, publish
 
 _UNFINISHED = ".unfinished"
 _ABANDONED_SECONDS = 7 * 24 * 3600

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from towers.data.arguments import check_choice
 from towers.data.prepared.corpus import Corpus
-from towers.data.text import END, UNKNOWN, TextCodec
+from towers.data.text import TextCodec
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import END, UNKNOWN
 
 PARTS = ("train", "held_out")
 UNKNOWN_WORDS = "unknown_words.json"

@@ -32,7 +32,7 @@ from towers.data.reading import (
     weighted_paths,
 )
 from towers.data.text import SPECIALS, SUBWORD_FILE, train_subwords
-from towers.data.text.durable import make_folder, publish
+from towers.ground.durable import make_folder, publish
 
 Dialogues = Iterable[Sequence[str]]
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from towers.data.text.durable import sync_folder, write_file
+from towers.ground.durable import sync_folder, write_file
 
 JOURNAL = "journal.json"
 SECONDS_BETWEEN_SAVES = 10.0  # A killed process loses at most this much work.

@@ -23,7 +23,7 @@ from towers.data.text import (
     build_words,
     train_subwords,
 )
-from towers.data.text.durable import make_folder
+from towers.ground.durable import make_folder
 
 SAMPLE_CHARACTERS = 8_000_000  # A shorter text is counted whole; of a longer one at least half.
 SUBWORD_CHARACTERS = 2_000_000  # SentencePiece learns from one core; this takes half a minute.

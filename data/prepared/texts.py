@@ -24,7 +24,7 @@ from towers.data.reading.text_files import PARTS, describe_others, describe_part
 from towers.data.reading.text_report import TextReport
 from towers.data.reading.texts import Reader
 from towers.data.text import TextCodec, TextSettings
-from towers.data.text.durable import publish
+from towers.ground.durable import publish
 
 # Yields the passages of all parts; called with the report and the progress of reading them.
 Read = Callable[[TextReport, Callable[[int], None]], Iterator[Chunk]]

@@ -16,7 +16,8 @@ from towers.data.prepared.index import BEGINS, HELD_OUT, DialogueIndex
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.prepared.spelling import Spelling
 from towers.data.reading.pairing import stride
-from towers.data.text import END, SEPARATOR, UNKNOWN, TextCodec, Vocabulary, build_vocabulary
+from towers.data.text import TextCodec, Vocabulary, build_vocabulary
+from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 _BLOCK_TURNS, _BLOCK_TOKENS = 1 << 16, 1 << 20
 

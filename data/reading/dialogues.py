@@ -17,7 +17,6 @@ import towers.data.reading.json_lines as json_lines
 import towers.data.reading.parquet as parquet
 import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
-from towers.data.arguments import check_choice
 from towers.data.folders import folders_below
 from towers.data.reading.dialogue_file import (
     DAMAGED,
@@ -28,6 +27,7 @@ from towers.data.reading.dialogue_file import (
 )
 from towers.data.reading.mending import Mending
 from towers.data.reading.report import ENCODING_ADVICE, ReadingReport, count
+from towers.ground.arguments import check_choice
 
 
 class Format(NamedTuple):

@@ -1,7 +1,7 @@
 """Text to ids and back: normalisation, tokenizers, vocabulary, and the codec made of these.
 
-The package needs only the standard library and jieba, and imports relatively, so that a copy of
-its folder works beside an exported model without the rest of the project.
+The package needs only the ground, the standard library and jieba, so that a copy of both works
+beside an exported model without the rest of the project.
 """
 
 from .codec import Question, TextCodec
@@ -10,28 +10,13 @@ from .normalisation import normalise
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE, train_subwords
 from .tokenizers import Tokenizer, make_tokenizer
-from .vocabulary import (
-    END,
-    NUM_COPIES,
-    PAD,
-    SEPARATOR,
-    SPECIALS,
-    START,
-    UNKNOWN,
-    Vocabulary,
-    build_vocabulary,
-)
+from .vocabulary import NUM_COPIES, SPECIALS, Vocabulary, build_vocabulary
 from .words import WordVocabulary, build_words
 
 __all__ = [
-    "END",
     "NUM_COPIES",
-    "PAD",
-    "SEPARATOR",
     "SPECIALS",
-    "START",
     "SUBWORD_FILE",
-    "UNKNOWN",
     "LineCodec",
     "Question",
     "TextCodec",

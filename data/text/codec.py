@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .durable import write_file
+from towers.ground.durable import write_file
+from towers.ground.special_ids import SEPARATOR, UNKNOWN
+
 from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
 from .tokenizers import make_tokenizer
-from .vocabulary import SEPARATOR, UNKNOWN, Vocabulary
+from .vocabulary import Vocabulary
 from .words import WordVocabulary
 
 _SETTINGS_FILE = "text.json"

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .durable import write_file
+from towers.ground.durable import write_file
+
 from .vocabulary import SPECIALS
 
 SUBWORD_FILE = "subwords.model"  # The name of the model in the folder of a codec.

@@ -1,7 +1,6 @@
 """The vocabulary of a chatbot: tokens to ids and back.
 
-Its special ids are defined here and nowhere else: PAD 0, START 1, END 2, UNKNOWN 3, SEPARATOR 4
-(between the turns of a question).
+Its first ids are the special ones (`towers.ground.special_ids`).
 
 A token that the vocabulary does not have is spelled by its characters or, in a vocabulary with
 copies, numbered: the first such word of a question is `<copy_0>`, the second `<copy_1>`, wherever
@@ -17,11 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .durable import write_file
+from towers.ground.durable import write_file
+from towers.ground.special_ids import END, UNKNOWN
+
 from .files import read_text
 from .normalisation import is_wide
 
-PAD, START, END, UNKNOWN, SEPARATOR = range(5)
 SPECIALS = ("<pad>", "<start>", "<end>", "<unknown>", "<separator>")
 NUM_COPIES = 16  # So many words of a question that the vocabulary does not have can be told apart.
 CHARACTER_SHARE = 0.5  # Share of a vocabulary that is too small for all characters.

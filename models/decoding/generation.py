@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.ground.special_ids import PAD
 from towers.models.decoding import beam_search, sampling
 from towers.models.decoding.options import DecoderStep, Decoding
 from towers.models.decoding.rules import Rules
-from towers.models.token_ids import PADDING_ID
 
 
 class Decoded(NamedTuple):
@@ -42,7 +42,7 @@ def decode(
     forbidden: Sequence[int],
     batch_size: tf.Tensor,
     seed: tf.Tensor,
-    padding: int = PADDING_ID,
+    padding: int = PAD,
 ) -> Decoded:
     """Returns the sequences that the model generates with these options.
 

@@ -129,14 +129,14 @@ def towers_run(task: rivals.Task, placement: towers.Placement) -> TimedRun:
                 float(report.results.loss)  # Waits for the devices.
             ends.append(time.perf_counter())
 
-        updates = towers.SynchronousUpdates(step, towers.batches_from(task.dataset))
+        updates = towers.steps.SynchronousUpdates(step, towers.batches_from(task.dataset))
         towers.Trainer(updates, [note]).train(steps=num_steps)
         return ends[-1] - ends[0]
 
     return timed
 
 
-def build_step(task: rivals.Task, placement: towers.Placement) -> towers.TrainStep:
+def build_step(task: rivals.Task, placement: towers.Placement) -> towers.engine.TrainStep:
     """Returns the step of a task on towers, with a model of its own."""
     with placement.scope():
         model = task.make_model()

@@ -36,14 +36,14 @@ class FitUpdates:
     def __init__(self, model: keras.Model, task: Task, batches: Any):
         compile_model(model, task, [NumLabels(name="weight", dtype="float32")])
         model.optimizer.build(model.trainable_variables)
-        self.position = towers.Position()
+        self.position = towers.steps.Position()
         self._model = model
         self._task = task
         self._batches = batches
         self._notes = note_gradients(model.optimizer)
-        self._unchecked: tuple[int, towers.StepResults] | None = None
+        self._unchecked: tuple[int, towers.engine.StepResults] | None = None
 
-    def run_epoch(self, steps: int | None, report: towers.Report) -> None:
+    def run_epoch(self, steps: int | None, report: towers.steps.Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each one."""
         dataset = self._batches(self.position.epoch, self.position.epoch_step)
         if steps is not None:
@@ -64,7 +64,7 @@ class FitUpdates:
         task = self._task._replace(dataset=dataset)
         self._model.fit(keras_batches(task), shuffle=False, verbose=0, callbacks=[callback])
 
-    def _report(self, results: towers.StepResults, seconds: float) -> towers.StepReport:
+    def _report(self, results: towers.engine.StepResults, seconds: float) -> towers.StepReport:
         before = self.position
         step, epoch_step = before.step + 1, before.epoch_step + 1
         epoch_end = epoch_step == self._batches.steps_per_epoch
@@ -75,16 +75,16 @@ class FitUpdates:
             step, before.epoch, epoch_end, self.position, results, seconds, [0.0]
         )
 
-    def _results(self, logs: dict[str, Any]) -> towers.StepResults:
+    def _results(self, logs: dict[str, Any]) -> towers.engine.StepResults:
         """Returns the results of the last step, given what `fit` logged for this step alone."""
         norm, learning_rate = tf.unstack(self._notes.value)
         loss, accuracy, weight = (
             tf.convert_to_tensor(logs[name]) for name in ("loss", "accuracy", "weight")
         )
-        own = towers.TowerResults(
+        own = towers.engine.TowerResults(
             loss[None], weight[None], {"accuracy": accuracy[None]}, norm[None]
         )
-        return towers.StepResults(
+        return towers.engine.StepResults(
             loss=loss,
             weight=weight,
             metrics={"accuracy": accuracy},
@@ -101,7 +101,7 @@ class FitUpdates:
             return
         (step, results), self._unchecked = self._unchecked, None
         if not bool(results.finite):
-            raise towers.NonFiniteGradientError(
+            raise towers.actions.NonFiniteGradientError(
                 f"The gradient is not finite at step {step}, and fit has applied it. Go on from "
                 "the checkpoint before with the same command; try a lower learning rate, warm-up "
                 "or clipping."
@@ -119,9 +119,9 @@ class FitUpdates:
     def dry_run(self) -> None:
         """Does nothing: one device takes part in every update."""
 
-    def groups(self) -> towers.Groups:
+    def groups(self) -> towers.checkpoints.Groups:
         """Returns the variables that a checkpoint keeps, with the states of seed generators."""
-        shared = towers.SharedVariables(self._model.variables, [])
+        shared = towers.engine.SharedVariables(self._model.variables, [])
         groups = {"variables": shared.all, "optimizer": self._model.optimizer.variables}
         return {**groups, "carried": shared.seeds} if shared.seeds else groups
 
@@ -148,7 +148,7 @@ def note_gradients(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     def noting(gradients: Sequence[Any], variables: Any = None) -> None:
         dense = [None if part is None else tf.convert_to_tensor(part) for part in gradients]
         rate = tf.cast(optimizer.learning_rate, tf.float32)
-        notes.assign(tf.stack([towers.global_norm(dense), rate]))
+        notes.assign(tf.stack([towers.steps.global_norm(dense), rate]))
         apply(gradients, variables)
 
     optimizer.apply = noting

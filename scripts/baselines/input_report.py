@@ -72,10 +72,10 @@ def measure_pipeline(
     return examples / seconds, 1000 * cpu / examples, cpu / seconds, megabytes
 
 
-def endless_shards(train: Any, num_towers: int) -> Iterator[tuple[towers.Shard, ...]]:
+def endless_shards(train: Any, num_towers: int) -> Iterator[tuple[towers.engine.Shard, ...]]:
     """Yields the shards of one epoch after the other, as the towers get them."""
     for epoch in itertools.count():
-        yield from towers.split(train(epoch, 0), num_towers)
+        yield from towers.engine.split(train(epoch, 0), num_towers)
 
 
 def resident_bytes() -> int:
@@ -102,7 +102,7 @@ def measure_waits(opened: Benchmark, num_steps: int) -> tuple[float, float]:
 
     ends: list[float] = []
     total = WARM_UP_STEPS + num_steps
-    towers.Trainer(towers.SynchronousUpdates(step, train), [note]).train(steps=total)
+    towers.Trainer(towers.steps.SynchronousUpdates(step, train), [note]).train(steps=total)
     return sum(waits[WARM_UP_STEPS:]), sum(seconds[WARM_UP_STEPS - 1 :])
 
 
@@ -115,7 +115,7 @@ def print_input(report: InputReport, opened: Benchmark, num_steps: int) -> None:
     for name, value in (
         ("pipeline alone", f"{report.examples_per_second:.0f} examples/s"),
         ("CPU of an example", f"{report.cpu_milliseconds:.3f} ms"),
-        ("cores at work", f"{report.busy_cores:.1f} of {towers.num_cores()}"),
+        ("cores at work", f"{report.busy_cores:.1f} of {towers.devices.num_cores()}"),
         ("memory of the pipeline", f"{report.megabytes:.0f} MB"),
         ("training", f"{report.steps_per_second:.2f} steps/s"),
         ("share of a step that waits", f"{report.input_wait:.0%}"),
@@ -137,7 +137,7 @@ def advise_input(report: InputReport, opened: Benchmark) -> str:
             "and towers on CPUs take its cores."
         )
     line = f"The input is the bottleneck: {report.input_wait:.0%} of a step waits for it. "
-    if report.busy_cores >= BUSY * towers.num_cores():
+    if report.busy_cores >= BUSY * towers.devices.num_cores():
         line += "Its work fills the cores: choose less of it (smaller examples, "
         line += "a simpler augmentation), or a machine with more cores for each tower."
     else:

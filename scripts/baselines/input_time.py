@@ -56,7 +56,7 @@ def measure_process(recipe: Recipe, options: BenchmarkOptions, number: int) -> I
     """Returns the time of the last one of so many processes."""
     fields = times_processes(recipe.fields, number)
     data = recipe.make_data(fields, data_paths(recipe, options.data), options.seed)
-    process = towers.Processes(None, number, number - 1)
+    process = towers.processes.Processes(None, number, number - 1)
 
     own = process.shards(data.train, 1, epoch=0)
     whole = process.split(data.train(0, 0), 1)
@@ -74,7 +74,7 @@ def times_processes(fields: Any, number: int) -> Any:
     return dataclasses.replace(fields, **{name: number * getattr(fields, name) for name in names})
 
 
-def first_batch_seconds(process: towers.Processes, batches: Any, epoch: int) -> float:
+def first_batch_seconds(process: towers.processes.Processes, batches: Any, epoch: int) -> float:
     """Returns the processor time until an epoch's first batch: its order, and that batch."""
     started = time.process_time()
     next(iter(process.shards(batches, 1, epoch)))

@@ -8,7 +8,9 @@ import towers
 from towers.scripts.baselines.rivals import Task, mirror
 
 
-def make_mirrored_step(task: Task, devices: Sequence[str], *, seed: int) -> towers.MirroredStep:
+def make_mirrored_step(
+    task: Task, devices: Sequence[str], *, seed: int
+) -> towers.steps.MirroredStep:
     """Returns a step under MirroredStrategy, with the towers' optimizer and random numbers.
 
     Args:
@@ -19,6 +21,6 @@ def make_mirrored_step(task: Task, devices: Sequence[str], *, seed: int) -> towe
     strategy, model, optimizer = mirror(task, devices, task.make_optimizer)
     options = towers.StepOptions(clip_norm=task.recipe.fields.clip_norm or None, seed=seed)
     tower_fn = task.make_tower_fn(model)
-    return towers.build_mirrored_step(
+    return towers.steps.build_mirrored_step(
         tower_fn, model, optimizer, strategy, devices, task.dataset, options
     )

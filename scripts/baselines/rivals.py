@@ -82,7 +82,9 @@ def plain(task: Task, devices: Sequence[str]) -> TimedRun:
         optimizer.build(model.trainable_variables)
     tower_fn = task.make_rival_fn(model)
 
-    any_batch_size = tf.nest.map_structure(towers.any_number_of_rows, task.dataset.element_spec)
+    any_batch_size = tf.nest.map_structure(
+        towers.engine.any_number_of_rows, task.dataset.element_spec
+    )
 
     @tf.function(input_signature=[any_batch_size], autograph=False)
     def step(batch: Any) -> tuple[tf.Tensor, Any]:

@@ -85,12 +85,12 @@ def trainer_of(
     arguments = (tower_fn, model, optimizer, placement, task.dataset, options)
     batches = towers.batches_from(task.dataset)
     if mode == "async":
-        async_step = towers.build_async_step(*arguments)
+        async_step = towers.steps.build_async_step(*arguments)
         return lambda actions: towers.Trainer(
-            towers.AsynchronousUpdates(async_step, batches), actions
+            towers.steps.AsynchronousUpdates(async_step, batches), actions
         )
     step = towers.build_train_step(*arguments)
-    return lambda actions: towers.Trainer(towers.SynchronousUpdates(step, batches), actions)
+    return lambda actions: towers.Trainer(towers.steps.SynchronousUpdates(step, batches), actions)
 
 
 def check_stateless(task: Task, model: keras.Model) -> None:
@@ -103,13 +103,15 @@ def check_stateless(task: Task, model: keras.Model) -> None:
         )
 
 
-def sleeping(tower_fn: towers.TowerFn, device: str, seconds: float) -> towers.TowerFn:
+def sleeping(tower_fn: towers.steps.TowerFn, device: str, seconds: float) -> towers.steps.TowerFn:
     """Returns a tower function that, on `device`, sleeps between its forward and backward pass."""
 
     def run(batch: Any) -> tuple:
         loss_sum, weight, metrics = tower_fn(batch)
         here = tf.identity(loss_sum)
-        if seconds and towers.short_device(here.device) == towers.short_device(device):
+        if seconds and towers.devices.short_device(here.device) == towers.devices.short_device(
+            device
+        ):
             with tf.control_dependencies([here]):
                 nothing = tf.numpy_function(functools.partial(sleep, seconds), [], tf.float32)
             loss_sum = here + tf.cast(tf.reshape(tf.stop_gradient(nothing), []), here.dtype)

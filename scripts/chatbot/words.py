@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from towers.data.text import SEPARATOR, SPECIALS, UNKNOWN, TextCodec, Vocabulary
+from towers.data.text import SPECIALS, TextCodec, Vocabulary
+from towers.ground.special_ids import SEPARATOR, UNKNOWN
 
 SHOWN_SPECIALS = {SEPARATOR: "/", UNKNOWN: "<unknown>"}
 

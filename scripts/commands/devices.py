@@ -59,5 +59,5 @@ def describe_device(device: Any, number: int) -> dict[str, Any]:
     described = {"number": number, "name": details.get("device_name", device.name)}
     if device.device_type == "GPU":
         with contextlib.suppress(OSError):
-            described["pci"] = towers.pci_id(number)
+            described["pci"] = towers.devices.pci_id(number)
     return described

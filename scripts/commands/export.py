@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from towers.data.text.durable import publish
+from towers.ground.durable import publish
 from towers.scripts.commands.option_types import path_name
 from towers.scripts.commands.options import add_decoding_options, add_model_options, read_options
 from towers.scripts.quiet import import_tensorflow_quietly

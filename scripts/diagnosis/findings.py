@@ -56,7 +56,7 @@ def find_software() -> Iterator[Finding]:
 
 def find_processor(processor: Path = PROCESSOR) -> Iterator[Finding]:
     """Yields the cores, whether they multiply in bfloat16, and TensorFlow's kernels for them."""
-    cores = towers.num_cores()
+    cores = towers.devices.num_cores()
     text = processor.read_text(encoding="utf-8") if processor.exists() else ""
     fast = ", which multiply in bfloat16" if set(BFLOAT16) & set(text.split()) else ""
     yield Finding(OK, "processor", f"{cores} core{'s' * (cores != 1)}{fast}")

@@ -49,7 +49,7 @@ def compare_weights(what: str, expected: Sequence[Any], found: Sequence[Any]) ->
 
 def check_copies(devices: Sequence[str]) -> Finding:
     """Returns whether known values that are summed over all devices come out right on each."""
-    wrong = towers.wrong_sums(tuple(devices))
+    wrong = towers.engine.wrong_sums(tuple(devices))
     if not wrong:
         return Finding(OK, "copies", f"right between {len(devices)} devices")
     return Finding(
@@ -82,5 +82,5 @@ def weights_after_steps(
         return tf.reduce_sum(losses), tf.size(classes), {}
 
     step = towers.build_train_step(tower_fn, model, optimizer, placement, batches)
-    towers.Trainer(towers.SynchronousUpdates(step, batches), []).train(epochs=1)
+    towers.Trainer(towers.steps.SynchronousUpdates(step, batches), []).train(epochs=1)
     return [variable.numpy() for variable in model.variables]

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from towers import data, ground
 from towers.data import text
 from towers.models.decoding import Decoding
 from towers.scripts.chatbot.answerer import decode_questions, make_decoding
@@ -48,7 +49,7 @@ def write_chatbot(opened: OpenModel, decoding: Decoding, folder: Path) -> str:
     )
     write_model(opened.model, {"answer": answer}, folder)
     opened.text.save(folder / "vocabulary")
-    copy_code(Path(text.__file__).parent, folder / "text")
+    copy_code(folder)
     shutil.copy(PROGRAM, folder / PROGRAM.name)
     settings = {
         "max_question_length": fields.max_question_length,
@@ -59,8 +60,12 @@ def write_chatbot(opened: OpenModel, decoding: Decoding, folder: Path) -> str:
     return f"ask it with: python {{folder}}/{PROGRAM.name}"
 
 
-def copy_code(source: Path, target: Path) -> None:
-    """Copies the modules of a package."""
-    target.mkdir()
-    for module in source.glob("*.py"):
-        shutil.copy(module, target / module.name)
+def copy_code(folder: Path) -> None:
+    """Copies the modules that read and write text, under the names that they have in `towers`."""
+    for package in (ground, data, text):
+        source = Path(str(package.__file__)).parent
+        target = folder.joinpath(*package.__name__.split("."))
+        target.mkdir(parents=True)
+        for module in [source / "__init__.py"] if package is data else source.glob("*.py"):
+            shutil.copy(module, target / module.name)
+    (folder / "towers" / "__init__.py").touch()

@@ -64,7 +64,7 @@ def config_place(environment: Mapping[str, str]) -> Place | None:
     text = environment.get("TF_CONFIG")
     if not text:
         return None
-    addresses, index = towers.read_cluster(text)
+    addresses, index = towers.processes.read_cluster(text)
     if len(addresses) == 1:
         return None
     return Place(addresses, index, "TF_CONFIG", "it", "give the job another port")

@@ -28,9 +28,10 @@ from towers.data.prepared import (
     prepare_files,
 )
 from towers.data.samples.conversations import conversations
-from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, TextCodec, TextSettings
+from towers.data.text import TextCodec, TextSettings
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
 from towers.models import answering, unigrams
-from towers.models.arguments import check_choice
 from towers.models.decoding import Decoding
 from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer

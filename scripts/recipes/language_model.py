@@ -22,9 +22,10 @@ import keras
 
 from towers.data.language import piece_batches, stream_batches
 from towers.data.prepared import TextCorpus, TextPreparation, prepare_texts
-from towers.data.text import END, PAD, SEPARATOR, START, UNKNOWN, LineCodec, TextSettings
+from towers.data.text import LineCodec, TextSettings
+from towers.ground.arguments import check_choice
+from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
 from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm, unigrams
-from towers.models.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common

@@ -34,11 +34,11 @@ class Engine(NamedTuple):
         step: the towers' synchronous step, or None.
     """
 
-    updates: towers.Updates
+    updates: towers.steps.Updates
     evaluate: Callable[[], dict[str, float]]
     parameters: str
     description: str = ""
-    step: towers.TrainStep | None = None
+    step: towers.engine.TrainStep | None = None
 
 
 def open_engine(session: Session, options: TrainOptions) -> Engine:
@@ -51,18 +51,20 @@ def open_towers(session: Session, options: TrainOptions) -> Engine:
     train, evaluate = session.data.train, session.evaluate
     parameters = describe_copies(session.placement.copy_groups)
     if options.engine.updates == "async":
-        updates = towers.AsynchronousUpdates(build_async_step(session, options), train)
+        updates = towers.steps.AsynchronousUpdates(build_async_step(session, options), train)
         return Engine(updates, evaluate, parameters)
     step = build_step(session, options)
     description = describe_exchange(session)
-    return Engine(towers.SynchronousUpdates(step, train), evaluate, parameters, description, step)
+    return Engine(
+        towers.steps.SynchronousUpdates(step, train), evaluate, parameters, description, step
+    )
 
 
 def describe_copies(groups: Sequence[Sequence[str]]) -> str:
     """Returns where the copies of the variables are, in a few words."""
     if len(groups) > 1:
         return "each of them"
-    return ", ".join(dict.fromkeys(map(towers.short_device, groups[0])))
+    return ", ".join(dict.fromkeys(map(towers.devices.short_device, groups[0])))
 
 
 def describe_exchange(session: Session) -> str:
@@ -83,14 +85,14 @@ def open_mirrored(session: Session, options: TrainOptions) -> Engine:
     check_stateless(session, options)
     devices = session.devices.towers
     step = make_mirrored_step(make_task(session, options), devices, seed=options.seed)
-    variables = towers.SharedVariables(session.model.variables, []).all
+    variables = towers.engine.SharedVariables(session.model.variables, []).all
     step.assign(variables)
 
     def evaluate() -> dict[str, float]:
         step.copy_to(variables)
         return session.evaluate()
 
-    updates = towers.SynchronousUpdates(step, session.data.train)
+    updates = towers.steps.SynchronousUpdates(step, session.data.train)
     description = ", by tf.distribute.MirroredStrategy"
     return Engine(updates, evaluate, describe_copies([[device] for device in devices]), description)
 
@@ -208,7 +210,7 @@ def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
 def is_one_of_several() -> bool:
     """Returns whether TF_CONFIG makes this process one of several that train together."""
     config = os.environ.get("TF_CONFIG", "")
-    return bool(config) and len(towers.read_cluster(config)[0]) > 1
+    return bool(config) and len(towers.processes.read_cluster(config)[0]) > 1
 
 
 def check_stateless(session: Session, options: TrainOptions) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from towers import Checkpoint
+from towers.checkpoints import Checkpoint
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import EvaluateOptions
 from towers.scripts.training.run_directory import RunDirectory

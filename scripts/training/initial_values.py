@@ -11,7 +11,7 @@ from towers.scripts.training.trained import choose_checkpoint
 MOST_NAMES = 3  # Of the variables that are named in the line.
 
 
-def fill_from(run_dir: str, session: Session, updates: towers.Updates) -> str:
+def fill_from(run_dir: str, session: Session, updates: towers.steps.Updates) -> str:
     """Assigns the weights of another run's best checkpoint, and returns a line that says which.
 
     Values go to the variables of the same name and shape. The optimizer begins anew.
@@ -26,7 +26,7 @@ def fill_from(run_dir: str, session: Session, updates: towers.Updates) -> str:
     """
     directory = RunDirectory(run_dir)
     checkpoint = choose_checkpoint(directory, "best")
-    match = towers.restore_matching(checkpoint, updates.groups()["variables"])
+    match = towers.checkpoints.restore_matching(checkpoint, updates.groups()["variables"])
     total = len(match.restored) + len(match.unmatched)
     source = f"{run_dir} (step {checkpoint.step})"
     if not match.restored:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import towers
-from towers.data.text.durable import make_folder, sync_folder, write_file
+from towers.ground.durable import make_folder, sync_folder, write_file
 
 TRAIN, TEST, END = "train", "test", "end"  # The kinds of lines.
 
@@ -43,10 +43,10 @@ class MetricsFile:
             raise OSError(f"{self.path} cannot be written: {error.strerror}.") from error
         self._is_synced = False
 
-    def report(self) -> Callable[[towers.StepReport, towers.Rates], None]:
+    def report(self) -> Callable[[towers.StepReport, towers.actions.Rates], None]:
         """Returns an action for `with_rates` that appends a line for each report."""
 
-        def write(report: towers.StepReport, rates: towers.Rates) -> None:
+        def write(report: towers.StepReport, rates: towers.actions.Rates) -> None:
             results = report.results
             values = {
                 "epoch": report.epoch + 1,

@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 import towers
-from towers.data.text.durable import write_file
+from towers.ground.durable import write_file
 from towers.scripts.shown import show
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engines import check_engine, is_one_of_several

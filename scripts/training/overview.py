@@ -125,7 +125,9 @@ def read_overview(path: Path) -> Overview:
     return Overview(
         path,
         record,
-        state="running" if towers.lock_holder(path) else state_of(ends, not directory.is_unsaved),
+        state="running"
+        if towers.checkpoints.lock_holder(path)
+        else state_of(ends, not directory.is_unsaved),
         step=saved[-1] if saved else max((line["step"] for line in metrics), default=0),
         metrics=metrics,
         size=sum(one.st_size for one in stats),

@@ -16,7 +16,7 @@ import warnings
 from typing import Any
 
 import towers
-from towers.data.text.durable import make_folder, write_file
+from towers.ground.durable import make_folder, write_file
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.wrong_input import as_many_as_fit
 
@@ -78,7 +78,7 @@ class RunDirectory:
             OSError: the directory cannot be written.
         """
         self._make()
-        return towers.locked(self.path)
+        return towers.checkpoints.locked(self.path)
 
     @property
     def is_unsaved(self) -> bool:
@@ -166,7 +166,7 @@ class RunDirectory:
         if not self.checkpoints.is_dir():
             return None
         import_tensorflow_quietly()
-        checkpoint = towers.CheckpointFolder(self.checkpoints).latest()
+        checkpoint = towers.checkpoints.CheckpointFolder(self.checkpoints).latest()
         return None if checkpoint is None else checkpoint.state.get("run")
 
     def _make(self) -> None:

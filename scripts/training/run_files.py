@@ -40,17 +40,17 @@ class RunFiles:
         self,
         directory: RunDirectory,
         session: Session,
-        updates: towers.Updates,
+        updates: towers.steps.Updates,
         record: dict[str, Any],
         *,
         seed: int,
         keep: int,
     ):
-        self.curves = towers.SummaryWriters(directory.summaries)
+        self.curves = towers.actions.SummaryWriters(directory.summaries)
         self.metrics = MetricsFile(directory.metrics)
-        self.best = towers.Best(session.recipe.best_metric, session.recipe.maximize)
+        self.best = towers.actions.Best(session.recipe.best_metric, session.recipe.maximize)
         self.evaluated_step = 0
-        self._checkpoints = towers.CheckpointFolder(directory.checkpoints, keep=keep)
+        self._checkpoints = towers.checkpoints.CheckpointFolder(directory.checkpoints, keep=keep)
         self._summaries = directory.summaries
         self._session = session
         self._updates = updates
@@ -58,28 +58,30 @@ class RunFiles:
         self._seed = seed
         self._saved_step: int | None = 0
 
-    def restore(self) -> towers.Checkpoint | None:
+    def restore(self) -> towers.checkpoints.Checkpoint | None:
         """Restores the newest checkpoint and returns it; None if the run has none.
 
         What a killed process wrote after it is removed.
         """
         checkpoint = self._checkpoints.latest()
         if checkpoint is not None:
-            towers.restore(checkpoint, self._updates.groups())
-            position = self._updates.position = towers.Position(**checkpoint.state["position"])
+            towers.checkpoints.restore(checkpoint, self._updates.groups())
+            position = self._updates.position = towers.steps.Position(
+                **checkpoint.state["position"]
+            )
             self.best = self._best_of(checkpoint)
             # Older checkpoints do not say; they were saved after an evaluation as a rule.
             self.evaluated_step = checkpoint.state.get("evaluated_step", position.step)
         step = self._updates.position.step
         self.metrics.cut(step, self.evaluated_step)
-        towers.remove_events_after(self._summaries, step)
+        towers.actions.remove_events_after(self._summaries, step)
         # A killed evaluation may have left a point, which comes again.
-        towers.remove_events_after(self._summaries / EVALUATION, self.evaluated_step)
+        towers.actions.remove_events_after(self._summaries / EVALUATION, self.evaluated_step)
         return checkpoint
 
-    def _best_of(self, checkpoint: towers.Checkpoint) -> towers.Best:
+    def _best_of(self, checkpoint: towers.checkpoints.Checkpoint) -> towers.actions.Best:
         """Returns the best evaluation up to a checkpoint, or none if its weights are lost."""
-        best = towers.Best(**checkpoint.state["best"])
+        best = towers.actions.Best(**checkpoint.state["best"])
         path = self._checkpoints.best_path
         if best.value is None or self._checkpoints.has_best:
             return best
@@ -88,7 +90,7 @@ class RunFiles:
             RuntimeWarning,
             stacklevel=3,
         )
-        return towers.Best(best.metric, best.maximize)
+        return towers.actions.Best(best.metric, best.maximize)
 
     def share(self) -> None:
         """Sends the chief's variables and position to all processes, whose curves go on there."""
@@ -97,12 +99,12 @@ class RunFiles:
             position = tf.Variable(dataclasses.astuple(self._updates.position), dtype=tf.int64)
             variables = itertools.chain(*self._updates.groups().values())
             processes.broadcast([*variables, position])
-            self._updates.position = towers.Position(*position.numpy().tolist())
+            self._updates.position = towers.steps.Position(*position.numpy().tolist())
         step = self._saved_step = self._updates.position.step
         if not processes.is_chief:
             first = processes.first_tower(num_towers)
             for tower in range(first, first + num_towers):
-                towers.remove_events_after(self._summaries / f"tower_{tower}", step)
+                towers.actions.remove_events_after(self._summaries / f"tower_{tower}", step)
 
     def add_evaluation(self, metrics: dict[str, float]) -> bool:
         """Adds an evaluation of the current step, and returns whether it is the best so far.

@@ -20,7 +20,7 @@ class RunOutput:
     """
 
     def __init__(self, *, quiet: bool):
-        self.bar: towers.ProgressBar | None = None
+        self.bar: towers.actions.ProgressBar | None = None
         self._quiet = quiet
         self._reader_left = False
 

@@ -35,9 +35,9 @@ class Session(NamedTuple):
     recipe: Recipe
     data: Data
     model: keras.Model
-    devices: towers.Devices
+    devices: towers.devices.Devices
     placement: towers.Placement
-    processes: towers.Processes
+    processes: towers.processes.Processes
     evaluate: Callable[[], dict[str, float]]
     answer_evaluator: AnswerEvaluator | None
 
@@ -50,7 +50,7 @@ def open_session(
     seed: int,
     precision: str,
     shared: Mapping[str, Any] | None = None,
-    choose_placement: Callable[[towers.Devices, Data], towers.Placement] | None = None,
+    choose_placement: Callable[[towers.devices.Devices, Data], towers.Placement] | None = None,
 ) -> Session:
     """Returns the session of a recipe.
 
@@ -69,18 +69,20 @@ def open_session(
         OSError: a file cannot be read, or a process did not come.
     """
     chosen = choose_devices(devices)
-    processes = towers.Processes() if shared is None else towers.join_processes()
-    towers.check_settings(processes, {**(shared or {}), "towers": len(chosen.towers)})
-    towers.set_precision(precision)
+    processes = (
+        towers.processes.Processes() if shared is None else towers.processes.join_processes()
+    )
+    towers.processes.check_settings(processes, {**(shared or {}), "towers": len(chosen.towers)})
+    towers.steps.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
-    towers.check_settings(processes, {"the data's content": batches.key})
+    towers.processes.check_settings(processes, {"the data's content": batches.key})
     if choose_placement is None:
         placement = towers.Placement(chosen.groups, devices.parameters)
     else:
         placement = choose_placement(chosen, batches)
-    towers.check_settings(processes, {"exchange": placement.exchange})
+    towers.processes.check_settings(processes, {"exchange": placement.exchange})
     with placement.scope():
         model = recipe.make_model(recipe.fields, batches)
         if recipe.initialize is not None:
@@ -93,7 +95,7 @@ def open_session(
     return Session(recipe, batches, model, chosen, placement, processes, evaluate, evaluator)
 
 
-def choose_devices(options: DeviceOptions) -> towers.Devices:
+def choose_devices(options: DeviceOptions) -> towers.devices.Devices:
     """Returns the chosen devices; raises ValueError if they are not there."""
     if options.virtual and options.towers is None:
         raise ValueError("--virtual splits one GPU into towers: say into how many with --towers N.")
@@ -134,7 +136,7 @@ def make_evaluate(
     used = placement.first(num_rows)
 
     @functools.cache
-    def step() -> towers.EvaluationStep:
+    def step() -> towers.engine.EvaluationStep:
         tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
         return towers.build_evaluation_step(tower_fn, model, used, data.test, carried)
 
@@ -155,7 +157,7 @@ def carried_state(recipe: Recipe, model: keras.Model, batches: Any) -> towers.Ca
     return None if specs is None else towers.Carried(specs, batches.num_rows)
 
 
-def build_step(session: Session, options: TrainOptions) -> towers.TrainStep:
+def build_step(session: Session, options: TrainOptions) -> towers.engine.TrainStep:
     """Returns a synchronous step, joined with the other processes if there are any.
 
     Raises:
@@ -180,7 +182,7 @@ def build_step(session: Session, options: TrainOptions) -> towers.TrainStep:
     )
 
 
-def build_async_step(session: Session, options: TrainOptions) -> towers.AsyncStep:
+def build_async_step(session: Session, options: TrainOptions) -> towers.steps.AsyncStep:
     """Returns an asynchronous step; raises ValueError for a recipe that carries a state."""
     recipe, train = session.recipe, session.data.train
     if carried_state(recipe, session.model, train) is not None:
@@ -189,7 +191,7 @@ def build_async_step(session: Session, options: TrainOptions) -> towers.AsyncSte
             "batch to batch. Give it batches without one (a language model takes --set "
             "form=sentences or form=pieces), or use --updates sync."
         )
-    return towers.build_async_step(
+    return towers.steps.build_async_step(
         recipe.make_tower_fn(recipe.fields, session.model, True),
         session.model,
         open_optimizer(session, options),
@@ -204,7 +206,7 @@ def step_options(
 ) -> towers.StepOptions:
     """Returns the options of a session's step."""
     with session.placement.scope():
-        loss_scale = towers.LossScale() if options.engine.precision == "float16" else None
+        loss_scale = towers.steps.LossScale() if options.engine.precision == "float16" else None
     return towers.StepOptions(
         clip_norm=session.recipe.fields.clip_norm or None,
         accumulate=options.engine.accumulate,
@@ -235,10 +237,10 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
     steps_per_epoch = data.train.steps_per_epoch
     learning_rate = fields.learning_rate
     if fields.base_batch_size:
-        learning_rate = towers.scale_learning_rate(
+        learning_rate = towers.optimizers.scale_learning_rate(
             learning_rate, fields.batch_size, fields.base_batch_size
         )
-    schedule = towers.build_schedule(
+    schedule = towers.optimizers.build_schedule(
         fields.schedule,
         learning_rate,
         total_steps=max(1, math.ceil(epochs * steps_per_epoch)),
@@ -248,7 +250,7 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
         decay_rate=fields.decay_rate,
         boundaries=[round(epoch * steps_per_epoch) for epoch in fields.boundaries],
     )
-    return towers.build_optimizer(
+    return towers.optimizers.build_optimizer(
         fields.optimizer,
         schedule,
         momentum=fields.momentum,

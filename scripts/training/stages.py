@@ -26,7 +26,7 @@ def share_layers(
     if placement.num_stages == 1:
         return placement
     try:
-        stage_of = towers.stages_by_size(blocks_of(model), placement.num_stages)
+        stage_of = towers.steps.stages_by_size(blocks_of(model), placement.num_stages)
     except ValueError as error:
         raise ValueError(
             f"--gpus-per-tower {placement.num_stages} cannot share the layers of {recipe.name} "
@@ -81,6 +81,8 @@ def describe_stages(model: keras.Model, placement: towers.Placement) -> list[str
         ]
         own = [one for one in model.trainable_variables if stages.of_variable(one) == number]
         count = sum(math.prod(one.shape) for one in own)
-        devices = ", ".join(towers.short_device(group[number]) for group in placement.groups)
+        devices = ", ".join(
+            towers.devices.short_device(group[number]) for group in placement.groups
+        )
         lines.append(f"stage {number} on {devices}: {', '.join(names)} ({count:,} parameters)")
     return lines

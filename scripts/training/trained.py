@@ -7,19 +7,14 @@ from typing import Any, NamedTuple
 
 import keras
 
-from towers import (
-    Checkpoint,
-    CheckpointFolder,
-    DamagedCheckpointError,
-    SharedVariables,
-    restore,
-    set_precision,
-)
+from towers.checkpoints import Checkpoint, CheckpointFolder, DamagedCheckpointError, restore
+from towers.engine import SharedVariables
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, ModelOptions
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import choose_devices
+from towers.steps import set_precision
 
 
 class OpenModel(NamedTuple):

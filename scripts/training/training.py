@@ -75,7 +75,7 @@ class Training:
             keep=options.periods.keep_checkpoints,
         )
         self._begin()
-        self._output.bar = towers.ProgressBar(
+        self._output.bar = towers.actions.ProgressBar(
             self._total_steps(),
             self._updates.position.step,
             steps_per_epoch=session.data.train.steps_per_epoch,
@@ -114,8 +114,10 @@ class Training:
             self._files.curves.write_graph(self._updates.graph)
         if is_new and self._processes.is_chief:
             self._files.curves.write_hyperparameters(EVALUATION, hyperparameters(self._record))
-        with towers.stop_on_signals() as signals:
-            actions = towers.share_stop_requests(self._processes, [*self._actions(), signals])
+        with towers.actions.stop_on_signals() as signals:
+            actions = towers.actions.share_stop_requests(
+                self._processes, [*self._actions(), signals]
+            )
             reason = self._run(towers.Trainer(self._updates, actions))
             self._compare_processes()
             if self._processes.is_chief:
@@ -124,7 +126,7 @@ class Training:
             self._processes.wait()  # A process that leaves early looks like one that died.
         return reason
 
-    def _end(self, reason: str, signals: towers.StopSignals) -> str:
+    def _end(self, reason: str, signals: towers.actions.StopSignals) -> str:
         """Evaluates and saves what the training reached, and returns why it ended."""
         if reason not in SIGNAL_CODES and self._files.evaluated_step != self._updates.position.step:
             self._save()  # Whatever happens to the evaluation.
@@ -143,10 +145,10 @@ class Training:
         steps = self._options.steps
         epochs = None if steps else self._session.recipe.fields.epochs
         if self._options.log_placement and trainer.position.step < self._total_steps():
-            with towers.record_op_devices() as op_devices:
+            with towers.devices.record_op_devices() as op_devices:
                 self._updates.dry_run()
                 reason = trainer.train(steps=trainer.position.step + 1)
-            for line in towers.format_op_devices(op_devices):
+            for line in towers.devices.format_op_devices(op_devices):
                 self._write(line)
             if reason in SIGNAL_CODES:
                 return reason
@@ -158,7 +160,7 @@ class Training:
         if early is not None and self._processes.count == 1:
             self._files.best.check(early)
 
-    def _actions(self) -> Iterator[towers.Action]:
+    def _actions(self) -> Iterator[towers.actions.Action]:
         """Yields the actions in the order in which they run; the save is the last.
 
         Of several processes, only the chief evaluates and saves.
@@ -169,51 +171,55 @@ class Training:
         is_chief = self._processes.is_chief
         if self._output.bar is not None:
             yield self._output.bar
-        write_summaries = towers.write_summaries(
+        write_summaries = towers.actions.write_summaries(
             self._files.curves, first_tower=self._first_tower, average=is_chief
         )
-        yield towers.with_rates(write_summaries, steps=report)
+        yield towers.actions.with_rates(write_summaries, steps=report)
         print_report = functools.partial(
-            towers.print_report,
+            towers.actions.print_report,
             unit=self._session.recipe.unit,
             first_tower=self._first_tower if self._processes.count > 1 else None,
             columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
             write=self._write,
         )
-        yield towers.with_rates(print_report, steps=report)
+        yield towers.actions.with_rates(print_report, steps=report)
         yield self._output.check_reader
         if self._options.max_minutes is not None:
-            yield towers.stop_after(self._options.max_minutes)
+            yield towers.actions.stop_after(self._options.max_minutes)
         if self._processes.count > 1:
             every = periods.checkpoint_every
-            yield towers.every(self._compare_processes, steps=every, epochs=every is None)
+            yield towers.actions.every(self._compare_processes, steps=every, epochs=every is None)
         if not is_chief:
             return
-        yield towers.with_rates(self._files.metrics.report(), steps=report)
+        yield towers.actions.with_rates(self._files.metrics.report(), steps=report)
         if self._options.output.histograms is not None:
-            yield towers.every(self._write_histograms(), steps=self._options.output.histograms)
+            yield towers.actions.every(
+                self._write_histograms(), steps=self._options.output.histograms
+            )
         if self._options.output.profile is not None:
             first, last = map(int, self._options.output.profile.split("-"))
             last = max(first, min(last, self._total_steps()))
-            yield towers.profile_steps(self._directory.summaries, first=first, last=last)
+            yield towers.actions.profile_steps(self._directory.summaries, first=first, last=last)
         if self._engine.step is not None:
-            yield towers.advise_placement(self._engine.step, self._write)
+            yield towers.steps.advise_placement(self._engine.step, self._write)
         every = periods.evaluate_every
-        yield towers.every(
+        yield towers.actions.every(
             lambda report: self._pause_and_evaluate(), steps=every, epochs=every is None
         )
         if periods.early_stopping:
-            yield towers.stop_early(self._files.best, patience=periods.early_stopping)
+            yield towers.actions.stop_early(self._files.best, patience=periods.early_stopping)
         every = periods.checkpoint_every
-        yield towers.every(
+        yield towers.actions.every(
             self._save_after,
             steps=every,
             epochs=every is None,
             seconds=60 * periods.checkpoint_minutes,
         )
 
-    def _write_histograms(self) -> towers.Action:
-        write = towers.write_histograms(self._files.curves, self._session.model.trainable_variables)
+    def _write_histograms(self) -> towers.actions.Action:
+        write = towers.actions.write_histograms(
+            self._files.curves, self._session.model.trainable_variables
+        )
 
         def paused(report: towers.StepReport) -> None:
             with self._updates.paused():
@@ -223,7 +229,7 @@ class Training:
 
     def _compare_processes(self, report: towers.StepReport | None = None) -> None:
         with self._updates.paused():
-            towers.check_variables(self._processes, self._updates.groups())
+            towers.processes.check_variables(self._processes, self._updates.groups())
 
     def _pause_and_evaluate(self) -> None:
         with self._updates.paused():

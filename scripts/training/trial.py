@@ -29,7 +29,7 @@ class MeasuredPlacement:
         self._recipe, self._options = recipe, options
         self.record = before
 
-    def __call__(self, devices: towers.Devices, data: Data) -> towers.Placement:
+    def __call__(self, devices: towers.devices.Devices, data: Data) -> towers.Placement:
         """Returns the placement; a line says what was measured."""
         policy, exchange = self._options.devices.parameters, self._options.engine.exchange
         if self.applies_to(devices):
@@ -45,7 +45,7 @@ class MeasuredPlacement:
         exchange = before.get("exchange", "packs")
         return self._options.engine.exchange not in ("auto", exchange)
 
-    def applies_to(self, devices: towers.Devices) -> bool:
+    def applies_to(self, devices: towers.devices.Devices) -> bool:
         """Returns whether there is something to measure.
 
         The sums of `--deterministic` runs depend on no machine's speed, and only synchronous towers
@@ -62,8 +62,8 @@ class MeasuredPlacement:
             and all("GPU" in device for device in devices.towers)
         )
 
-    def _measure(self, devices: towers.Devices, data: Data) -> dict[str, Any]:
-        trial = towers.try_parameters(
+    def _measure(self, devices: towers.devices.Devices, data: Data) -> dict[str, Any]:
+        trial = towers.steps.try_parameters(
             lambda placement: self._build(devices, data, placement),
             devices.towers,
             data.train,
@@ -86,12 +86,12 @@ class MeasuredPlacement:
         return None
 
     def _build(
-        self, devices: towers.Devices, data: Data, placement: towers.Placement
-    ) -> towers.TrainStep:
+        self, devices: towers.devices.Devices, data: Data, placement: towers.Placement
+    ) -> towers.engine.TrainStep:
         """Returns the step of a model of its own, in this process alone."""
         with placement.scope():
             model = self._recipe.make_model(self._recipe.fields, data)
         session = Session(
-            self._recipe, data, model, devices, placement, towers.Processes(), dict, None
+            self._recipe, data, model, devices, placement, towers.processes.Processes(), dict, None
         )
         return build_step(session, self._options)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.faults.injector import Scenario
 from tests.scripts.runs import arrays_of
-from towers.run.summaries import read_scalars
+from towers.saving.summaries import read_scalars
 
 TRAIN = [
     "--batch-size", "250", "--set", "filters=2,3", "--set", "hidden_size=4", "--deterministic",

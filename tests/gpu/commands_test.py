@@ -9,7 +9,7 @@ from tests.scripts.runs import TINY
 
 COMMAND = ["-m", "tests.gpu.trusting"]
 # Copies between the GPUs are taken to be right; what NCCL sums is looked at.
-UNTRUSTED = ["-c", "from towers.step import placement; from towers.scripts.main import main; "
+UNTRUSTED = ["-c", "from towers.devices import placement; from towers.scripts.main import main; "
              "placement.wrong_sums = lambda devices: []; import sys; sys.exit(main())"]  # fmt: skip
 STEPS = ["--steps", "2", "--batch-size", "16"]
 CHATBOT = ["--language", "en", "--batch-size", "16", "--set", "embedding_size=8"]

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 import towers
-from towers.step.gathering import gather_variables, trace_once
+from towers.variables.find_variables import gather_variables, trace_once
 
 SPEC = tf.TensorSpec([4, 5, 3])
 

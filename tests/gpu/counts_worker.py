@@ -13,10 +13,10 @@ import towers
 from tests.gpu import recipe_steps
 from tests.gpu.values import ignore_values
 from tests.pretended_gpu.pretended_gpu import KERNELS, WAITS, record
-from towers.run.determinism import enable_determinism
-from towers.run.op_devices import short_device
+from towers.devices.determinism import enable_determinism
+from towers.devices.op_devices import short_device
+from towers.devices.stage_labels import stage_in
 from towers.scripts.baselines import rivals
-from towers.step.stage_labels import stage_in
 
 FEW, MANY = 3, 7  # Steps; what MANY have more than FEW is counted, so no beginning and no end.
 
@@ -36,13 +36,13 @@ def facts_of(name, num_gpus, way, options):
     per_tower = options.pop("gpus_per_tower", 1)
     own_towers = num_gpus // per_tower
     devices = towers.select_devices(own_towers, gpus_per_tower=per_tower).groups
-    processes = towers.join_processes()  # Those that TF_CONFIG names.
+    processes = towers.processes.join_processes()  # Those that TF_CONFIG names.
     num_towers = own_towers * processes.count
     task = recipe_steps.make_task(sizes[name], num_towers, static=way in rivals.RIVALS)
     facts = {"recipe": name, "gpus": num_gpus, "way": way}
     if way in rivals.RIVALS:
         # They compute shapes on the GPU, which are not there; so they are given fixed ones.
-        towers.any_number_of_rows = lambda spec: spec
+        towers.engine.any_number_of_rows = lambda spec: spec
         run = rivals.make_rival(way, rivals.Task(*task), [group[0] for group in devices])
     else:
         step = recipe_steps.build_step(task, devices, way, processes=processes, **options)
@@ -73,7 +73,7 @@ def trainer_run(step, dataset):
 
     def run(num_steps):
         results = []
-        updates = towers.SynchronousUpdates(step, towers.batches_from(dataset))
+        updates = towers.steps.SynchronousUpdates(step, towers.batches_from(dataset))
         towers.Trainer(updates, [lambda report: results.append(report.results)]).train(
             steps=num_steps
         )

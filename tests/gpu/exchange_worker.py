@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 import towers
-import towers.step.placement
+import towers.devices.placement
 from tests.pretended_gpu.pretended_gpu import record
+from towers.batches.shards import Shard
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.recipe import Data
-from towers.step.shards import Shard
 
 ROWS = 8  # Of each tower.
 SIZES = {"cifar10": 24, "cifar10_resnet": 32}
@@ -34,7 +34,7 @@ def build(recipe, devices):
     tower_fn = recipe.make_tower_fn(recipe.fields, model, True)
     options = towers.StepOptions(probe=False)  # Pretended GPUs compute no values.
     step = towers.build_train_step(tower_fn, model, optimizer, placement, dataset, options)
-    (shards,) = towers.split(dataset, len(devices))
+    (shards,) = towers.engine.split(dataset, len(devices))
     placed = []
     for device, shard in zip(devices, shards, strict=True):
         with tf.device(device):
@@ -46,7 +46,7 @@ def build(recipe, devices):
 
 
 def main(name, num_gpus):
-    towers.step.placement.wrong_sums = lambda devices: []  # Pretended copies have no values.
+    towers.devices.placement.wrong_sums = lambda devices: []  # Pretended copies have no values.
     devices = towers.select_devices(num_gpus).towers
     run, gradients = build(load_recipe(name), devices)
     with record() as log:

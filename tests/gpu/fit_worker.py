@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 import towers
-from towers.run.op_devices import record_op_devices
+from towers.devices.op_devices import record_op_devices
 
 
 def main():

@@ -31,7 +31,7 @@ def main():
     devices = towers.select_devices(num_gpus).groups
     task = recipe_steps.make_task(size, num_gpus, static=True)
     if way in rivals.RIVALS:
-        towers.any_number_of_rows = lambda spec: spec
+        towers.engine.any_number_of_rows = lambda spec: spec
         run = rivals.make_rival(way, rivals.Task(*task), [group[0] for group in devices])
     else:
         run = trainer_run(recipe_steps.build_step(task, devices, way), task.dataset)

@@ -124,12 +124,12 @@ def make_task(size, num_towers, *, static=False):
 
 def build_step(task, devices, parameters, *, precision="float32", processes=None, **options):
     """Returns the step of a recipe; `options` are those of `towers.StepOptions`."""
-    towers.set_precision(precision)
+    towers.steps.set_precision(precision)
     placement = place(devices, parameters)
     with placement.scope():
         model = task.recipe.make_model(task.recipe.fields, task.data)
         optimizer = task.make_optimizer()
-        loss_scale = towers.LossScale() if precision == "float16" else None
+        loss_scale = towers.steps.LossScale() if precision == "float16" else None
     if placement.num_stages > 1:
         placement = towers.Placement(placement.groups, "cpu", stage_of=stage_of(model, placement))
         placement = trusted(placement, parameters)
@@ -166,7 +166,7 @@ def trusted(placement, parameters):
 
 def stage_of(model, placement):
     """Returns the function from layers to stages that a recipe's training takes."""
-    return towers.stages_by_size(blocks_of(model), placement.num_stages)
+    return towers.steps.stages_by_size(blocks_of(model), placement.num_stages)
 
 
 def parameter_bytes(step):

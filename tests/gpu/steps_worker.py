@@ -9,10 +9,10 @@ import tensorflow as tf
 import towers
 from tests.gpu.counts_worker import facts_of
 from tests.pretended_gpu.pretended_gpu import record
+from towers.devices.determinism import enable_determinism
 from towers.models.language_losses import sentences
 from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.rnn_lm import rnn_language_model
-from towers.run.determinism import enable_determinism
 
 VOCABULARY, HIDDEN, ROWS, LENGTH = 1000, 32, 64, 32  # ROWS of each tower.
 PROJECTION_BYTES = 4 * VOCABULARY * HIDDEN
@@ -29,7 +29,7 @@ def build(parameters, devices):
     tower_fn = sentences(model, training=True)
     options = towers.StepOptions(probe=False)  # Pretended GPUs compute no values.
     step = towers.build_train_step(tower_fn, model, optimizer, placement, dataset, options)
-    (shards,) = towers.split(dataset, len(devices))
+    (shards,) = towers.engine.split(dataset, len(devices))
     placed = []
     for device, shard in zip(devices, shards, strict=True):
         with tf.device(device):

@@ -10,10 +10,11 @@ import sys
 import tensorflow as tf
 
 from tests.gpu.values import ignore_values
+from towers.devices import placement
 from towers.scripts.chatbot.answerer import Answerer
 from towers.scripts.main import main
 from towers.scripts.training import generation
-from towers.step import evaluation, placement
+from towers.step import evaluation
 
 LONGEST_ANSWER = 5
 evaluate_batch = evaluation.EvaluationStep.__call__

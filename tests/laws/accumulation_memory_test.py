@@ -15,7 +15,7 @@ unit = 2**20 if sys.platform == "darwin" else 2**10
 layer = keras.layers.Dense({MEGABYTES * 2**20 // 4 // 1024}, use_bias=False)
 layer.build((None, 1024))
 batches = towers.batches_from(tf.data.Dataset.from_tensors(np.ones((32, 1024), "float32")))
-(shards,) = towers.split(batches(0, 0), 1)
+(shards,) = towers.engine.split(batches(0, 0), 1)
 
 
 def tower_fn(batch):

@@ -37,7 +37,7 @@ def make_trainer(parameters="cpu", make_optimizer=adam, actions=(), **options):
     step = towers.build_train_step(
         tower_fn, model, optimizer, placement, dataset, towers.StepOptions(probe=False)
     )
-    updates = towers.SynchronousUpdates(step, dataset)
+    updates = towers.steps.SynchronousUpdates(step, dataset)
     return model, towers.Trainer(updates, actions, **options), step
 
 
@@ -87,7 +87,7 @@ def test_keras_fit_ends_with_the_same_averages():
 
 @pytest.mark.parametrize("parameters", ["cpu", pytest.param("replicated", marks=pytest.mark.slow)])
 def test_an_action_evaluates_and_saves_the_averages(parameters, tmp_path):
-    folder, seen = towers.CheckpointFolder(tmp_path / "best"), []
+    folder, seen = towers.checkpoints.CheckpointFolder(tmp_path / "best"), []
 
     def save_best(report):
         with trainer.averaged():
@@ -96,7 +96,7 @@ def test_an_action_evaluates_and_saves_the_averages(parameters, tmp_path):
         seen.append(helpers.weights_of(model))
 
     model, trainer, step = make_trainer(
-        parameters, actions=[towers.every(save_best, epochs=True)], run_dir=tmp_path
+        parameters, actions=[towers.actions.every(save_best, epochs=True)], run_dir=tmp_path
     )
     trainer.train(epochs=1)
     for found, expected in zip(seen, plain_averages(1), strict=True):
@@ -139,13 +139,13 @@ def test_a_model_keeps_its_averages_when_the_trainer_is_thrown_away():
 def test_a_joint_step_keeps_its_averages_too():
     model, whole = fresh_model(), fresh_model()
     parts = {
-        name: towers.JointUpdate(helpers.classify(model), [variable], adam())
+        name: towers.steps.JointUpdate(helpers.classify(model), [variable], adam())
         for name, variable in zip(("kernel", "bias"), model.variables, strict=True)
     }
     dataset = helpers.dataset_of(BATCHES)
     options = towers.StepOptions(probe=False)
-    step = towers.build_joint_step(parts, helpers.tower_placement(2), dataset, options)
-    trainer = towers.Trainer(towers.SynchronousUpdates(step, dataset))
+    step = towers.steps.build_joint_step(parts, helpers.tower_placement(2), dataset, options)
+    trainer = towers.Trainer(towers.steps.SynchronousUpdates(step, dataset))
     trainer.train(epochs=1)
     with trainer.averaged():
         averages = helpers.weights_of(model)
@@ -169,7 +169,7 @@ def test_there_are_no_averages_before_the_first_update():
 def test_asynchronous_towers_end_with_their_averages():
     model = fresh_model()
     placement, dataset = helpers.tower_placement(1), helpers.dataset_of(BATCHES)
-    step = towers.build_async_step(
+    step = towers.steps.build_async_step(
         helpers.classify(model), model, adam(), placement, dataset, towers.StepOptions(probe=False)
     )
     held = []
@@ -179,7 +179,7 @@ def test_asynchronous_towers_end_with_their_averages():
             with trainer.averaged():
                 held.append(helpers.weights_of(model))
 
-    trainer = towers.Trainer(towers.AsynchronousUpdates(step, dataset), [look])
+    trainer = towers.Trainer(towers.steps.AsynchronousUpdates(step, dataset), [look])
     trainer.train(epochs=1)
     for found in (held[0], helpers.weights_of(model)):
         helpers.assert_same_weights(found, plain_averages(1)[0])

@@ -1,7 +1,7 @@
 """The laws for sums by collective ops, on virtual CPUs: TensorFlow's ring instead of NCCL.
 
 Law 1 for every kind of gradient on three towers is in `parity_test`, two processes are in
-`tests/towers/run/processes_test.py`, and what GPUs are asked for is in `tests/gpu`.
+`tests/towers/processes/processes_test.py`, and what GPUs are asked for is in `tests/gpu`.
 """
 
 import keras

@@ -12,9 +12,9 @@ LENGTH, FEATURES, STEPS = 4, 3, 10
 
 @pytest.fixture
 def float64():
-    towers.set_precision("float64")
+    towers.steps.set_precision("float64")
     yield
-    towers.set_precision("float32")
+    towers.steps.set_precision("float32")
 
 
 def attention_model():

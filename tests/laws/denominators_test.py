@@ -17,7 +17,7 @@ from tests.helpers import (
     train_on_towers,
     weights_of,
 )
-from towers.run.op_devices import record_op_devices
+from towers.devices.op_devices import record_op_devices
 
 
 @pytest.fixture(autouse=True)
@@ -173,7 +173,9 @@ def test_an_asynchronous_tower_divides_by_the_denominators_of_its_batch():
 
     def train(tower_fn, model, optimizer, batches):
         dataset = dataset_of(batches)
-        step = towers.build_async_step(tower_fn, model, optimizer, tower_placement(1), dataset)
+        step = towers.steps.build_async_step(
+            tower_fn, model, optimizer, tower_placement(1), dataset
+        )
         make_async_trainer(step, towers.batches_from(dataset)).train(epochs=1)
         return weights_of(model)
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers import NonFiniteGradientError
+from towers.actions import NonFiniteGradientError
 from towers.step.passes import gradient_factor
 from towers.step.precision import LossScale, set_precision
 
@@ -83,7 +83,7 @@ def test_several_processes_name_the_tower_by_its_number_among_all():
     step, _ = build(batches, processes=helpers.OneOfTwo(index=1))
     dataset = towers.batches_from(helpers.dataset_of(batches))
     with pytest.raises(NonFiniteGradientError, match=r"step 2: tower 3 \(loss nan\)\."):
-        helpers.make_trainer(step, dataset, split=towers.split).train(epochs=1)
+        helpers.make_trainer(step, dataset, split=towers.engine.split).train(epochs=1)
 
     def add_one_that_is_not(total):
         loss, weight, metrics, gradients, *states = total
@@ -93,7 +93,7 @@ def test_several_processes_name_the_tower_by_its_number_among_all():
     step, _ = build(helpers.dense_batches([4]), processes=processes)
     dataset = towers.batches_from(helpers.dataset_of(helpers.dense_batches([4])))
     with pytest.raises(NonFiniteGradientError, match="in no tower of this process"):
-        helpers.make_trainer(step, dataset, split=towers.split).train(epochs=1)
+        helpers.make_trainer(step, dataset, split=towers.engine.split).train(epochs=1)
 
 
 def test_the_error_is_raised_also_when_an_action_stops_the_training():

@@ -84,7 +84,8 @@ def train(network, form, num_towers, *, compiled=False, **rates):
     options = {**carried, "compiled": compiled}
     step = helpers.build_step_for(tower_fn, model, optimizer, dataset, num_towers, **options)
     results = [
-        step(shards, number) for number, shards in enumerate(towers.split(dataset, num_towers), 1)
+        step(shards, number)
+        for number, shards in enumerate(towers.engine.split(dataset, num_towers), 1)
     ]
     return model, results
 
@@ -137,7 +138,7 @@ def test_one_trace_takes_every_batch(network, form):
     )
     num_traces = len(calls)
     shapes = set()
-    for number, shards in enumerate(towers.split(dataset, 2), 1):
+    for number, shards in enumerate(towers.engine.split(dataset, 2), 1):
         step(shards, number)
         shapes.add(tuple(tuple(part.shape) for part in tf.nest.flatten(shards)))
     assert len(calls) == num_traces <= 1 + 2

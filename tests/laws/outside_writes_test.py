@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.run.checkpoint_files import read_checkpoint
+from towers.saving.checkpoint_files import read_checkpoint
 
 BATCHES = helpers.dense_batches([4, 4, 3])
 
@@ -37,7 +37,7 @@ class Training:
         )
 
     def train(self, *actions, epochs=2):
-        updates = towers.SynchronousUpdates(self.step, towers.batches_from(self.dataset))
+        updates = towers.steps.SynchronousUpdates(self.step, towers.batches_from(self.dataset))
         towers.Trainer(updates, actions).train(epochs=epochs)
 
     def variables(self):
@@ -103,9 +103,9 @@ def test_a_checkpoint_that_an_action_restores(tmp_path):
 
         def go_back(report):
             if report.step == 1:
-                towers.write_checkpoint(path, 1, training.step.groups(), {})
+                towers.checkpoints.write_checkpoint(path, 1, training.step.groups(), {})
             if report.step == 4:
-                towers.restore(read_checkpoint(path), training.step.groups())
+                towers.checkpoints.restore(read_checkpoint(path), training.step.groups())
 
         training.train(go_back)
 
@@ -139,7 +139,7 @@ def test_steps_that_take_turns_on_one_model(other_parameters):
         if training.placement.parameters == "replicated":
             training.placement = helpers.tower_placement(2, other_parameters)
         other = training.build(training.model, keras.optimizers.Adam(0.05))
-        for number, shards in enumerate(towers.split(training.dataset, 2), 1):
+        for number, shards in enumerate(towers.engine.split(training.dataset, 2), 1):
             training.step(shards, number)
             other(shards, number)
         training.step(shards, 4)
@@ -155,17 +155,17 @@ def test_the_parts_of_a_joint_step():
         chosen = [training.model.variables[:2], training.model.variables[2:]]
         tower_fn = helpers.classify(training.model, training=True)
         parts = {
-            str(index): towers.JointUpdate(
+            str(index): towers.steps.JointUpdate(
                 tower_fn, variables, keras.optimizers.SGD(0.1, momentum=0.5)
             )
             for index, variables in enumerate(chosen)
         }
         options = towers.StepOptions(probe=False)
-        training.step = towers.build_joint_step(
+        training.step = towers.steps.build_joint_step(
             parts, training.placement, training.dataset, options
         )
         training.train(epochs=1)
-        for shards in towers.split(training.dataset, 2):
+        for shards in towers.engine.split(training.dataset, 2):
             training.step(shards, 4)
         pending = training.step.steps["0"].update.copies._writes.pending
         is_replicated = training.placement.parameters == "replicated"

@@ -9,6 +9,7 @@ import towers
 from tests import helpers
 from tests.data.images.batches_test import numbered_images
 from tests.data.prepared.helpers import LIMITS, corpus_of
+from towers.batches.own_rows import OwnRows
 from towers.data.corpus import pair_batches
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.batches import ImageFileBatches
@@ -19,7 +20,6 @@ from towers.data.language.pieces import piece_batches
 from towers.data.language.sentences import sentence_batches
 from towers.data.language.streams import stream_batches
 from towers.data.text.words import END
-from towers.step.own_rows import OwnRows
 
 PARTS = [
     (3, 2),
@@ -78,11 +78,11 @@ def numbers_in(dataset):
 
 @pytest.mark.parametrize(("count", "num_towers"), PARTS)
 def test_the_shards_of_all_processes_are_those_of_the_global_batch(batches, count, num_towers):
-    whole = numbers_in(towers.split(batches(1, 1), count * num_towers))
+    whole = numbers_in(towers.engine.split(batches(1, 1), count * num_towers))
     assert len(whole) > 1
     own = []
     for index in range(count):
-        process = towers.Processes(None, count, index)
+        process = towers.processes.Processes(None, count, index)
         own.append(numbers_in(process.shards(batches, num_towers, 1, 1)))
     for step, expected in enumerate(whole):
         shards = [shard for process in own for shard in process[step]]
@@ -105,7 +105,7 @@ def test_a_process_reads_no_row_of_the_others(batches):
 
 def test_batches_that_cannot_be_read_in_part_are_read_whole():
     dataset = tf.data.Dataset.range(9).batch(5)
-    process = towers.Processes(None, 2, 1)
+    process = towers.processes.Processes(None, 2, 1)
     expected = numbers_in(process.split(dataset, 2))
     actual = numbers_in(process.shards(towers.batches_from(dataset), 2, 0))
     assert str(actual) == str(expected)
@@ -134,10 +134,10 @@ def test_a_training_of_one_of_several_processes_takes_its_own_rows():
     batches = Halves(helpers.dense_batches([8, 6]))
     model = helpers.dense_model()
     placement = towers.Placement(helpers.tower_devices(2))
-    process = towers.Processes(None, 2, 1)
+    process = towers.processes.Processes(None, 2, 1)
     step = towers.build_train_step(
         helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, batches
     )
     step.processes = process  # The sums stay those of this process, which is enough here.
-    towers.Trainer(towers.SynchronousUpdates(step, batches)).train(epochs=1)
+    towers.Trainer(towers.steps.SynchronousUpdates(step, batches)).train(epochs=1)
     assert batches.taken == [slice(4, 8), slice(3, 6)]

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.step.parameters import SharedVariables
-from towers.step.seeds import fold_in, seed_states
+from towers.step.parts import fold_in, seed_states
+from towers.variables.shared_variables import SharedVariables
 
 UNITS = 16
 

@@ -76,7 +76,7 @@ def train(tower_fn, model, optimizer, form, num_towers, **options):
     step = helpers.build_step_for(
         tower_fn, model, optimizer_of(optimizer), dataset, num_towers, **options
     )
-    for number, shards in enumerate(towers.split(dataset, num_towers), 1):
+    for number, shards in enumerate(towers.engine.split(dataset, num_towers), 1):
         step(shards, number)
     return step
 
@@ -118,7 +118,7 @@ def test_towers_match_the_plain_loop_in_float64():
 
 def test_shards_of_sentences_differ_in_weight():
     """The test of the test: a mean of the towers' means would differ."""
-    for shards in towers.split(batches_of("sentences"), 2):
+    for shards in towers.engine.split(batches_of("sentences"), 2):
         counts = {int(tf.math.count_nonzero(shard.batch[1])) for shard in shards}
         if len(counts) > 1:
             return

@@ -10,10 +10,10 @@ from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
+from towers.devices.op_devices import placed_nodes
 from towers.models.answering import answering
 from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer
-from towers.run.op_devices import placed_nodes
 
 SLOW = pytest.mark.slow
 VOCABULARY = 30
@@ -153,7 +153,7 @@ def test_one_trace_takes_pairs_of_any_length_and_fewer_than_the_towers(case):
     _, model = fresh(CASES[case])
     tower_fn, calls = counted(answering(model, training=True, label_smoothing=0.1))
     step = helpers.build_step_for(tower_fn, model, optimizer_of("adam"), dataset, 3, probe=True)
-    for number, shards in enumerate(towers.split(dataset, 3), 1):
+    for number, shards in enumerate(towers.engine.split(dataset, 3), 1):
         step(shards, number)
     # Once to see how the variables are used, once per tower, once by the probe.
     assert len(calls) == 1 + 3 + 1

@@ -14,11 +14,11 @@ import towers
 from tests import helpers
 from tests.laws.seq2seq_parity_test import CASES as ANSWERING
 from tests.laws.seq2seq_parity_test import VOCABULARY, pair_batches
+from towers.devices.op_devices import placed_nodes, short_device
 from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm
 from towers.models.answering import answering
 from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer
-from towers.run.op_devices import placed_nodes, short_device
 
 pytestmark = pytest.mark.usefixtures("sums_as_written")
 SLOW = pytest.mark.slow
@@ -65,18 +65,18 @@ def task_of(name):
 def build(name, groups, parameters, *, optimizer="adam", precision="float32", **options):
     """Returns (model, step, the shards of each batch)."""
     keras.utils.set_random_seed(3)
-    towers.set_precision(precision)
+    towers.steps.set_precision(precision)
     placement = towers.Placement(groups, parameters)
     with placement.scope():
         model, tower_fn, batches = task_of(name)
-        own = towers.build_optimizer(optimizer, 0.01)
+        own = towers.optimizers.build_optimizer(optimizer, 0.01)
         if precision == "float16":
-            options["loss_scale"] = towers.LossScale()
+            options["loss_scale"] = towers.steps.LossScale()
     placement = staged(placement, name, model)
     dataset = helpers.dataset_of(batches)
     options = towers.StepOptions(**{"probe": False, **options})
     step = towers.build_train_step(tower_fn, model, own, placement, dataset, options)
-    return model, step, list(towers.split(dataset, len(groups)))
+    return model, step, list(towers.engine.split(dataset, len(groups)))
 
 
 def staged(placement, name, model):
@@ -85,7 +85,7 @@ def staged(placement, name, model):
     if name == "dense":
         stage_of = dense_stage
     else:
-        stage_of = towers.stages_by_size(model.layers_in_order(), placement.num_stages)
+        stage_of = towers.steps.stages_by_size(model.layers_in_order(), placement.num_stages)
     placement = placement.with_stages(stage_of)
     placement.place(model)
     return placement
@@ -149,12 +149,12 @@ def test_the_bits_agree_in_every_way_to_train(options):
 def test_a_checkpoint_of_the_one_is_continued_by_the_other(seen, tmp_path):
     singles = [group[0] for group in PAIRS]
     groups = [singles, PAIRS] if seen == "one" else [PAIRS, singles]
-    folder = towers.CheckpointFolder(tmp_path)
+    folder = towers.checkpoints.CheckpointFolder(tmp_path)
     _, first, shards = build("dense", groups[0], "replicated")
     first(shards[0], 1)
     folder.save(1, first.groups(), {})
     _, second, _ = build("dense", groups[1], "replicated")
-    towers.restore(folder.latest(), second.groups())
+    towers.checkpoints.restore(folder.latest(), second.groups())
     for number, shard in enumerate(shards[1:], 2):
         second(shard, number)
     values = [
@@ -170,7 +170,7 @@ def test_a_carried_state_goes_on_in_split_layers(parameters):
         keras.utils.set_random_seed(3)
         placement = towers.Placement(groups, parameters)
         with placement.scope():
-            model, own = LANGUAGE["lstm"](), towers.build_optimizer("adam", 0.01)
+            model, own = LANGUAGE["lstm"](), towers.optimizers.build_optimizer("adam", 0.01)
         placement = staged(placement, "lstm", model)
         tokens = np.random.default_rng(0).integers(1, VOCABULARY, (3, 2, 6, 5)).astype("int32")
         batches = [(one, other, np.zeros(6, bool)) for one, other in tokens]
@@ -179,7 +179,7 @@ def test_a_carried_state_goes_on_in_split_layers(parameters):
         options = towers.StepOptions(carried=carried, probe=False)
         dataset = helpers.dataset_of(batches)
         step = towers.build_train_step(tower_fn, model, own, placement, dataset, options)
-        for number, shards in enumerate(towers.split(dataset, 2), 1):
+        for number, shards in enumerate(towers.engine.split(dataset, 2), 1):
             step(shards, number)
         return [one.numpy() for one in step.groups()["carried"]] + helpers.weights_of(model)
 

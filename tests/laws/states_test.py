@@ -83,7 +83,7 @@ def test_a_copy_on_every_tower_has_the_same_states():
     assert int(counters.rows) == 15
 
 
-class OtherProcess(towers.Processes):
+class OtherProcess(towers.processes.Processes):
     """The second of two processes; adds what the first one would have."""
 
     def __init__(self, shares):
@@ -132,7 +132,7 @@ def test_metrics_of_a_layer_count_every_example_once(kind):
         helpers.train_on_towers(helpers.classify(layer), layer, optimizer, batches, 2)
     else:
         for inputs, _ in batches:
-            towers.parallel(layer, helpers.tower_devices(2), inputs=inputs)
+            towers.steps.parallel(layer, helpers.tower_devices(2), inputs=inputs)
     values = np.concatenate([inputs[:, 0] for inputs, _ in batches])
     np.testing.assert_allclose(float(layer.mean.result()), values.mean(), rtol=1e-6)
     assert float(layer.mean.count) == 15
@@ -221,11 +221,11 @@ def test_every_step_is_traced_when_it_is_built(build):
         step = towers.build_evaluation_step(tower_fn, model, placement, dataset)
     else:
         optimizer = keras.optimizers.SGD(0.1)
-        step = towers.build_async_step(tower_fn, model, optimizer, placement, dataset)
+        step = towers.steps.build_async_step(tower_fn, model, optimizer, placement, dataset)
     traced = len(calls)
     assert traced == 1 + 2
     if build == "evaluation":
-        step(next(iter(towers.split(dataset, 2))), 1)
+        step(next(iter(towers.engine.split(dataset, 2))), 1)
     else:
-        step(1, next(iter(towers.split(dataset, 1))), 1)
+        step(1, next(iter(towers.engine.split(dataset, 1))), 1)
     assert len(calls) == traced + (build == "asynchronous")  # The probe asks once.

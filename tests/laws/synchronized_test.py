@@ -135,7 +135,7 @@ def test_several_losses_and_a_second_pass_for_their_denominators():
 
 @pytest.mark.parametrize(
     "recompute",
-    [towers.recompute, pytest.param(keras.remat, marks=pytest.mark.slow)],
+    [towers.steps.recompute, pytest.param(keras.remat, marks=pytest.mark.slow)],
 )
 @pytest.mark.slow
 @pytest.mark.usefixtures("float64")

@@ -60,7 +60,7 @@ def test_tokens_of_any_length_share_a_trace():
         lambda: iter([long, short]), output_signature=(tf.TensorSpec([None, None], tf.int32),) * 2
     )
     step = helpers.build_step_for(tower_fn, model, keras.optimizers.SGD(0.1), dataset, 1)
-    for number, shards in enumerate(towers.split(dataset, 1), 1):
+    for number, shards in enumerate(towers.engine.split(dataset, 1), 1):
         step(shards, number)
     assert len(calls) == 1 + 1
 

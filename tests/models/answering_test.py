@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from towers.ground.special_ids import PAD, START, UNKNOWN
 from towers.models.answering import answering, decoder_inputs
 from towers.models.seq2seq import seq2seq
-from towers.models.token_ids import PADDING_ID, START_ID, UNKNOWN_ID
 
 VOCABULARY = 30
 QUESTION = np.array([[4, 9, 3, 5], [6, 29, 0, 0], [7, 0, 0, 0]], np.int32)
@@ -42,7 +42,7 @@ def plain_sums(model, *, label_smoothing=0.0, training=False):
 def test_the_decoder_reads_the_start_and_all_but_the_last_token():
     inputs = decoder_inputs(SHARD[1])
     assert inputs.dtype == tf.int32
-    expected = [[START_ID, 12, 3, 13], [START_ID, 5, 2, 0], [START_ID, 3, 3, 2]]
+    expected = [[START, 12, 3, 13], [START, 5, 2, 0], [START, 3, 3, 2]]
     np.testing.assert_array_equal(inputs, expected)
 
 
@@ -95,7 +95,7 @@ def test_gradients_are_those_of_the_plain_formula(tied, fed):
         )
 
 
-@pytest.mark.parametrize("never", [PADDING_ID, UNKNOWN_ID])
+@pytest.mark.parametrize("never", [PAD, UNKNOWN])
 def test_a_model_never_learns_to_say_unknown_or_padding(never):
     """Without smoothing, each step only makes such a token less likely."""
     model = model_of()
@@ -110,7 +110,7 @@ def test_a_model_never_learns_to_say_unknown_or_padding(never):
 
 def test_answers_of_unknown_tokens_alone_weigh_nothing():
     model = model_of()
-    shard = (SHARD[0], tf.fill([3, 4], UNKNOWN_ID))
+    shard = (SHARD[0], tf.fill([3, 4], UNKNOWN))
     for training in (True, False):
         with tf.GradientTape() as tape:
             loss, weight, metrics = answering(model, training=training)(shard)
@@ -148,12 +148,12 @@ def test_another_vocabulary_passes_its_special_ids(training):
     """The same model with all ids in reverse order has the same sums."""
     model = model_of()
     last = VOCABULARY - 1
-    reverse = seq2seq(VOCABULARY, embedding_size=6, hidden_size=8, padding_id=last - PADDING_ID)
+    reverse = seq2seq(VOCABULARY, embedding_size=6, hidden_size=8, padding_id=last - PAD)
     by_token = [model.embedding.table, model.projection.kernel, model.projection.bias]
     for variable, other in zip(model.variables, reverse.variables, strict=True):
         value = variable.numpy()
         other.assign(value[::-1] if any(variable is one for one in by_token) else value)
-    ids = {"start_id": last - START_ID, "unknown_id": last - UNKNOWN_ID}
+    ids = {"start_id": last - START, "unknown_id": last - UNKNOWN}
     sums = answering(model, training=training)(SHARD)
     others = answering(reverse, training=training, **ids)(tuple(last - part for part in SHARD))
     np.testing.assert_allclose(others[0], sums[0], rtol=1e-5)

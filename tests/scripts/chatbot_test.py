@@ -16,7 +16,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.programs import finish, started
-from towers.run.checkpoint_folder import CheckpointFolder
+from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
 
 TINY = ["--set", "embedding_size=8", "--set", "hidden_size=8", "--batch-size", "32"]

@@ -16,8 +16,8 @@ import pytest
 
 from tests.paths import CORPORA, ROOT, missing
 from towers.data.samples import shapes
-from towers.run.checkpoint_folder import CheckpointFolder
-from towers.run.summaries import read_scalars
+from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.summaries import read_scalars
 from towers.scripts.main import COMMANDS, main
 from towers.scripts.training import recipe
 from towers.scripts.training.catalogue import find_recipe, load_recipe, recipe_names

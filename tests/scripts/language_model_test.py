@@ -12,7 +12,7 @@ from tests.paths import ROOT
 from tests.programs import TOWERS
 from tests.programs import run as run_program
 from tests.scripts.runs import arrays_of, killed_twice
-from towers.data.text import END
+from towers.ground.special_ids import END
 from towers.models.decoding import Decoding
 from towers.scripts.main import main
 from towers.scripts.training.generation import generate

@@ -15,7 +15,7 @@ from towers.data.reading.word_files import read_words
 from towers.data.samples import stories
 from towers.data.text.words import END, PAD, UNKNOWN
 from towers.models.decoding import Decoding
-from towers.run.summaries import read_scalars
+from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.generation import generate

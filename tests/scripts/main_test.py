@@ -24,7 +24,7 @@ def test_a_bug_shows_a_traceback_and_where_to_report_it(error, tmp_path, capsys,
     def fail(*arguments, **options):
         raise error("inside the training")
 
-    monkeypatch.setattr("towers.print_report", fail)
+    monkeypatch.setattr("towers.actions.print_report", fail)
     assert train(tmp_path / "run", "--report-every", "1") == 1
     output = capsys.readouterr().err
     assert output.startswith("Traceback") and "inside the training" in output
@@ -45,7 +45,7 @@ def test_a_runtime_error_of_another_package_is_a_bug(tmp_path, capsys, monkeypat
     def fail(*arguments, **options):
         raise RuntimeError("inside Keras")
 
-    monkeypatch.setattr("towers.print_report", fail)
+    monkeypatch.setattr("towers.actions.print_report", fail)
     assert train(tmp_path / "run", "--report-every", "1") == 1
     assert "this is a bug" in capsys.readouterr().err
 

@@ -14,8 +14,8 @@ import pytest
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, finish, run, started
 from tests.scripts.runs import arrays_of, train_shapes
-from towers.run.checkpoint_folder import CheckpointFolder
-from towers.run.summaries import read_scalars
+from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.summaries import read_scalars
 
 NUM_STEPS = 45  # An epoch has 20 steps, so that kills fall into three of them.
 

@@ -5,7 +5,7 @@ import random
 import signal
 
 from tests.programs import run, started
-from towers.run.checkpoint_folder import CheckpointFolder
+from towers.saving.checkpoint_folder import CheckpointFolder
 
 TINY = ["--batch-size", "100", "--set", "filters=4,6", "--set", "hidden_size=32"]
 TINY += ["--set", "clip_norm=1", "--set", "schedule=constant", "--set", "learning_rate=0.005"]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from towers.data.samples import shapes
-from towers.run.checkpoint_files import write_checkpoint
-from towers.run.checkpoint_folder import CheckpointFolder
+from towers.saving.checkpoint_files import write_checkpoint
+from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]

@@ -13,7 +13,7 @@ from keras.src.metrics import ALL_OBJECTS as KERAS_METRICS
 
 from towers.compiled.losses import ADDED_LOSSES, flat
 from towers.compiled.tower_function import call
-from towers.step.scope import stateful_error
+from towers.variables.tower_scope import stateful_error
 
 OWN_STEPS = {
     "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),

@@ -15,6 +15,8 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
+from towers.ground.host import HOST
+
 
 class Data(Protocol):
     """Data that can be read from the beginning, pass after pass.
@@ -89,7 +91,7 @@ class ArrayData:
             )
         if any(not hasattr(array, "shape") for array in flat):
             raise ValueError("Towers cut dense arrays by rows. Received sparse ones.")
-        with tf.device("/CPU:0"):
+        with tf.device(HOST):
             self._arrays = keras.tree.map_structure(
                 tf.convert_to_tensor, keras.tree.lists_to_tuples(arrays)
             )

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.batches.shards import Batches
 from towers.compiled.data import Data, IterableData
-from towers.step.shards import Batches
 
 
 def epochs_of(data: Data, steps: int | None) -> Batches:

@@ -12,6 +12,8 @@ from pathlib import Path
 import keras
 from keras.src.utils.python_utils import pythonify_logs
 
+from towers.batches.shards import Batches
+from towers.batches.stop_signals import StopTraining
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
@@ -21,12 +23,11 @@ from towers.loop.finite import NonFiniteGradientError
 from towers.loop.rates import Rates
 from towers.loop.synchronous import SynchronousUpdates
 from towers.loop.trainer import Trainer
-from towers.loop.updates import Action, Position, Report, StepReport, StopTraining
-from towers.run.checkpoint_files import Groups
-from towers.run.summaries import SummaryWriters, remove_events_after
+from towers.loop.updates import Action, Position, Report, StepReport
+from towers.saving.checkpoint_files import Groups
+from towers.saving.summaries import SummaryWriters, remove_events_after
 from towers.step.builder import TrainStep
 from towers.step.results import StepResults
-from towers.step.shards import Batches
 
 SUMMARIES, SUMMARY_STEPS = "summaries", 10
 

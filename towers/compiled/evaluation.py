@@ -13,18 +13,18 @@ from keras.src.backend.tensorflow.trainer import (
 )
 from keras.src.utils.python_utils import pythonify_logs
 
+from towers.batches.feed import check_end, open_feed
+from towers.batches.shards import Batches, any_number_of_rows, split
 from towers.compiled.callbacks import callback_list
 from towers.compiled.checks import check_model
 from towers.compiled.data import Data, read_data
 from towers.compiled.logs import Logs
 from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import call, compiled_tower_fn
-from towers.loop.inputs import check_end, open_feed
+from towers.devices.placement import Placement
+from towers.other_steps.parallel import parallel
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 from towers.step.evaluation import evaluate as evaluate_step
-from towers.step.parallel import parallel
-from towers.step.placement import Placement
-from towers.step.shards import Batches, any_number_of_rows, split
 
 
 @overload

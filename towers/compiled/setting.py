@@ -10,12 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.shards import any_number_of_rows
 from towers.compiled.checks import check_built, check_metrics
 from towers.compiled.data import Data
-from towers.run.kernels import warn_of_slow_kernels
-from towers.step.placement import CPU, Placement, check_present
+from towers.devices.kernels import warn_of_slow_kernels
+from towers.devices.placement import Placement, check_present
+from towers.ground.host import HOST
 from towers.step.precision import LossScale
-from towers.step.shards import any_number_of_rows
 
 
 def place(
@@ -37,7 +38,7 @@ def place(
     """
     devices, home = tower_devices(towers), home_of(model)
     if parameters == "auto" and exchange == "packs" and home is not None:
-        parameters = "cpu" if home == CPU else "tower0"
+        parameters = "cpu" if home == HOST else "tower0"
     placement = Placement(devices, parameters, exchange)
     check_present(name for group in placement.groups for name in group)
     if home not in (None, placement.device):
@@ -82,7 +83,7 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
         return [f"/GPU:{index}" for index in range(count)]
     warn_of_slow_kernels()
     cpus = len(tf.config.list_logical_devices("CPU"))  # One, unless `select_devices` made more.
-    return [f"/CPU:{index + 1}" if 1 < count < cpus else CPU for index in range(count)]
+    return [f"/CPU:{index + 1}" if 1 < count < cpus else HOST for index in range(count)]
 
 
 def prepare(model: keras.Model, placement: Placement, data: Data, num_parts: int = 1) -> None:

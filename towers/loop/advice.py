@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from towers.loop.updates import Action, StepReport
 from towers.step.builder import TrainStep
-from towers.step.gradients import global_norm, sum_gradients
+from towers.travel.gradients import global_norm, sum_gradients
 
 ADVICE_THRESHOLD = 0.3  # Fraction of a step's time.
 FIRST_STEP, LAST_STEP = 5, 20  # Earlier steps trace and warm up.

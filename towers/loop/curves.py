@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from towers.loop.rates import Rates
 from towers.loop.updates import Action, StepReport
-from towers.run.summaries import SummaryWriters
+from towers.saving.summaries import SummaryWriters
 
 
 def write_summaries(

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-from towers.loop import requests
-from towers.loop.updates import Action, StepReport, StopTraining
-from towers.run.processes import NO_SIGNAL, Processes
+from towers.batches.stop_signals import StopTraining, unwatch, watch
+from towers.loop.updates import Action, StepReport
+from towers.processes.processes import NO_SIGNAL, Processes
 
 STOPPED_ELSEWHERE = "another process was asked to stop"
 
@@ -57,7 +57,7 @@ def stop_on_signals() -> Iterator[StopSignals]:
     since its signal may come twice.
     """
     signals = StopSignals()
-    requests.listen(signals.received)
+    watch(signals.received)
 
     def remember(number: int, frame: FrameType | None) -> None:
         if signals.received and number != signal.SIGHUP:
@@ -77,7 +77,7 @@ def stop_on_signals() -> Iterator[StopSignals]:
     try:
         yield signals
     finally:
-        requests.forget(signals.received)
+        unwatch(signals.received)
         restore()
 
 

@@ -9,15 +9,16 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from towers.batches.feed import Feed, check_end, open_feed
+from towers.batches.shards import Batches, Shard
+from towers.batches.sources import as_batches
+from towers.batches.stop_signals import StopTraining
+from towers.devices.placement import check_present
 from towers.loop.finite import FiniteCheck
-from towers.loop.inputs import Feed, check_end, open_feed
-from towers.loop.sources import as_batches
-from towers.loop.updates import Position, Report, StepReport, StopTraining, end_empty_epoch
-from towers.run.checkpoint_files import Groups
-from towers.run.processes import Processes
-from towers.step.placement import check_present
+from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults
-from towers.step.shards import Batches, Shard
 
 Split = Callable[[tf.data.Dataset, int], tf.data.Dataset]
 
@@ -32,7 +33,7 @@ class SynchronousUpdates:
         position: where to begin.
         split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
             shards of this process, which reads only their rows where the batches can
-            (`towers.RowBatches`).
+            (`towers.engine.RowBatches`).
 
     Attributes:
         position: where the training continues.

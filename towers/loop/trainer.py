@@ -8,10 +8,11 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from towers.loop.updates import Action, Position, StepReport, StopTraining, Updates
-from towers.run.checkpoint_folder import CheckpointFolder
-from towers.run.checkpoints import restore
-from towers.run.lock import locked
+from towers.batches.stop_signals import StopTraining
+from towers.loop.updates import Action, Position, StepReport, Updates
+from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.checkpoints import restore
+from towers.saving.lock import locked
 
 
 class Trainer:
@@ -161,8 +162,8 @@ def check_updates(updates: Updates, actions: Sequence[Action]) -> None:
     if not callable(getattr(updates, "run_epoch", None)):
         raise ValueError(
             "A trainer is given the updates to make. Received "
-            f"{updates!r}; pass towers.SynchronousUpdates(step, batches), or "
-            "towers.AsynchronousUpdates(step, batches)."
+            f"{updates!r}; pass towers.steps.SynchronousUpdates(step, batches), or "
+            "towers.steps.AsynchronousUpdates(step, batches)."
         )
     wrong = [action for action in actions if not callable(action)] if is_list(actions) else actions
     if wrong:

@@ -14,11 +14,11 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from towers.loop.sources import as_batches
+from towers.batches.shards import Batches, Shard, split
+from towers.batches.sources import as_batches
+from towers.devices.placement import Placement
 from towers.step.builder import TrainStep
-from towers.step.collectives import are_gpus, fault_of_group
-from towers.step.placement import Placement
-from towers.step.shards import Batches, Shard, split
+from towers.travel.collectives import are_gpus, fault_of_group
 
 NUM_BATCHES = 4  # Batches may differ in shape.
 ROUNDS = 4  # The first one warms up.

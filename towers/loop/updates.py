@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from towers.run.checkpoint_files import Groups
+from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults
 
 
@@ -70,10 +70,6 @@ class StepReport:
 
 Action = Callable[[StepReport], Any]
 Report = Callable[[StepReport], None]
-
-
-class StopTraining(Exception):  # noqa: N818 - a request, like StopIteration.
-    """An action raises it to end the training after this step; the message says why."""
 
 
 class Updates(Protocol):

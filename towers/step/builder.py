@@ -11,26 +11,26 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from towers.run.checkpoint_files import Groups
-from towers.run.processes import Processes
-from towers.step.arguments import check_kinds, check_optimizer, check_trainable
-from towers.step.connections import check_handles
-from towers.step.copies import Copies
+from towers.batches.shards import Batches, Shard, shard_specs
+from towers.devices.placement import Placement
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups
+from towers.step.arguments import check_kinds, check_trainable
 from towers.step.exchange import Exchange
-from towers.step.numbers import number_on_host
+from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.placement import Placement
 from towers.step.probe import Probe
 from towers.step.program import make_program
 from towers.step.results import StepResults, step_results, tower_norms
-from towers.step.shards import Batches, Shard, shard_specs
 from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous, rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import trace
+from towers.step.tracing import number_on_host, trace
 from towers.step.update import Update
-from towers.step.upload import upload_for
+from towers.travel.transfers import upload_for
+from towers.variables.copies import Copies
+from towers.variables.optimizers import check_optimizer
 
 
 def build_train_step(
@@ -152,7 +152,7 @@ class TrainStep:
         """Returns each tower's sums; what several losses are divided by is summed before them."""
         pairs, totals = list(zip(self.towers, shards, strict=True)), None
         copies = self.update.copies
-        upload = upload_for(copies.shared, copies.devices, self.devices)
+        upload = upload_for(copies.shared.read_whole, copies.devices, self.devices)
         if self.towers[0].needs_denominators:
             with self._rendezvous() as rendezvous:
                 parts = [tower.weigh(shard, step, rendezvous, upload) for tower, shard in pairs]

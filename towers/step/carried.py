@@ -10,9 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.step.placement import CPU
-from towers.step.shards import Shard, part_sizes
+from towers.batches.shards import Shard
+from towers.ground.host import HOST
 from towers.step.tower_function import CarriedValues
+from towers.travel.pairs import part_sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Carried:
 class CarriedState:
     """The variables of the carried state; there are none without a carried state.
 
-    `towers.split_batch` gives row `r` of every batch to the same tower. The state of this row
-    stays on that tower's device and begins with zeros. No gradient flows through it into the
+    `towers.engine.split_batch` gives row `r` of every batch to the same tower. The state of this
+    row stays on that tower's device and begins with zeros. No gradient flows through it into the
     previous step.
 
     Args:
@@ -120,7 +121,7 @@ class CarriedVariable:
         self.name = name
         self.shape = tf.TensorShape([sum(rows), *spec.shape])
         self.dtype = spec.dtype
-        self.device = CPU  # Checkpoints assign the rows of all towers there.
+        self.device = HOST  # Checkpoints assign the rows of all towers there.
         self._devices = list(devices)
         self._parts = []
         for device, size in zip(devices, rows, strict=True):

@@ -9,22 +9,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.loop.inputs import check_end, open_feed
+from towers.batches.feed import check_end, open_feed
+from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
+from towers.devices.placement import Placement, check_present
 from towers.step.arguments import check_kinds
 from towers.step.carried import Carried
-from towers.step.connections import check_handles
-from towers.step.numbers import number_on_host
+from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.placement import Placement, check_present
 from towers.step.program import TowerProgram, make_program
 from towers.step.results import EvaluationResults
-from towers.step.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.step.sums import Denominators, sum_results
 from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
-from towers.step.tracing import trace
-from towers.step.upload import upload_for
+from towers.step.tracing import number_on_host, trace
+from towers.travel.transfers import upload_for
 
 Pair = tuple[Any, Any]
 
@@ -100,7 +99,7 @@ class EvaluationStep:
         """Runs the towers on one batch and returns its sums.
 
         Args:
-            shards: one shard per tower, as `towers.split` cuts a batch.
+            shards: one shard per tower, as `towers.engine.split` cuts a batch.
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
@@ -113,7 +112,7 @@ class EvaluationStep:
 
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
-        upload = upload_for(self._shared, [self._device], self.devices)
+        upload = upload_for(self._shared.read_whole, [self._device], self.devices)
         with rendezvous_of(len(self._towers), self._device) as rendezvous:
             sums = [
                 tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs

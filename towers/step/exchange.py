@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.run.determinism import is_deterministic
-from towers.run.processes import Processes
-from towers.step.collectives import Group
-from towers.step.download import download
-from towers.step.gradients import Gradient, add_in_pairs, identity, sum_gradients
-from towers.step.packs import sum_in_packs
-from towers.step.parameters import SharedVariables
-from towers.step.placement import Placement
-from towers.step.stages import Stages
+from towers.devices.determinism import is_deterministic
+from towers.devices.placement import Placement
+from towers.devices.stages import Stages
+from towers.processes.processes import Processes
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
 from towers.step.tower_function import CarriedValues
-from towers.step.upload import needs_upload
-from towers.step.vectors import add_and_stack
+from towers.travel.collectives import Group
+from towers.travel.gradients import Gradient, identity, sum_gradients
+from towers.travel.packed_sums import sum_in_packs
+from towers.travel.packing import add_and_stack
+from towers.travel.pairs import add_in_pairs
+from towers.travel.transfers import download, needs_upload
+from towers.variables.shared_variables import SharedVariables
 
 
 class Total(NamedTuple):

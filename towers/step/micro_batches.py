@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.step.gradients import first_half
-from towers.step.shards import Shard, take_rows
+from towers.batches.shards import Shard, take_rows
+from towers.travel.pairs import first_half
 
 Index = Any  # The number of a micro-batch within its shard: an int, or an int32 scalar in a loop.
 Add = Callable[[Any, Any], Any]

@@ -8,15 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.run.determinism import sums_stay_nested
-from towers.step.gradients import Gradient, add_gradients, add_in_pairs, scale_gradients
+from towers.batches.shards import Shard
+from towers.devices.determinism import sums_stay_nested
 from towers.step.micro_batches import MicroBatches, sum_one_by_one
-from towers.step.parameters import SharedVariables
-from towers.step.parts import Part, Parts
+from towers.step.parts import Part, Parts, seed_states
 from towers.step.program import TowerProgram
-from towers.step.scope import TowerScope, no_new_variables
-from towers.step.seeds import seed_states
-from towers.step.shards import Shard
 from towers.step.states import share_of_state
 from towers.step.sums import (
     Denominators,
@@ -28,6 +24,10 @@ from towers.step.sums import (
     metric_sums,
 )
 from towers.step.tower_function import ShardFn
+from towers.travel.gradients import Gradient, add_gradients, scale_gradients
+from towers.travel.pairs import add_in_pairs
+from towers.variables.shared_variables import SharedVariables
+from towers.variables.tower_scope import TowerScope, no_new_variables
 
 
 def run_tower(

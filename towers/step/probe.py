@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.shards import Batch, Shard, any_number_of_rows
 from towers.step.parts import part_of
 from towers.step.passes import scope_of
 from towers.step.program import TowerProgram
-from towers.step.shards import Batch, Shard, any_number_of_rows
 from towers.step.states import way_to_merge
 from towers.step.tower import Tower
 

@@ -7,18 +7,17 @@ from typing import NamedTuple
 
 import keras
 
+from towers.batches.shards import Shard
+from towers.devices.placement import Placement
+from towers.devices.stages import Stages, device_name
 from towers.step.arguments import check_variables
 from towers.step.carried import CarriedState
-from towers.step.gathering import gather_variables
 from towers.step.options import StepOptions
-from towers.step.parameters import SharedVariables
-from towers.step.placement import Placement
-from towers.step.shards import Shard
-from towers.step.staged_variables import StagedVariables
-from towers.step.stages import Stages, device_name
 from towers.step.synchronized import Listener
 from towers.step.tower_function import ShardFn, TowerFn
-from towers.step.writes import unobserved
+from towers.variables.find_variables import gather_variables
+from towers.variables.outside_writes import unobserved
+from towers.variables.shared_variables import SharedVariables, StagedVariables
 
 
 class TowerProgram(NamedTuple):

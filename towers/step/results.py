@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.step.exchange import EachTower, Total
-from towers.step.gradients import global_norm
 from towers.step.sums import MetricSums, TowerSums
 from towers.step.update import Change, Scales
+from towers.travel.gradients import global_norm
 
 
 class TowerResults(NamedTuple):

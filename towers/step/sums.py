@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.step.collectives import Packed
-from towers.step.gradients import Gradient, add_in_pairs, sum_gradients, sum_repeated_rows
 from towers.step.states import add_states
 from towers.step.tower_function import CarriedValues
+from towers.travel.collectives import Packed
+from towers.travel.gradients import Gradient, sum_gradients, sum_repeated_rows
+from towers.travel.pairs import add_in_pairs
 
 MetricSums = tuple[tf.Tensor, tf.Tensor | None]
 

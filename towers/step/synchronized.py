@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from towers.step.gradients import add_in_pairs
+from towers.travel.pairs import add_in_pairs
 
 Key = tuple[int, ...]  # The number of a sum in the forward pass; then those of its gradients.
 TOWER = re.compile(r"\b(tower|denominators)_\d+\b")

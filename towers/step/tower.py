@@ -9,18 +9,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.step.connections import check_gradients
-from towers.step.host import tower_device
+from towers.batches.shards import Shard
+from towers.devices.host_placement import tower_device
+from towers.step.graph_checks import check_gradients
 from towers.step.micro_batches import MicroBatches, sum_one_by_one
 from towers.step.options import StepOptions
-from towers.step.parameters import SharedVariables
 from towers.step.parts import Part, Parts, part_of
 from towers.step.passes import compile_with_xla, forward, run_tower, scope_of, within_loop
 from towers.step.program import TowerProgram
-from towers.step.shards import Shard
 from towers.step.sums import Denominators, TowerSums, add_nests
 from towers.step.synchronized import Rendezvous, Replica
-from towers.step.upload import Upload
+from towers.travel.transfers import Upload
+from towers.variables.shared_variables import SharedVariables
 
 
 class Tower:

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.step.shards import Batch
-from towers.step.stage_labels import with_labels
-from towers.step.stages import Stages
+from towers.batches.shards import Batch
+from towers.devices.stage_labels import with_labels
+from towers.devices.stages import Stages
 
 RESERVED_METRICS = (
     "loss", "examples", "gradient_norm", "examples_per_second", "input_wait", "learning_rate",

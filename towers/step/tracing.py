@@ -1,4 +1,4 @@
-"""Tracing: the one trace of a step, whose results stay where they are computed."""
+"""Tracing: the one trace of a step, its results where they are computed, its number on the host."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
+
+from towers.ground.host import HOST
 
 
 def trace(function: Callable[..., Any], device: str, *specs: Any) -> ConcreteFunction:
@@ -31,3 +34,14 @@ def trace(function: Callable[..., Any], device: str, *specs: Any) -> ConcreteFun
             return results
 
         return tf.function(traced, autograph=False).get_concrete_function(*specs)
+
+
+def number_on_host(number: int | tf.Tensor) -> tf.Tensor:
+    """Returns a number as int64 [] on the host, where seeds derive from it.
+
+    TensorFlow keeps every Python number of which it ever made a tensor (`TFE_TensorHandleCache`,
+    some 700 bytes each), but no array. A training would grow with each of its steps.
+    """
+    value = np.asarray(number, np.int64) if isinstance(number, int) else number
+    with tf.device(HOST):  # Otherwise TensorFlow puts it into the memory of the first GPU.
+        return tf.convert_to_tensor(value, tf.int64)

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.run.checkpoint_files import Groups
-from towers.step.averages import Averaged
+from towers.ground.host import HOST
+from towers.saving.checkpoint_files import Groups
 from towers.step.carried import CarriedState
-from towers.step.copies import Copies
 from towers.step.exchange import Total
-from towers.step.gradients import Gradient, clip_factor, norm_of_sums
 from towers.step.options import StepOptions
-from towers.step.placement import CPU
 from towers.step.states import merge_states
 from towers.step.tower_function import CarriedValues
+from towers.travel.gradients import Gradient, clip_factor, norm_of_sums
+from towers.variables.copies import Copies
+from towers.variables.optimizers import Averaged
 
 
 class Change(NamedTuple):
@@ -76,7 +76,7 @@ class Update:
         self._clip_norm = options.clip_norm
         self._device = copies.devices[0]
         on_gpu = tf.DeviceSpec.from_string(self._device).device_type == "GPU"
-        self._host = CPU if on_gpu else self._device
+        self._host = HOST if on_gpu else self._device
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
@@ -140,7 +140,7 @@ def average(total: Total, clip_norm: float | None) -> Change:
         clip_norm: the norm to which the averaged gradient is clipped, or None.
     """
     inverse_weight = tf.math.reciprocal_no_nan(total.weight)
-    norm, finite, inverse_weight = norm_of_sums(total.entries, inverse_weight, CPU)
+    norm, finite, inverse_weight = norm_of_sums(total.entries, inverse_weight, HOST)
     with tf.device(norm.device or None):  # That of the host, if the gradients are on a GPU.
         factor = inverse_weight * clip_factor(norm, clip_norm)
     return Change(total.gradients, factor, [], total.carried, total.assigned, norm, finite)

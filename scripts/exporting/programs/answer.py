@@ -17,7 +17,7 @@ def main() -> None:
     """Loads the model, then answers until the input ends."""
     tf = import_quietly()
     sys.path.insert(0, str(HERE))
-    from text.codec import TextCodec  # The folder beside this file.
+    from towers.data.text.codec import TextCodec  # The folder beside this file.
 
     settings = json.loads((HERE / "settings.json").read_text(encoding="utf-8"))
     codec = TextCodec.load(HERE / "vocabulary")

@@ -24,7 +24,7 @@ from tests.data.prepared.helpers import (
 from towers.data.batching.balance import balanced_order
 from towers.data.corpus import pair_batches
 from towers.data.prepared import DialoguePreparation, prepare_dialogues
-from towers.data.text import END, SEPARATOR
+from towers.ground.special_ids import END, SEPARATOR
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
 SHAPINGS = pytest.mark.parametrize("fixed_shapes", [False, True])

@@ -8,8 +8,9 @@ from tests.data.prepared.helpers import LIMITS, SPACES, collect, quiet, rows_of
 from towers.data.corpus import pair_batches
 from towers.data.corpus.copying import number_unknown
 from towers.data.prepared import DialoguePreparation, prepare_dialogues
-from towers.data.text import END, SEPARATOR, UNKNOWN, TextCodec, TextSettings, Vocabulary
+from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
+from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 WORDS = ["a", "b", "c"]
 VOCABULARY = Vocabulary(map(Unit, WORDS), 4)

@@ -6,7 +6,7 @@ import pytest
 from tests.data.prepared.helpers import LIMITS, SPACES, collect, quiet, rows_of
 from towers.data.corpus import pair_batches
 from towers.data.prepared import DialoguePreparation, prepare_dialogues
-from towers.data.text import END, SEPARATOR, UNKNOWN
+from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 DIALOGUES = [["a b", "c", "d e f", "c c"], ["f", "a"]]
 

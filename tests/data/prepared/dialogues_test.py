@@ -33,7 +33,8 @@ from towers.data.prepared import (
 )
 from towers.data.prepared.dialogues import _evenly_spaced, is_held_out
 from towers.data.reading import pair_turns
-from towers.data.text import UNKNOWN, TextSettings
+from towers.data.text import TextSettings
+from towers.ground.special_ids import UNKNOWN
 
 WORDS = list("abcdefghijklmnop")
 

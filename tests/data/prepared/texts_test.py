@@ -15,7 +15,7 @@ from tests.data.prepared.text_helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
 from towers.data.prepared import chunks, encoding, journal, text_corpus
 from towers.data.reading.text_files import PARTS
-from towers.data.text import END
+from towers.ground.special_ids import END
 
 
 def letters(lines):

@@ -16,18 +16,14 @@ from hypothesis import strategies as st
 import towers.data.text
 from tests.paths import CORPORA, missing
 from towers.data.text import (
-    END,
     NUM_COPIES,
-    PAD,
-    SEPARATOR,
-    START,
-    UNKNOWN,
     TextCodec,
     TextSettings,
     build_vocabulary,
     make_tokenizer,
     train_subwords,
 )
+from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
 
 SENTENCES = ["今天天气真好，我们去公园吧！", "你在看什么书？", "我买了一件T恤。", "好的，再见"]
 SETTINGS = [

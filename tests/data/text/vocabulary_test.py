@@ -8,18 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towers.data.text.vocabulary import (
-    END,
-    NUM_COPIES,
-    PAD,
-    SEPARATOR,
-    SPECIALS,
-    START,
-    UNKNOWN,
-    Unit,
-    Vocabulary,
-    build_vocabulary,
-)
+from towers.data.text.vocabulary import NUM_COPIES, SPECIALS, Unit, Vocabulary, build_vocabulary
+from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
 
 COUNTS = {"我们": 9, "的": 30, "天气": 5, "hello": 7, "help": 1, "T恤": 2, "天": 1, ".": 12}
 TOKEN = st.text(st.characters(exclude_categories=["Cs"]), min_size=1) | st.sampled_from(

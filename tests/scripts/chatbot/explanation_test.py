@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.scripts.chatbot.chatbots import open_chatbot
-from towers.data.text import START
+from towers.ground.special_ids import START
 from towers.models.attention import KINDS
 from towers.scripts.chatbot.answerer import Answer
 from towers.scripts.chatbot.explanation import (

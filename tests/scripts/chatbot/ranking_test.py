@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.data.text import END, PAD, UNKNOWN, TextCodec, TextSettings, build_vocabulary
+from towers.data.text import TextCodec, TextSettings, build_vocabulary
+from towers.ground.special_ids import END, PAD, UNKNOWN
 from towers.models.answering import decoder_inputs
 from towers.models.seq2seq import seq2seq
 from towers.scripts.chatbot.ranking import (

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 import pytest
 
-from towers.data.text import END, START, UNKNOWN, TextCodec, TextSettings, Vocabulary
+from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
+from towers.ground.special_ids import END, START, UNKNOWN
 from towers.models.decoding import Decoding
 from towers.models.seq2seq import seq2seq
 from towers.models.transformer import transformer

@@ -20,8 +20,8 @@ from tests import helpers
 from tests.programs import TOWERS, finish, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.data.samples import shapes
-from towers.run.checkpoint_folder import CheckpointFolder
-from towers.run.summaries import read_scalars
+from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.summaries import read_scalars
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
 from towers.scripts.launching.addresses import LaunchOptions, warn_of_shared_gpus

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
-from towers.run.checkpoint_folder import CheckpointFolder
+from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
 from towers.scripts.training.metrics_file import read_metrics
 

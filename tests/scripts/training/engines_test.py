@@ -13,7 +13,7 @@ import pytest
 from tests import helpers
 from tests.programs import TOWERS, run, started
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
-from towers.run.summaries import read_scalars
+from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 
 NUM_STEPS = 40

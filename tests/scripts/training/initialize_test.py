@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.data.prepared.text_helpers import write_stories
-from towers.data.text import UNKNOWN
+from towers.ground.special_ids import UNKNOWN
 from towers.scripts.training.catalogue import find_recipe, with_fields
 from towers.scripts.training.options import DeviceOptions
 from towers.scripts.training.session import open_session

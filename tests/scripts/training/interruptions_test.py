@@ -14,9 +14,9 @@ import towers
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, started
 from tests.scripts.runs import train_shapes, weights_of
-from towers.run.checkpoint_folder import CheckpointFolder
-from towers.run.lock import lock, lock_holder, locked
-from towers.run.summaries import read_scalars
+from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.lock import lock, lock_holder, locked
+from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 
 OPTIONS = ["--steps", 3, "--evaluate-every", 1000, "--checkpoint-every", 3]
@@ -130,7 +130,7 @@ def hear_hang_up():
 
 HOLD = """
 import sys
-from towers.run.lock import locked
+from towers.saving.lock import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

@@ -15,10 +15,10 @@ from towers.scripts.training.options import (
 from towers.scripts.training.trial import MeasuredPlacement
 
 OVERRIDES = ("filters=2,2", "hidden_size=4", "batch_size=20")
-GPUS = towers.Devices(("/GPU:0", "/GPU:1"), "two GPUs")
+GPUS = towers.devices.Devices(("/GPU:0", "/GPU:1"), "two GPUs")
 
 
-TWO = towers.Devices(tuple(helpers.tower_devices(2)), "two")
+TWO = towers.devices.Devices(tuple(helpers.tower_devices(2)), "two")
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def test_another_exchange_than_the_measured_one_is_measured_anew(recipe_and_data
     ("chosen", "devices", "applies"),
     [
         (options(), GPUS, True),
-        (options(), towers.Devices(("/GPU:0",), "one GPU"), False),
-        (options(), towers.Devices(("/CPU:1", "/CPU:2"), "two CPUs"), False),
+        (options(), towers.devices.Devices(("/GPU:0",), "one GPU"), False),
+        (options(), towers.devices.Devices(("/CPU:1", "/CPU:2"), "two CPUs"), False),
         (options(DeviceOptions(parameters="cpu")), GPUS, False),
         (options(deterministic=True), GPUS, False),
         (options(updates="async"), GPUS, False),

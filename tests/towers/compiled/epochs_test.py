@@ -8,7 +8,7 @@ import pytest
 
 import towers
 from tests.helpers import tower_devices
-from towers.run.summaries import read_scalars
+from towers.saving.summaries import read_scalars
 
 ROWS = 20
 RANDOM = np.random.default_rng(1)
@@ -171,7 +171,7 @@ def test_what_callbacks_assign_reaches_every_copy_of_the_parameters(options):
 def test_a_loss_that_is_not_finite_ends_as_asked():
     model = make_model(learning_rate=1.0)
     inputs = np.full_like(X, np.inf)
-    with pytest.raises(towers.NonFiniteGradientError):
+    with pytest.raises(towers.actions.NonFiniteGradientError):
         towers.fit(model, inputs, Y, batch_size=8, verbose=0, towers=tower_devices(2))
     callbacks = [keras.callbacks.TerminateOnNaN()]
     history = towers.fit(

@@ -9,7 +9,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from tests.towers.loop.reports import rates_of, report_of
 from towers.loop import curves
-from towers.run.summaries import SummaryWriters
+from towers.saving.summaries import SummaryWriters
 
 
 def written(folder):

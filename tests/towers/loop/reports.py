@@ -3,9 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
-from towers import Position, StepReport
+from towers import StepReport
 from towers.loop.rates import Rates
 from towers.step.results import StepResults, TowerResults
+from towers.steps import Position
 
 
 def report_of(step, *, epoch_end=False, num_towers=2, **changes):

@@ -71,7 +71,7 @@ TRAINING = """
         handle(number, frame)
         print("heard", flush=True)
 
-    with towers.stop_on_signals() as check_signals:
+    with towers.actions.stop_on_signals() as check_signals:
         handle = signal.signal(signal.SIGINT, hear)
         batches, actions = towers.batches_from(dataset), [announce, check_signals]
         trainer = helpers.make_trainer(step, batches, actions)
@@ -126,7 +126,7 @@ BLOCKED = """
     def announce(report):
         print("step", report.step, flush=True)
 
-    with towers.stop_on_signals() as check_signals:
+    with towers.actions.stop_on_signals() as check_signals:
         trainer = helpers.make_trainer(step, dataset, [announce, check_signals])
         reason = trainer.train(steps=10**9)
     print("stopped by", reason, "at", trainer.position, flush=True)

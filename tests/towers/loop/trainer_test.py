@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers import CheckpointFolder, Position
+from towers.checkpoints import CheckpointFolder
+from towers.steps import Position
 
 SIZES = [4, 4, 3]
 
@@ -187,7 +188,7 @@ def test_an_own_split_is_used(step):
     """Text, for instance, is split so that the towers get as many tokens each."""
 
     def reverse_split(dataset, num_towers):
-        return towers.split(
+        return towers.engine.split(
             dataset.map(lambda *batch: tf.nest.map_structure(lambda t: t[::-1], batch)), num_towers
         )
 
@@ -202,10 +203,10 @@ def test_a_run_directory_is_all_that_a_run_needs_to_go_on(tmp_path):
     helpers.make_trainer(whole, batches).train(epochs=2)
     for steps in (2, 4):
         step = build()
-        updates = towers.SynchronousUpdates(step, batches)
+        updates = towers.steps.SynchronousUpdates(step, batches)
         assert towers.Trainer(updates, run_dir=tmp_path).train(steps=steps) == f"{steps} steps done"
     reports, step = [], build()
-    updates = towers.SynchronousUpdates(step, batches)
+    updates = towers.steps.SynchronousUpdates(step, batches)
     trainer = towers.Trainer(updates, [reports.append], run_dir=tmp_path)
     assert trainer.train(epochs=2) == "2 epochs done"
     assert [report.step for report in reports] == [5, 6]
@@ -215,14 +216,14 @@ def test_a_run_directory_is_all_that_a_run_needs_to_go_on(tmp_path):
 
 
 def test_a_run_directory_of_another_model_is_refused_and_kept(tmp_path, step):
-    towers.Trainer(towers.SynchronousUpdates(step, batches), run_dir=tmp_path).train(steps=1)
+    towers.Trainer(towers.steps.SynchronousUpdates(step, batches), run_dir=tmp_path).train(steps=1)
     (saved,) = (tmp_path / "checkpoints").iterdir()
     content = saved.read_bytes()
     model = helpers.dense_model()
     other = helpers.build_step_for(
         helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2
     )
-    trainer = towers.Trainer(towers.SynchronousUpdates(other, batches), run_dir=tmp_path)
+    trainer = towers.Trainer(towers.steps.SynchronousUpdates(other, batches), run_dir=tmp_path)
     with pytest.raises(ValueError, match="is not one of this model, and nothing was restored"):
         trainer.train(steps=2)
     assert saved.read_bytes() == content
@@ -235,12 +236,12 @@ def test_a_run_directory_of_several_processes_is_refused(tmp_path):
         processes=helpers.OneOfTwo(),
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"for one process only.*Received 2 processes"):
-        towers.Trainer(towers.SynchronousUpdates(step, batches), run_dir=tmp_path)
+        towers.Trainer(towers.steps.SynchronousUpdates(step, batches), run_dir=tmp_path)
 
 
 def test_a_run_that_was_sent_back_saves_the_same_step_again(tmp_path):
     step = build()
-    updates = towers.SynchronousUpdates(step, batches)
+    updates = towers.steps.SynchronousUpdates(step, batches)
     trainer = towers.Trainer(updates, run_dir=tmp_path)
     begin = snapshot(step)
     trainer.train(steps=2)
@@ -269,9 +270,9 @@ def test_a_step_and_a_data_set_are_no_updates(step):
     dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
     with pytest.raises(ValueError, match=r"given the updates.*SynchronousUpdates\(step, batches\)"):
         towers.Trainer(step, dataset)
-    updates = towers.SynchronousUpdates(step, dataset)
+    updates = towers.steps.SynchronousUpdates(step, dataset)
     for wrong in (dataset, [None], print):
         with pytest.raises(ValueError, match=r"list of functions .*the batches belong to"):
             towers.Trainer(updates, wrong)
     with pytest.raises(ValueError, match=r"batches must be a function .*Received list"):
-        towers.SynchronousUpdates(step, [1, 2])
+        towers.steps.SynchronousUpdates(step, [1, 2])

@@ -28,7 +28,7 @@ def build(placement):
 
 def train(parameters):
     step = build(towers.Placement(DEVICES, parameters))
-    shards = towers.split(helpers.dataset_of(BATCHES), 2)
+    shards = towers.engine.split(helpers.dataset_of(BATCHES), 2)
     for number, each in enumerate(shards, 1):
         step(each, number)
     groups = step.groups()
@@ -43,7 +43,7 @@ def test_a_trial_changes_no_bit_and_no_name():
         keras.backend.clear_session()
         keras.utils.set_random_seed(7)
         if tries:
-            trial = towers.try_parameters(build, DEVICES, dataset)
+            trial = towers.steps.try_parameters(build, DEVICES, dataset)
             assert set(trial.milliseconds) == {"cpu", "replicated"}
         found.append(train("cpu"))
     without, after = found
@@ -53,7 +53,7 @@ def test_a_trial_changes_no_bit_and_no_name():
 
 
 def test_the_faster_is_taken_and_both_times_are_said():
-    trial = towers.Trial({"cpu": 12.34, "replicated": 7.89})
+    trial = towers.steps.Trial({"cpu": 12.34, "replicated": 7.89})
     assert trial.parameters == "replicated"
     assert trial.description == (
         "parameters with a copy on every tower: 7.9 ms a step; on the CPU: 12.3 ms a step"
@@ -63,14 +63,14 @@ def test_the_faster_is_taken_and_both_times_are_said():
 @pytest.mark.slow
 def test_collective_ops_are_tried_and_said():
     dataset = helpers.dataset_of(BATCHES)
-    trial = towers.try_parameters(build, DEVICES, dataset, ["replicated", "nccl"])
+    trial = towers.steps.try_parameters(build, DEVICES, dataset, ["replicated", "nccl"])
     assert set(trial.milliseconds) == {"replicated", "nccl"}
-    trial = towers.Trial({"cpu": 12.34, "replicated": 7.89, "nccl": 6.5})
+    trial = towers.steps.Trial({"cpu": 12.34, "replicated": 7.89, "nccl": 6.5})
     assert (trial.parameters, trial.exchange) == ("replicated", "nccl")
     assert trial.description.startswith(
         "parameters with a copy on every tower, summed by collective ops: 6.5 ms a step; on the"
     )
-    assert towers.Trial({"cpu": 12.3, "replicated": 7.8, "nccl": 8.1}).exchange == "packs"
+    assert towers.steps.Trial({"cpu": 12.3, "replicated": 7.8, "nccl": 8.1}).exchange == "packs"
 
 
 def test_collective_ops_are_tried_on_many_gpus_only():
@@ -92,16 +92,16 @@ def exhausted(*policies):
 @pytest.mark.slow
 def test_a_policy_without_memory_for_it_is_not_taken():
     dataset = helpers.dataset_of(BATCHES)
-    trial = towers.try_parameters(exhausted("replicated"), DEVICES, dataset)
+    trial = towers.steps.try_parameters(exhausted("replicated"), DEVICES, dataset)
     assert trial.parameters == "cpu"
     assert trial.description.endswith("with a copy on every tower: too little memory")
     with pytest.raises(tf.errors.ResourceExhaustedError, match="smaller batch"):
-        towers.try_parameters(exhausted("cpu", "replicated"), DEVICES, dataset)
+        towers.steps.try_parameters(exhausted("cpu", "replicated"), DEVICES, dataset)
 
 
 @pytest.mark.slow
 def test_a_policy_that_devices_cannot_be_trusted_with_is_left_out(monkeypatch):
-    monkeypatch.setattr("towers.step.placement.wrong_sums", lambda devices: list(devices))
+    monkeypatch.setattr("towers.devices.placement.wrong_sums", lambda devices: list(devices))
     with pytest.warns(RuntimeWarning, match="cannot be trusted"):
-        trial = towers.try_parameters(build, DEVICES, helpers.dataset_of(BATCHES))
+        trial = towers.steps.try_parameters(build, DEVICES, helpers.dataset_of(BATCHES))
     assert list(trial.milliseconds) == ["cpu"]

@@ -7,7 +7,7 @@ import tensorflow as tf
 import towers
 from tests import helpers
 
-BUILDERS = {"synchronous": towers.build_train_step, "asynchronous": towers.build_async_step}
+BUILDERS = {"synchronous": towers.build_train_step, "asynchronous": towers.steps.build_async_step}
 
 
 def build(kind, variables, optimizer, tower_fn=None):
@@ -78,7 +78,7 @@ def test_a_step_under_mirrored_strategy_refuses_optimizers_that_unscale_too():
         model = helpers.dense_model()
         optimizer = keras.optimizers.SGD(0.1, loss_scale_factor=1024.0)
     with pytest.raises(ValueError, match=r"loss_scale_factor=1024\.0"):
-        towers.build_mirrored_step(
+        towers.steps.build_mirrored_step(
             helpers.classify(model), model, optimizer, strategy, devices, dataset
         )
 
@@ -92,7 +92,7 @@ def test_evaluation_refuses_a_variable_given_twice():
 
 
 def test_the_remedy_for_optimizers_that_unscale_is_public():
-    assert towers.LossScale().read().dtype == tf.float32
+    assert towers.steps.LossScale().read().dtype == tf.float32
 
 
 @pytest.mark.parametrize("kind", BUILDERS)
@@ -106,7 +106,7 @@ def test_a_variable_given_twice_is_refused(kind):
 
 @pytest.mark.parametrize(
     "name, value",
-    [("loss_scale", towers.LossScale()), ("carried", [tf.zeros([1, 2])])],
+    [("loss_scale", towers.steps.LossScale()), ("carried", [tf.zeros([1, 2])])],
 )
 def test_a_step_under_mirrored_strategy_refuses_options_that_it_would_ignore(name, value):
     dataset = helpers.dataset_of(helpers.dense_batches([4]))
@@ -117,7 +117,7 @@ def test_a_step_under_mirrored_strategy_refuses_options_that_it_would_ignore(nam
         optimizer = keras.optimizers.SGD(0.1)
     options = towers.StepOptions(**{name: value})
     with pytest.raises(ValueError, match=rf"MirroredStrategy.*{name}=.*build_train_step"):
-        towers.build_mirrored_step(
+        towers.steps.build_mirrored_step(
             helpers.classify(model), model, optimizer, strategy, devices, dataset, options
         )
 
@@ -185,10 +185,10 @@ def test_batches_of_another_kind_are_refused():
         lambda placement, dataset, **options: towers.build_train_step(
             None, None, keras.optimizers.SGD(0.1), placement, dataset, **options
         ),
-        lambda placement, dataset, **options: towers.build_async_step(
+        lambda placement, dataset, **options: towers.steps.build_async_step(
             None, None, keras.optimizers.SGD(0.1), placement, dataset, **options
         ),
-        lambda placement, dataset, **options: towers.build_joint_step(
+        lambda placement, dataset, **options: towers.steps.build_joint_step(
             {}, placement, dataset, **options
         ),
         lambda placement, dataset: towers.build_evaluation_step(None, None, placement, dataset),

@@ -10,9 +10,9 @@ from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.run.checkpoint_files import read_checkpoint, write_checkpoint
-from towers.run.checkpoints import restore
-from towers.run.op_devices import placed_nodes
+from towers.devices.op_devices import placed_nodes
+from towers.saving.checkpoint_files import read_checkpoint, write_checkpoint
+from towers.saving.checkpoints import restore
 from towers.step.carried import Carried, CarriedState
 from towers.step.precision import LossScale
 
@@ -216,7 +216,7 @@ def test_compiled_towers_carry_too():
 def test_rows_where_a_stream_begins_have_forgotten_what_came_before():
     first, second = stream_batches(num_batches=2)
     begin_anew = (*second[:2], np.arange(ROWS) % 2 == 0)
-    one, other = towers.split(helpers.dataset_of([first, begin_anew]), 3)
+    one, other = towers.engine.split(helpers.dataset_of([first, begin_anew]), 3)
     _, step, _ = begun(3)
     step(one, 1)
     weights = [variable.numpy() for variable in step.update.copies.shared.all]
@@ -428,7 +428,7 @@ def test_rows_and_their_number_go_together(carried, rows, message):
 def test_a_batch_of_other_rows_is_refused():
     batches = [*stream_batches(7, 1), *stream_batches(5, 1)]
     model, step, _ = begun(2)
-    one, other = towers.split(helpers.dataset_of(batches), 2)
+    one, other = towers.engine.split(helpers.dataset_of(batches), 2)
     step(one, 1)
     message = r"the 7 rows whose state.*shards of \[3, 2\] rows.* \[4, 3\]; drop a smaller last"
     with pytest.raises(ValueError, match=message):

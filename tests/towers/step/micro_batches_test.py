@@ -7,9 +7,9 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.step.gradients import add_gradients, add_in_pairs
 from towers.step.micro_batches import starts_and_sizes, sum_one_by_one
-from towers.step.shards import part_sizes
+from towers.travel.gradients import add_gradients
+from towers.travel.pairs import add_in_pairs, part_sizes
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 6, 7, 12])
@@ -111,7 +111,7 @@ class Wrapped(keras.layers.Layer):
     ("wrap", "options"),
     [
         (lambda layer: layer, {"compiled": True}),
-        (towers.recompute, {}),
+        (towers.steps.recompute, {}),
         (keras.remat, {}),
         (tf.recompute_grad, {"parameters": "replicated"}),
     ],

@@ -224,12 +224,12 @@ def test_it_is_asked_once_and_changes_nothing():
 def test_asynchronous_towers_are_asked():
     model = model_with()
     dataset = helpers.dataset_of(helpers.dense_batches([8]))
-    step = towers.build_async_step(
+    step = towers.steps.build_async_step(
         lambda batch: mean(model, batch), model, keras.optimizers.SGD(0.1),
         helpers.tower_placement(2), dataset,
     )  # fmt: skip
     with pytest.raises(ValueError, match="The loss is a mean"):
-        step(1, next(iter(towers.split(dataset, 1))), 1)
+        step(1, next(iter(towers.engine.split(dataset, 1))), 1)
 
 
 def test_ragged_batches_are_asked_and_trained():
@@ -247,5 +247,5 @@ def test_ragged_batches_are_asked_and_trained():
     ids = tf.ragged.constant([[1, 2], [3], [4, 5, 6], [7], [8, 1, 2], [3]])
     data = tf.data.Dataset.from_tensor_slices((ids, tf.range(6) % 3)).batch(5)
     step = towers.build_train_step(tower_fn, [table], optimizer, placement, data)
-    towers.Trainer(towers.SynchronousUpdates(step, data)).train(epochs=1)
+    towers.Trainer(towers.steps.SynchronousUpdates(step, data)).train(epochs=1)
     assert np.ptp(table.numpy()) > 0

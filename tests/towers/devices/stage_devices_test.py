@@ -1,0 +1,51 @@
+"""Where ops run that have no label: beside their variable, or beside their largest input."""
+
+import tensorflow as tf
+
+from towers.devices.stage_devices import beside_inputs, device_of_stage
+
+DEVICES = ["/CPU:1", "/CPU:2"]
+
+
+def test_an_op_of_a_branch_runs_beside_what_the_branch_takes_from_around_it():
+    """As the update of a gradient: a scalar travels, not the gradient."""
+    found = {}
+    with tf.device("/CPU:2"):
+        variable = tf.Variable(tf.zeros([8]))
+
+    @tf.function(autograph=False)
+    def update(gradient):
+        with tf.device("/CPU:2"):
+            gradient = gradient * 2
+        with tf.device("/CPU:1"):
+            factor = tf.reduce_sum(gradient)
+
+        def assign():
+            with beside_inputs(DEVICES):
+                found["product"] = factor * gradient
+                found["double"] = factor * 2
+                found["read"] = variable + tf.zeros([8])
+                variable.assign(found["product"])
+
+        with tf.device("/CPU:1"):
+            tf.cond(factor > 0, assign, lambda: None)
+
+    update.get_concrete_function(tf.TensorSpec([8]))
+    devices = {name: tensor.device for name, tensor in found.items()}
+    assert devices == {
+        "product": "/device:CPU:2", "double": "/device:CPU:1", "read": "/device:CPU:2"
+    }  # fmt: skip
+
+
+def test_sums_without_a_label_run_beside_their_largest_part():
+    with tf.Graph().as_default() as graph:
+        choose = device_of_stage(DEVICES)
+        with graph.device(choose), tf.name_scope("tower_0"):
+            with tf.name_scope("stage_1"):
+                large = tf.ones([100]) * 2
+            small = tf.ones([]) * 3
+            total = small + large
+            with tf.name_scope("gradient_tape/tower_0/stage_1/dense"):
+                backward = tf.ones([100]) * 4
+    devices = [one.device for one in (large, small, total, backward)]
+    assert devices == ["/device:CPU:2", "/device:CPU:1", "/device:CPU:2", "/device:CPU:2"]

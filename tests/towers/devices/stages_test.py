@@ -1,0 +1,166 @@
+"""Which layer and which variable belongs to which of a tower's devices, and what is refused."""
+
+import threading
+
+import keras
+import pytest
+import tensorflow as tf
+
+import towers
+from tests import helpers
+from towers.devices.stage_labels import StageLabels, intercepted_calls, stage_in
+from towers.devices.stages import Stages, cut_evenly
+
+PAIRS = [["/CPU:1", "/CPU:2"], ["/CPU:3", "/CPU:4"]]
+
+
+def network():
+    """Two blocks of layers, one of them in a model of its own, and an output."""
+    inner = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(4, name="a"), keras.layers.Dense(4, name="b")],
+        name="inner",
+    )
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, keras.layers.Dense(3, name="out")(inner(inputs)), name="network")
+
+
+def stages_of(names, count=2):
+    """Returns {variable's path: stage} where layers have the stages of their names."""
+    model = network()
+    stages = Stages(model, lambda layer: names.get(layer.name), count)
+    names = {id(one): "/".join(one.path.split("/")[-2:]) for one in model.variables}
+    return {names[id(one)]: stages.of_variable(one) for one in model.variables}
+
+
+def test_a_layer_takes_the_layers_in_it_along():
+    found = stages_of({"inner": 1, "a": 0, "out": 0})
+    assert found["a/kernel"] == found["b/bias"] == 1 and found["out/kernel"] == 0
+
+
+def test_of_a_layer_without_a_stage_those_in_it_are_asked():
+    found = stages_of({"b": 1})
+    assert found["b/kernel"] == 1 and found["a/kernel"] == found["out/kernel"] == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"out": 2}, r"one of the tower's 2 devices, 0 to 1, or None\. Received 2 .* 'out'"),
+        ({"out": True}, r"0 to 1, or None\. Received True"),
+        ({}, r"needs layers with variables\. Received a stage_of that gives none to 1; give it"),
+    ],
+)
+def test_a_wrong_stage_is_refused(names, message):
+    with pytest.raises(ValueError, match=message):
+        stages_of(names)
+
+
+def test_stages_by_size_keep_the_order_and_the_blocks():
+    model = network()
+    inner, out = model.layers[1:]
+    stage_of = towers.steps.stages_by_size([inner.layers, [out]], 2)
+    assert [stage_of(layer) for layer in (*inner.layers, out, model)] == [0, 0, 1, None]
+    with pytest.raises(ValueError, match="consists of 2 blocks with parameters, which 3 devices"):
+        towers.steps.stages_by_size([inner.layers, [out]], 3)
+
+
+def test_a_model_stands_for_the_variables_of_its_own():
+    class Own(keras.Model):
+        def build(self, shape=None):
+            self.dense = keras.layers.Dense(2)
+            self.dense.build((None, 3))
+            self.kernel = self.add_weight(shape=(2, 90), name="kernel")
+            self.built = True
+
+    model = Own()
+    model.build()
+    stages = Stages(model, towers.steps.stages_by_size([[model.dense], [model]], 2), 2)
+    assert [stages.of_variable(one) for one in (model.dense.kernel, model.kernel)] == [0, 1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_a_cut_of_many_blocks_is_even(count):
+    parts = cut_evenly([1] * 200, count)
+    assert [len(part) for part in parts] == [200 // count] * count
+    assert [place for part in parts for place in part] == list(range(200))
+
+
+def test_other_threads_call_layers_as_ever_and_keras_gets_its_method_back():
+    model, plain, names = network(), keras.layers.Layer.__call__, []
+    stages = Stages(model, lambda layer: {"out": 1}.get(layer.name), 2)
+
+    def call():
+        traced = tf.function(lambda inputs: model(inputs), autograph=False)
+        graph = traced.get_concrete_function(tf.TensorSpec([1, 4])).graph
+        names.extend(op.name for op in graph.get_operations())
+
+    with intercepted_calls(), StageLabels(stages):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    assert names and not any(map(stage_in, names))
+    assert keras.layers.Layer.__call__ is plain
+
+
+def build(placement, model, **options):
+    batches = helpers.dataset_of(helpers.dense_batches([4]))
+    return towers.build_train_step(
+        helpers.classify(model), model, keras.optimizers.SGD(), placement, batches, **options
+    )
+
+
+def upper(layer):
+    return int(layer.name == "logits")
+
+
+def test_variables_elsewhere_are_refused_with_the_remedy():
+    placement = towers.Placement(PAIRS, "replicated", stage_of=upper)
+    with placement.scope():
+        model = helpers.dense_model()
+    with pytest.raises(ValueError, match=r"'hidden/kernel' belongs on .*CPU:1.*placement\.place"):
+        build(placement, model)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"options": towers.StepOptions(compiled=True)}, "XLA compiles a tower for one device"),
+        ({"processes": helpers.OneOfTwo()}, "train in one process. Received 2 processes"),
+    ],
+)
+def test_what_towers_of_several_devices_cannot_do_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(towers.Placement(PAIRS, "cpu", stage_of=upper), helpers.dense_model(), **options)
+
+
+def test_asynchronous_towers_have_one_device():
+    batches = helpers.dataset_of(helpers.dense_batches([4]))
+    model = helpers.dense_model()
+    placement = towers.Placement(PAIRS, "cpu", stage_of=upper)
+    with pytest.raises(ValueError, match="An asynchronous tower has one device"):
+        towers.steps.build_async_step(
+            helpers.classify(model), model, keras.optimizers.SGD(), placement, batches
+        )
+
+
+def test_a_placement_needs_the_stages_and_the_model():
+    model = helpers.dense_model()
+    with pytest.raises(ValueError, match="nothing says which layers run on which"):
+        towers.Placement(PAIRS, "cpu").stages(model)
+    with pytest.raises(ValueError, match=r"need the model itself as `variables`.*Received list"):
+        towers.Placement(PAIRS, "cpu", stage_of=upper).stages(model.variables)
+
+
+@pytest.mark.parametrize(
+    "devices", [[["/CPU:1", "/CPU:2"], ["/CPU:3"]], [["/CPU:1", "/CPU:1"]], [[]], ["/CPU:1", []]]
+)
+def test_towers_of_different_sizes_are_refused(devices):
+    with pytest.raises(ValueError, match="Received"):
+        towers.Placement(devices)
+
+
+def test_the_first_towers_keep_their_devices():
+    placement = towers.Placement(PAIRS, "cpu", stage_of=upper)
+    assert placement.devices == ("/CPU:1", "/CPU:3") and placement.num_stages == 2
+    assert placement.first(1).groups == (("/CPU:1", "/CPU:2"),)
+    assert placement.first(1).stage_of is upper

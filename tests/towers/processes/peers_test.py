@@ -1,0 +1,99 @@
+"""All processes of a cluster wait for each other, aloud and for a limited time."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from towers.processes.peers import host_and_port, wait_for_peers
+
+
+def free_addresses(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+def wait_in_threads(addresses, indices, **options):
+    """Waits as these processes; returns by number what each wrote, and the error or None.
+
+    Who went on is a server of TensorFlow's, which those see that did not see it ready.
+    """
+    found, servers = {}, contextlib.ExitStack()
+
+    def wait(index):
+        lines, error = [], None
+        try:
+            wait_for_peers(addresses, index, write=lines.append, **options)
+            servers.enter_context(serve_as_tensorflow(addresses[index]))
+        except TimeoutError as late:
+            error = str(late)
+        found[index] = (lines, error)
+
+    threads = [threading.Thread(target=wait, args=[index]) for index in indices]
+    with servers:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return found
+
+
+def serve_as_tensorflow(address):
+    """Returns a listener that gives no answer of ours, as the server to which a process went on."""
+    listener = socket.create_server(host_and_port(address))
+    threading.Thread(target=answer_otherwise, args=[listener], daemon=True).start()
+    return listener
+
+
+def answer_otherwise(listener):
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        connection.sendall(b"HTTP/2 settings")
+        connection.close()
+
+
+def test_processes_that_are_all_there_go_on():
+    found = wait_in_threads(free_addresses(4), range(4), seconds=600)
+    assert all(error is None for _, error in found.values())
+
+
+def test_nobody_goes_on_while_one_is_missing_and_all_name_it():
+    addresses = free_addresses(3)
+    found = wait_in_threads(addresses, [0, 1], seconds=3)
+    for lines, error in found.values():
+        assert lines == [f"waiting for {addresses[2]} ..."]
+        assert error.startswith(f"{addresses[2]} did not come within 0.05 minutes.")
+
+
+def test_who_went_on_already_counts_as_there():
+    addresses = free_addresses(2)
+    with serve_as_tensorflow(addresses[1]):
+        assert wait_in_threads(addresses, [0], seconds=600) == {0: ([], None)}
+
+
+def test_a_port_that_is_held_for_a_moment_is_waited_for():
+    addresses = free_addresses(2)
+    holder = socket.socket()
+    holder.bind(host_and_port(addresses[0]))
+    threading.Timer(0.5, holder.close).start()
+    found = wait_in_threads(addresses, [0, 1], seconds=60)
+    assert all(error is None for _, error in found.values())
+
+
+def test_who_has_another_address_outside_does_not_wait():
+    wait_for_peers(["192.0.2.1:7000", *free_addresses(1)], 0, seconds=600)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:", ":1", "host:0", "host:99999", "host:x"])
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(ValueError, match="host:port"):
+        wait_for_peers(["127.0.0.1:1", address], 0)

@@ -1,0 +1,139 @@
+"""Several real processes: sums, the chief's values, stopping together, shards."""
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import towers
+from tests import helpers
+from tests.paths import ROOT
+from tests.programs import finish, started
+from tests.towers.processes.processes_worker import CASES, NUM_TOWERS, make_case
+from towers.processes.processes import Processes, join_processes
+
+# Sparse, clipped and accumulated. The others by name.
+QUICK = ["sparse_collective"]
+
+
+def free_addresses(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+@contextlib.contextmanager
+def workers(count, *command):
+    """Starts a process for each worker; `{index}` in the command is its number."""
+    addresses = free_addresses(count)
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in range(count):
+            task = {"type": "worker", "index": index}
+            cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
+            own = [sys.executable, *(part.replace("{index}", str(index)) for part in command)]
+            environment = {**os.environ, "TF_CONFIG": cluster}
+            processes.append(stack.enter_context(started(own, cwd=ROOT, env=environment)))
+        yield processes
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(2, QUICK), *(pytest.param((n, [*CASES]), marks=pytest.mark.slow) for n in (2, 4))],
+    ids=["2", "2-all", "4-all"],
+)
+def found(request, tmp_path_factory):
+    """What each of several processes says that it found."""
+    count, cases = request.param
+    folder = tmp_path_factory.mktemp("processes")
+    module = "tests.towers.processes.processes_worker"
+    with workers(count, "-m", module, str(folder / "{index}.json"), *cases) as processes:
+        for process in processes:
+            finish(process)
+    return [json.loads((folder / f"{index}.json").read_text()) for index in range(count)]
+
+
+def test_every_process_has_the_sum(found):
+    count = len(found)
+    total = sum(range(1, count + 1))
+    rows = {2: float(total)}
+    for index in range(count):
+        rows[index] = rows.get(index, 0.0) + index + 1
+    expected = {
+        "matrix": [[total] * 3] * 2,
+        "scalar": total,
+        "indices": sorted(rows),
+        "values": [[rows[row]] * 2 for row in sorted(rows)],
+        "none": True,
+    }
+    assert [one["sums"] for one in found] == [expected] * count
+
+
+def test_every_process_has_the_values_of_the_chief(found):
+    assert [one["broadcast"] for one in found] == [[[1.5, 2.5], 7]] * len(found)
+
+
+def test_all_stop_after_the_same_step(found):
+    (*others, asking) = [one["stopping"] for one in found]
+    assert asking == [4, "enough"]
+    assert others == [[4, "another process was asked to stop"]] * len(others)
+
+
+def test_the_shards_of_all_processes_are_the_batches(found):
+    for batch, rows in enumerate([[0, 1, 2, 3, 4], [5, 6, 7, 8]]):
+        parts = [part for one in found for part in one["shards"][batch]]
+        assert len(parts) == NUM_TOWERS
+        assert list(itertools.chain(*parts)) == rows
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_several_processes_train_as_one_with_all_the_towers(found):
+    for case in found[0]["training"]:
+        check_training(case, [one["training"][case] for one in found])
+
+
+def check_training(case, found):
+    """Fails unless each process has the weights, losses and norms of one that has all towers."""
+    keras.utils.set_random_seed(7)
+    with helpers.tower_placement(NUM_TOWERS, CASES[case].get("parameters", "auto")).scope():
+        tower_fn, model, batches = make_case(case)
+    weights, results = helpers.train_on_towers(
+        tower_fn, model, keras.optimizers.Adam(0.01), batches, NUM_TOWERS, **CASES[case]
+    )
+    for own in found:
+        for actual, expected in zip(own["weights"], weights, strict=True):
+            np.testing.assert_allclose(np.float32(actual), expected, rtol=1e-5, atol=1e-6)
+        for name, key in (("losses", "loss"), ("norms", "gradient_norm")):
+            expected = [float(getattr(result, key)) for result in results]
+            np.testing.assert_allclose(own[name], expected, rtol=1e-5)
+
+
+def test_all_processes_end_with_the_same_weights(found):
+    for one in found[1:]:
+        assert one["training"] == found[0]["training"]
+
+
+def test_a_process_alone_passes_everything_through():
+    alone = Processes()
+    nest = [object(), None]
+    assert alone.sum(nest) is nest and alone.is_chief and alone.first_tower(3) == 0
+    actions = [print]
+    assert towers.actions.share_stop_requests(alone, actions) == actions
+
+
+def test_without_a_cluster_a_process_is_alone(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert join_processes().count == 1
+    one = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(one))
+    assert join_processes().count == 1

@@ -1,0 +1,150 @@
+"""One of several processes of `processes_test.py`: says what it found in a JSON file."""
+
+import json
+import pathlib
+import sys
+
+from towers.scripts.quiet import import_tensorflow_quietly
+
+import_tensorflow_quietly()
+
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import towers  # noqa: E402
+from tests import helpers  # noqa: E402
+from towers import StepReport, StopTraining  # noqa: E402
+from towers.processes.processes import join_processes  # noqa: E402
+
+NUM_TOWERS = 4  # Of all processes together.
+SIZES = [16, 13, 9, 3]
+CASES = {
+    "sparse_clipped": {"clip_norm": 0.05, "accumulate": 2},
+    "norm_mean": {"batch_norm": "mean"},
+    "norm_first": {"batch_norm": "first"},
+    "dropout": {},
+    "sparse_collective": {"clip_norm": 0.05, "accumulate": 2, "parameters": "nccl"},
+}
+
+
+def sums(processes):
+    """Sums dense tensors of two dtypes, repeated sparse rows and nothing, in one graph."""
+    own = processes.index + 1.0
+
+    @tf.function(autograph=False)
+    def total():
+        with tf.device("/CPU:1"):
+            rows = tf.constant([[own, own], [own, own]])
+            slices = tf.IndexedSlices(rows, tf.constant([processes.index, 2]), tf.constant([4, 2]))
+            nest = {
+                "matrix": tf.fill([2, 3], own),
+                "scalar": tf.constant(own, tf.float64),
+                "rows": slices,
+                "none": None,
+            }
+        return processes.sum(nest)
+
+    for _ in range(3):  # Collectives must not mix up calls.
+        summed = total()
+    order = tf.argsort(summed["rows"].indices)
+    return {
+        "matrix": summed["matrix"].numpy().tolist(),
+        "scalar": float(summed["scalar"]),
+        "indices": tf.gather(summed["rows"].indices, order).numpy().tolist(),
+        "values": tf.gather(summed["rows"].values, order).numpy().tolist(),
+        "none": summed["none"] is None,
+    }
+
+
+def broadcast(processes):
+    """Takes the chief's values of a float and of a whole number, where others have NaN."""
+    one = tf.Variable([1.5, 2.5] if processes.is_chief else [float("nan")] * 2)
+    two = tf.Variable(7 if processes.is_chief else -1, dtype=tf.int64)
+    processes.broadcast([one, two])
+    return [one.numpy().tolist(), int(two)]
+
+
+def stopping(processes):
+    """The last process wants to stop in step 3; all stop after the same step."""
+
+    def ask(report):
+        if report.step == 3 and processes.index == processes.count - 1:
+            raise StopTraining("enough")
+
+    actions = towers.actions.share_stop_requests(processes, [ask])
+    total = tf.function(processes.sum, autograph=False)
+    for step in range(1, 20):
+        total([tf.zeros([])])
+        report = StepReport(step, 0, False, towers.steps.Position(), None, 0.0, [0.0])
+        try:
+            for action in actions:
+                action(report)
+        except StopTraining as stop:
+            return [step, str(stop)]
+    return None
+
+
+def shards(processes):
+    """The rows of two global batches that reach this process's towers."""
+    dataset = tf.data.Dataset.range(9).batch(5)
+    return [
+        [shard.batch[: shard.size].numpy().tolist() for shard in every]
+        for every in processes.split(dataset, len(own_devices(processes)))
+    ]
+
+
+def training(processes, cases):
+    """Trains these cases on this process's share of four towers; weights, losses and norms."""
+    found = {}
+    devices = own_devices(processes)
+    for name in cases:
+        with helpers.tower_placement(len(devices), CASES[name].get("parameters", "auto")).scope():
+            tower_fn, model, batches = make_case(name)
+        dataset = helpers.dataset_of(batches)
+        step = helpers.build_step_for(
+            tower_fn,
+            model,
+            keras.optimizers.Adam(0.01),
+            dataset,
+            len(devices),
+            processes=processes,
+            **CASES[name],
+        )
+        results = [step(s, n) for n, s in enumerate(processes.split(dataset, len(devices)), 1)]
+        found[name] = {
+            "weights": [weight.tolist() for weight in helpers.weights_of(model)],
+            "losses": [float(result.loss) for result in results],
+            "norms": [float(result.gradient_norm) for result in results],
+        }
+    return found
+
+
+def own_devices(processes):
+    return helpers.tower_devices(NUM_TOWERS // processes.count)
+
+
+def make_case(name):
+    """Returns (tower function, model, batches), the same in every process."""
+    keras.utils.set_random_seed(3)
+    if name.startswith("sparse"):
+        model = helpers.recurrent_model(helpers.LookupTable(name="table"))
+        return helpers.tag(model), model, helpers.token_batches(SIZES)
+    inputs = keras.Input((5,))
+    x = keras.layers.BatchNormalization(name="norm")(inputs)
+    x = keras.layers.Dropout(0.5 if name == "dropout" else 0.0, seed=7)(x)
+    model = keras.Model(inputs, keras.layers.Dense(3, name="logits")(x))
+    return helpers.classify(model, training=True), model, helpers.dense_batches(SIZES)
+
+
+def main(path, *cases):
+    towers.select_devices(2)  # CPU 0 for the parameters, and two for towers.
+    processes = join_processes()
+    tests = (sums, broadcast, stopping, shards)
+    found = {test.__name__: test(processes) for test in tests}
+    found["training"] = training(processes, cases)
+    processes.wait()
+    pathlib.Path(path).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

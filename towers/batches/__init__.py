@@ -1,0 +1,1 @@
+"""Batches: from a data set to shards on their devices."""

@@ -1,0 +1,170 @@
+"""Shards: a global batch cut by rows, one shard per tower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.travel.pairs import part_sizes
+
+Batch = Any  # Any nest of tensors whose first dimension counts the examples.
+Batches = Callable[[int, int], tf.data.Dataset]
+
+
+class Shard(NamedTuple):
+    """A tower's part of a batch.
+
+    Attributes:
+        batch: the same nest as the global batch, with this tower's rows. An empty shard holds the
+            batch's first example, since layers fail on zero rows.
+        size: int32 scalar, the number of rows that count: 0 for an empty shard.
+    """
+
+    batch: Batch
+    size: tf.Tensor
+
+
+def split(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
+    """Returns a data set of `num_towers`-tuples of `Shard` from one of global batches.
+
+    Raises:
+        ValueError: the tensors of a batch have no rows, or different numbers of rows. If static
+            shapes do not show it, iterating raises `tf.errors.InvalidArgumentError`.
+    """
+    check_batch_spec(dataset.element_spec)
+    is_tuple = type(dataset.element_spec) is tuple  # `map` passes a tuple as several arguments.
+
+    @tf.autograph.experimental.do_not_convert  # Conversion would dominate the start of an epoch.
+    def cut(*batch: Any) -> tuple[Shard, ...]:
+        whole = batch if is_tuple else batch[0]
+        check_rows(whole)
+        return split_batch(whole, num_towers)
+
+    return dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def check_batch_spec(spec: Any) -> None:
+    """Raises ValueError unless every tensor of a batch has rows, the same number in each."""
+    for part in tf.nest.flatten(spec):
+        if isinstance(part, tf.NoneTensorSpec):
+            raise ValueError(
+                "A batch must be made of tensors. Received None in the place of one in "
+                f"{spec}; leave it out of the data set, and of what the tower function unpacks."
+            )
+        if isinstance(part, tf.SparseTensorSpec):
+            raise ValueError(
+                "A batch must be made of tensors that can be cut by rows. Received a sparse one: "
+                f"{part}; call `dataset.map` with tf.sparse.to_dense before, or give the ids and "
+                "values of each example as dense tensors."
+            )
+    shapes = [part.shape for part in tf.nest.flatten(spec)]
+    if not shapes or any(shape.rank == 0 for shape in shapes):
+        raise ValueError(
+            "A batch must be made of tensors whose first dimension counts the examples. "
+            f"Received {spec}; call `dataset.batch(...)` before the data set is split."
+        )
+    rows = {shape[0] for shape in shapes if shape.rank is not None} - {None}
+    if len(rows) > 1:
+        raise ValueError(
+            "All tensors of a batch must have the same number of rows. "
+            f"Received first dimensions {sorted(rows)} in {spec}."
+        )
+
+
+def check_rows(batch: Batch) -> None:
+    """Adds ops that check that a batch has rows, and all its tensors the same number.
+
+    It adds nothing that the static shapes show, or that a single tensor cannot miss.
+    """
+    parts = tf.nest.flatten(batch)
+    shapes = [part.shape for part in parts]
+    if shapes[0].rank is None or not shapes[0][0]:
+        message = (
+            "A batch without examples has no loss and no statistics (a filter after `batch`, or an "
+            "empty file, makes some). Let the data set leave it out."
+        )
+        check(tf.shape(parts[0])[0] > 0, message)
+    if len(parts) > 1 and any(shape.rank is None or shape[0] is None for shape in shapes):
+        rows = tf.stack([tf.shape(part)[0] for part in parts])
+        message = (
+            "All tensors of a batch must have the same number of rows. Received the numbers below "
+            f"for tensors of shapes {', '.join(map(str, shapes))}. Let the data set give every "
+            "example a row in each of them."
+        )
+        check(tf.reduce_all(rows == rows[0]), message, rows)
+
+
+def check(condition: tf.Tensor, message: str, *facts: tf.Tensor) -> None:
+    """Adds an op that raises `tf.errors.InvalidArgumentError` unless a condition holds.
+
+    `tf.debugging` would trace a conditional for it, in each epoch anew.
+    """
+    tf.raw_ops.Assert(condition=condition, data=[message, *facts], summarize=-1)
+
+
+def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
+    """Returns one shard per tower, in row order; their sizes differ by at most one.
+
+    >>> [shard.batch.numpy().tolist() for shard in split_batch(tf.range(5), 2)]
+    [[0, 1, 2], [3, 4]]
+    """
+    num_examples = tf.shape(tf.nest.flatten(batch)[0])[0]
+    if num_towers == 1:  # Avoids a copy.
+        return (Shard(batch, num_examples),)
+    return cut_rows(batch, part_sizes(num_examples, num_towers))
+
+
+def cut_rows(batch: Batch, sizes: Sequence[tf.Tensor]) -> tuple[Shard, ...]:
+    """Returns a shard of each size, in row order."""
+    shards, start = [], tf.zeros([], tf.int32)
+    for size in sizes:
+        shards.append(Shard(take_rows(batch, start, size), size))
+        start += size
+    return tuple(shards)
+
+
+def take_rows(batch: Batch, start: tf.Tensor, size: tf.Tensor) -> Batch:
+    """Returns `size` rows of every tensor from row `start` on, or the first row if `size` is 0."""
+    start = tf.where(size > 0, start, 0)
+    stop = start + tf.maximum(size, 1)
+    return tf.nest.map_structure(lambda tensor: tensor[start:stop], batch)
+
+
+def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Shard, ...]:
+    """Returns the specs of the shards into which `num_towers` towers split these batches."""
+    dataset = dataset_of(batches)
+    specs: tuple[Shard, ...]
+    if all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
+        check_batch_spec(dataset.element_spec)
+        specs = (Shard(dataset.element_spec, tf.TensorSpec([], tf.int32)),) * num_towers
+    else:
+        specs = split(dataset, num_towers).element_spec
+    return tf.nest.map_structure(any_number_of_rows, specs)
+
+
+def dataset_of(batches: Batches | tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a data set, or that of the first epoch; raises ValueError for neither."""
+    check_batches(batches)
+    return batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
+
+
+def check_batches(batches: object) -> None:
+    """Raises ValueError for what is neither a data set nor a function of the epoch."""
+    if not isinstance(batches, tf.data.Dataset) and not callable(batches):
+        raise ValueError(
+            "batches must be a function batches(epoch, first_step) that returns a tf.data.Dataset "
+            f"of global batches, or such a data set. Received {type(batches).__name__}; "
+            "towers.batches_from(data, batch_size) makes one of arrays."
+        )
+
+
+def any_number_of_rows(spec: tf.TypeSpec) -> tf.TypeSpec:
+    """Returns the spec with its first dimension unknown, so that one trace takes every batch."""
+    if isinstance(spec, tf.RaggedTensorSpec) and spec.shape.rank:
+        shape = [None, *spec.shape[1:]]
+        return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (0, None):
+        return spec
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)

@@ -1,0 +1,5 @@
+"""Devices: where towers and variables are, and what runs there."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,172 @@
+"""What the host knows stays on the host: seeds, shapes, lengths and ids, beside a tower on a GPU.
+
+TensorFlow's GPU kernels take shapes and seeds from host memory, but compute some integers in device
+memory (int64 seeds, a gather from a shape). Such a number travels to the GPU and back, and the host
+waits for all that the GPU was given before it can go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+# TensorFlow 2 publishes neither its registry of kernels, nor a quick way to what an op takes, nor
+# the current graph.
+from tensorflow.python.framework import kernels, op_def_registry, ops
+
+from towers.devices.stage_devices import device_of_stage
+from towers.ground.host import HOST
+
+LOOPS = ("While", "StatelessWhile")
+FEW = 1024  # Elements of a constant that is cheap to keep on the host.
+
+
+@contextlib.contextmanager
+def tower_device(*devices: str) -> Iterator[None]:
+    """The scope of a tower's devices; next to a GPU, integers that the host knows stay there.
+
+    An op without a device of its own is placed on the host if all that it takes is in host memory,
+    all that it returns are integers or booleans, and its GPU kernel would move them. Bodies of
+    loops stay on one device as a whole.
+
+    Args:
+        devices: TensorFlow device names: the tower's device, or one for each of its stages.
+    """
+    specs = list(map(tf.DeviceSpec.from_string, devices))
+    on_gpu = specs[0].device_type == "GPU"
+    if tf.executing_eagerly() or (len(devices) == 1 and not on_gpu):
+        with tf.device(devices[0]):
+            yield
+        return
+    graph, names = ops.get_default_graph(), [spec.to_string() for spec in specs]
+    first, device_of = graph.num_operations(), device_of_stage(devices)
+
+    def choose(op: tf.Operation) -> str:
+        if op.device or op.graph is not graph or not on_gpu:  # A loop's body is on one device.
+            return op.device or device_of(op)
+        on_host = belongs_to_host(op)
+        for constant in constants_of(op, on_host=on_host):
+            constant._set_device(HOST)  # It was made before the op that takes it.
+        return HOST if on_host else device_of(op)
+
+    with graph.device(choose):
+        yield
+    for op in graph.get_operations()[first:] if on_gpu else ():
+        # Gradient functions put some ops beside a shape that they take, whatever the scope says.
+        if op.node_def.attr.get("_class") and op.device in names and belongs_to_host(op):
+            op._clear_attr("_class")
+            op._set_device(HOST)
+    for op in graph.get_operations()[first:] if on_gpu else ():
+        if op.type in LOOPS and op.device in names:
+            with tf.device(op.device):
+                bring_inputs(op)
+
+
+def bring_inputs(loop: tf.Operation) -> None:
+    """Gives a loop what it takes on the current device, for TensorFlow follows a loop's inputs.
+
+    With one of them on the host, a part of the loop is there, and each iteration is told to it.
+    TensorFlow keeps int32 numbers of a loop on the host without that.
+    """
+    for place, tensor in enumerate(loop.inputs):
+        kind = tf.DeviceSpec.from_string(tensor.device).device_type
+        if kind == "CPU" and tensor.dtype not in (tf.int32, tf.resource, tf.variant):
+            loop._update_input(place, tf.identity(tensor))
+
+
+def belongs_to_host(op: tf.Operation) -> bool:
+    """Returns whether an op only moves what the host has, so that it is placed there."""
+    if not op.inputs or has_functions(op) or op_def_registry.get(op.type).is_stateful:
+        return False
+    whole = [tensor.dtype.is_integer or tensor.dtype.is_bool for tensor in op.outputs]
+    if not whole or not all(whole) or not all(map(is_on_host, op.inputs)):
+        return False
+    return not stays_in_host_memory(op)
+
+
+def constants_of(op: tf.Operation, *, on_host: bool) -> list[tf.Operation]:
+    """Returns the constants in device memory that an op takes from host memory."""
+    if has_functions(op) or not op.inputs:
+        return []
+    taken = range(len(op.inputs)) if on_host else places_of(op)[0]
+    constants = [op.inputs[place].op for place in taken if op.inputs[place].op.type == "Const"]
+    return [one for one in constants if is_on_host(one.outputs[0]) and not places_of(one)[1]]
+
+
+def has_functions(op: tf.Operation) -> bool:
+    """Returns whether an op calls functions, as loops and branches do, or is a function."""
+    definition = op_def_registry.get(op.type)
+    return definition is None or any("func" in attribute.type for attribute in definition.attr)
+
+
+def is_on_host(tensor: tf.Tensor) -> bool:
+    """Returns whether a tensor is in host memory, or a small constant that could be."""
+    op = tensor.op
+    if tf.DeviceSpec.from_string(op.device).device_type == "CPU":
+        return tensor.dtype.is_integer or tensor.dtype.is_bool
+    if op.type == "Placeholder":
+        # TensorFlow keeps int32 arguments of a function on the host. Of the other arguments only
+        # the step's number is a scalar.
+        return tensor.dtype == tf.int32 or (tensor.dtype == tf.int64 and tensor.shape.rank == 0)
+    if op.type == "Const":
+        size = tensor.shape.num_elements()
+        return size <= FEW and (tensor.dtype.is_integer or tensor.dtype.is_bool)
+    return tensor.value_index in places_of(op)[1]
+
+
+def stays_in_host_memory(op: tf.Operation) -> bool:
+    """Returns whether the op's GPU kernel takes and returns everything in host memory."""
+    taken, returned = places_of(op)
+    return len(taken) == len(op.inputs) and len(returned) == len(op.outputs)
+
+
+def places_of(op: tf.Operation) -> tuple[frozenset[int], frozenset[int]]:
+    """Returns which inputs and which outputs of an op its GPU kernel has in host memory."""
+    if has_functions(op):
+        return frozenset(), frozenset()
+    definition = op_def_registry.get(op.type)
+    types = tuple(
+        (attribute.name, op.get_attr(attribute.name).as_datatype_enum)
+        for attribute in definition.attr
+        if attribute.type == "type"
+    )
+    names = host_arguments(op.type, types)
+    return places(definition.input_arg, op, names), places(definition.output_arg, op, names)
+
+
+def places(arguments, op: tf.Operation, names: frozenset[str]) -> frozenset[int]:  # type: ignore[no-untyped-def]
+    """Returns the places of an op's tensors whose arguments have these names."""
+    found: set[int] = set()
+    place = 0
+    for argument in arguments:
+        count = count_of(argument, op)
+        if argument.name in names:
+            found.update(range(place, place + count))
+        place += count
+    return frozenset(found)
+
+
+def count_of(argument, op: tf.Operation) -> int:  # type: ignore[no-untyped-def]
+    """Returns how many tensors an argument of an op stands for."""
+    if argument.number_attr:
+        return int(op.get_attr(argument.number_attr))
+    if argument.type_list_attr:
+        return len(op.get_attr(argument.type_list_attr))
+    return 1
+
+
+@functools.cache
+def host_arguments(op_type: str, types: tuple[tuple[str, int], ...]) -> frozenset[str]:
+    """Returns the names of the arguments that the GPU kernel for these types has in host memory."""
+    given = dict(types)
+    fitting = {
+        kernel.device_type: kernel
+        for kernel in kernels.get_registered_kernels_for_op(op_type).kernel
+        if all(given.get(rule.name) in (None, *rule.allowed_values.list.type)
+               for rule in kernel.constraint)
+    }  # fmt: skip
+    kernel = fitting.get("GPU") or fitting.get("DEFAULT")  # Default: without one of its own.
+    return frozenset(kernel.host_memory_arg) if kernel else frozenset()

@@ -1,0 +1,262 @@
+"""Placement: the devices of the towers and of the shared variables, checked once."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.devices.stages import StageOf, Stages, device_name
+from towers.ground.host import HOST
+from towers.travel.collectives import are_gpus, fault_of_group
+from towers.travel.packed_sums import wrong_sums
+
+POLICIES = ("auto", "cpu", "tower0", "replicated")
+EXCHANGES = ("packs", "nccl")
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """The devices of the towers, and where the shared variables live.
+
+    Args:
+        devices: a TensorFlow device name for each tower, in tower order. A tower that is too large
+            for one device has a sequence of them, all towers equally many: each runs one stage, a
+            part of the layers.
+        parameters: where the shared variables live:
+            `cpu`: on the CPU;
+            `tower0`: on the first tower's device;
+            `replicated`: on the first tower's device, with a copy on every other tower; gradients
+            travel between the towers, and all copies get the same update;
+            `auto`: on the tower's device for one tower, on the CPU for several.
+            If devices do not copy values correctly, `replicated` becomes `cpu`, with a
+            RuntimeWarning.
+        exchange: how gradients are summed between copies of the variables:
+            `packs`: by copies between the devices, some megabytes at a time, while others are
+            computed; the sums do not depend on the number of towers (`enable_determinism`);
+            `nccl`: by collective ops, some megabytes at a time: NCCL's on GPUs, a ring on CPUs,
+            across processes too. `auto` parameters are `replicated` then.
+        stage_of: for towers of several devices, the function that returns a layer's stage, from 0,
+            or None; see `Stages` and `stages_by_size`. What is computed between layers stays with
+            the layer before. Make such a model under `scope()`, which is the CPU's then, and call
+            `place(model)`.
+
+    Attributes:
+        devices: each tower's device, the first of several.
+        groups: each tower's devices.
+        parameters, exchange, stage_of: as given.
+
+    Raises:
+        ValueError: there is no device, no such policy or exchange, or collective ops cannot sum on
+            these devices.
+
+    >>> Placement(["/GPU:0", "/GPU:1"]).device, Placement(["/GPU:0"]).device
+    ('/CPU:0', '/GPU:0')
+    """
+
+    devices: Sequence[Any]
+    parameters: str = "auto"
+    exchange: str = "packs"
+    stage_of: StageOf | None = None
+    groups: tuple[tuple[str, ...], ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.parameters not in POLICIES:
+            raise ValueError(
+                f"parameters must be one of {', '.join(POLICIES)}. Received {self.parameters!r}."
+            )
+        groups, policy = groups_of(self.devices), self.parameters
+        check_exchange(self.exchange, self.parameters, len(groups[0]))
+        policy = "replicated" if self.exchange == "nccl" else policy
+        for stage in zip(*groups, strict=True):  # Copies travel between equal stages.
+            policy = trusted_policy(policy, stage)
+        object.__setattr__(self, "groups", groups)
+        object.__setattr__(self, "devices", tuple(group[0] for group in groups))
+        object.__setattr__(self, "parameters", policy)
+        if policy != "replicated":
+            object.__setattr__(self, "exchange", "packs")
+        if self.exchange == "nccl":
+            check_group(tuple(self.devices))
+
+    @property
+    def device(self) -> str:
+        """The parameter device: the device of the variables, or of their first copy."""
+        return self.devices[0] if self.on_tower else HOST
+
+    @property
+    def on_tower(self) -> bool:
+        """Whether the variables live on the first tower, or on each."""
+        alone = self.parameters == "auto" and len(self.devices) == 1
+        return alone or self.parameters in ("tower0", "replicated")
+
+    @property
+    def num_stages(self) -> int:
+        """How many devices each tower has."""
+        return len(self.groups[0])
+
+    @property
+    def copy_devices(self) -> tuple[str, ...]:
+        """The device of each copy of the variables: the parameter device, or every tower's."""
+        return tuple(self.devices) if self.parameters == "replicated" else (self.device,)
+
+    @property
+    def copy_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The devices of each copy of the variables, one for each stage."""
+        if not self.on_tower:
+            return ((HOST,) * self.num_stages,)
+        return self.groups if self.parameters == "replicated" else self.groups[:1]
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The scope in which to make the model and the optimizer, on the parameter device.
+
+        For towers of several devices it is the CPU, from which `place` moves the variables.
+        """
+        with tf.device(self.device if self.num_stages == 1 else HOST):
+            yield
+
+    def with_stages(self, stage_of: StageOf) -> Placement:
+        """Returns the placement with another function from layers to stages."""
+        return Placement(self.groups, self.parameters, self.exchange, stage_of)
+
+    def first(self, num_towers: int | None) -> Placement:
+        """Returns the placement of its first towers; None for all."""
+        groups = self.groups[:num_towers]
+        return Placement(groups, self.parameters, self.exchange, self.stage_of)
+
+    def stages(self, model: object) -> Stages | None:
+        """Returns the stages of a built model; None for towers of one device each.
+
+        Raises:
+            ValueError: there is no function to ask, no model, or a stage has no variables.
+        """
+        if self.num_stages == 1:
+            return None
+        if self.stage_of is None:
+            raise ValueError(
+                f"Each tower has {self.num_stages} devices, and nothing says which layers run on "
+                "which. Received no stage_of; pass Placement(devices, stage_of=...), such as "
+                "towers.steps.stages_by_size(blocks, num_devices)."
+            )
+        if not isinstance(model, keras.layers.Layer):
+            raise ValueError(
+                "Towers of several devices need the model itself as `variables`, whose layers "
+                f"are asked for their stages. Received {type(model).__name__}."
+            )
+        return Stages(model, self.stage_of, self.num_stages)
+
+    def place(self, model: keras.Model) -> None:
+        """Moves a built model's variables to the devices of their stages, if they live on towers.
+
+        Call it before anything else uses the model, such as a `tf.function` or a step: it makes
+        new variables. With one device a tower, or parameters on the CPU, nothing moves.
+        """
+        stages = self.stages(model) if self.on_tower else None
+        if stages is not None:
+            for variable in model.variables:
+                move(variable, self.groups[0][stages.of_variable(variable)])
+
+
+def move(variable: keras.Variable, device: str) -> None:
+    """Moves a Keras variable to a device, as a new `tf.Variable` of the same name and value."""
+    source = variable.value
+    with tf.device(device):
+        moved = tf.Variable(
+            source,
+            trainable=source.trainable,
+            name=source.name.partition(":")[0],
+            dtype=source.dtype,
+        )
+    variable._value = moved
+
+
+def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:
+    """Returns the policy, or `cpu` with a warning if `replicated` would copy values wrongly."""
+    wrong = wrong_sums(devices) if policy == "replicated" else []
+    if not wrong:
+        return policy
+    warnings.warn(
+        f"Known values that were summed between {', '.join(devices)} came out wrong on "
+        f"{', '.join(wrong)}: copies between these devices cannot be trusted (on many machines "
+        "the IOMMU or PCI access control has to be off for them). The parameters stay on the "
+        "CPU instead, as with --parameters cpu.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return "cpu"
+
+
+def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:
+    """Returns each tower's devices; raises ValueError unless all towers have equally many."""
+    is_nested = isinstance(devices, (list, tuple)) and any(
+        isinstance(one, (list, tuple)) for one in devices
+    )
+    if not is_nested:
+        check_devices(devices)
+    groups = [tuple(one) if is_nested else (one,) for one in devices]  # type: ignore[attr-defined]
+    for group in groups:
+        check_devices(group)
+    if len(set(map(len, groups))) > 1 or any(len(set(group)) < len(group) for group in groups):
+        raise ValueError(
+            "Towers of several devices have equally many different ones. Received "
+            f"{[list(group) for group in groups]}."
+        )
+    return tuple(groups)
+
+
+def check_exchange(exchange: str, policy: str, num_stages: int) -> None:
+    """Raises ValueError unless there is such an exchange, and copies that it can sum between."""
+    if exchange not in EXCHANGES:
+        raise ValueError(f"exchange must be one of {', '.join(EXCHANGES)}. Received {exchange!r}.")
+    if exchange == "nccl" and num_stages > 1:
+        raise ValueError(
+            "exchange='nccl' sums between towers of one device each. Received "
+            f"{num_stages} devices a tower; use exchange='packs' (--exchange packs)."
+        )
+    if exchange == "nccl" and policy not in ("auto", "replicated"):
+        raise ValueError(
+            "exchange='nccl' sums between copies of the variables on the towers, so parameters "
+            f"must be 'auto' or 'replicated'. Received parameters={policy!r}; leave one of them "
+            "out."
+        )
+
+
+def check_group(devices: tuple[str, ...]) -> None:
+    """Raises ValueError unless collective ops sum on these devices, and says what to do."""
+    fault = fault_of_group(devices)
+    if fault is not None:
+        install = "Install NCCL (`pip install tensorflow[and-cuda]` brings it), or use"
+        raise ValueError(
+            f"exchange='nccl' needs collective ops between all towers. Received "
+            f"{', '.join(devices)}: {fault}. {install if are_gpus(devices) else 'Use'} "
+            "exchange='packs' (--exchange packs), which needs nothing."
+        )
+
+
+def check_devices(devices: object) -> None:
+    """Raises ValueError unless `devices` is a sequence of at least one device name."""
+    is_sequence = isinstance(devices, (list, tuple)) and all(isinstance(d, str) for d in devices)
+    if not is_sequence or not devices:
+        raise ValueError(
+            "devices must be a sequence of device names, one per tower, such as "
+            f"towers.select_devices(2).towers. Received {devices!r}."
+        )
+
+
+def check_present(devices: Iterable[str]) -> None:
+    """Raises ValueError for a device that is not there, which TensorFlow would replace by a CPU.
+
+    A step may be traced for other devices than those of this machine, but not run.
+    """
+    known = {device_name(device.name) for device in tf.config.list_logical_devices()}
+    for name in devices:
+        if device_name(name) not in known:
+            raise ValueError(
+                f"There is no device {name!r}. TensorFlow has {', '.join(sorted(known))}: name "
+                "some of these, or make more of the CPU with towers.select_devices."
+            )

@@ -1,0 +1,13 @@
+from .batches.own_rows import RowBatches as RowBatches
+from .batches.shards import Batches as Batches
+from .batches.shards import Shard as Shard
+from .batches.shards import any_number_of_rows as any_number_of_rows
+from .batches.shards import shard_specs as shard_specs
+from .batches.shards import split as split
+from .batches.shards import split_batch as split_batch
+from .step.builder import TrainStep as TrainStep
+from .step.evaluation import EvaluationStep as EvaluationStep
+from .step.results import StepResults as StepResults
+from .step.results import TowerResults as TowerResults
+from .travel.packed_sums import wrong_sums as wrong_sums
+from .variables.shared_variables import SharedVariables as SharedVariables

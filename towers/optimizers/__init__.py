@@ -1,0 +1,5 @@
+"""Optimizers: those of Keras with fused kernels where they are equal, and schedules."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

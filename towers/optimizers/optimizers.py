@@ -1,0 +1,272 @@
+"""The optimizers: Keras's algorithms, in fused kernels if the update is the same."""
+
+from __future__ import annotations
+
+import contextvars
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.optimizers.schedules import LearningRateSchedule
+
+from towers.travel.gradients import Gradient
+
+FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
+
+Powers = tuple[tf.Tensor, tf.Tensor]
+# Those of the update that is being made, by graph, device and dtype.
+POWERS: contextvars.ContextVar[dict[Any, Powers] | None] = contextvars.ContextVar(
+    "powers", default=None
+)
+
+
+def build_optimizer(
+    name: str,
+    learning_rate: float | LearningRateSchedule,
+    *,
+    momentum: float = 0.9,
+    weight_decay: float = 0.004,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-7,
+) -> keras.optimizers.Optimizer:
+    """Returns an optimizer by name; options that it does not have are ignored.
+
+    Args:
+        name: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
+        learning_rate: above 0, or a schedule (see `towers.optimizers.build_schedule`).
+        momentum: the momentum of `momentum` and `nesterov`, in [0, 1).
+        weight_decay: the decoupled decay of `adamw`, multiplied by the learning rate each step.
+        beta_1: the decay of the first moment in `adam`, `adamw` and `lazy_adam`, in [0, 1).
+        beta_2: the decay of the second moment, in [0, 1).
+        epsilon: the constant that keeps the divisor of Adagrad and Adam from 0.
+
+    Raises:
+        ValueError: there is no such optimizer, or an option is out of range.
+    """
+    check_options(learning_rate, weight_decay, epsilon, (momentum, beta_1, beta_2))
+    if not isinstance(learning_rate, LearningRateSchedule):
+        learning_rate = float(learning_rate)
+    moments: dict[str, Any] = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+    builders: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
+        "sgd": lambda: SGD(learning_rate),
+        "momentum": lambda: SGD(learning_rate, momentum=float(momentum)),
+        "nesterov": lambda: SGD(learning_rate, momentum=float(momentum), nesterov=True),
+        "adagrad": lambda: Adagrad(learning_rate, epsilon=epsilon),
+        "adam": lambda: Adam(learning_rate, **moments),
+        "adamw": lambda: AdamW(learning_rate, weight_decay=weight_decay, **moments),
+        "lazy_adam": lambda: Adam(learning_rate, lazy=True, **moments),
+    }
+    if name not in builders:
+        close = difflib.get_close_matches(name, builders, n=1, cutoff=0)
+        raise ValueError(
+            f"optimizer must be one of {', '.join(builders)}. Received {name!r}; "
+            f"did you mean {close[0]!r}?"
+        )
+    return builders[name]()
+
+
+def check_options(
+    learning_rate: float | LearningRateSchedule,
+    weight_decay: float,
+    epsilon: float,
+    decays: tuple[float, ...],
+) -> None:
+    """Raises ValueError for options that no optimizer can work with."""
+    if not isinstance(learning_rate, LearningRateSchedule) and not (
+        0 < learning_rate < float("inf")
+    ):
+        raise ValueError(
+            f"learning_rate must be above 0, or a schedule. Received {learning_rate!r}."
+        )
+    if not 0 <= weight_decay < float("inf"):
+        raise ValueError(f"weight_decay must not be negative. Received {weight_decay!r}.")
+    if not 0 < epsilon < float("inf"):
+        raise ValueError(f"epsilon must be above 0. Received {epsilon!r}; 1e-7 is usual.")
+    for name, decay in zip(("momentum", "beta_1", "beta_2"), decays, strict=True):
+        if not 0 <= decay < 1:
+            raise ValueError(f"{name} must be in [0, 1). Received {decay!r}.")
+
+
+class SGD(keras.optimizers.SGD):
+    """Gradient descent, plain, with momentum or with Nesterov's momentum, in one fused kernel.
+
+    Arguments, variables and updates are those of `keras.optimizers.SGD`. A sparse gradient changes
+    only its rows; with momentum, all rows, since the velocity of a row acts without a gradient too.
+    """
+
+    def update_step(
+        self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
+    ) -> None:
+        """Updates one variable from its gradient; repeated rows add up."""
+        if variable.dtype not in FUSED_DTYPES:
+            super().update_step(to_dense(gradient, variable), variable, learning_rate)
+            return
+        gradient = tf.cast(gradient, variable.dtype)
+        rate = tf.cast(learning_rate, variable.dtype)
+        if self.momentum:
+            tf.raw_ops.ResourceApplyKerasMomentum(
+                var=variable.handle,
+                accum=self.momentums[self._get_variable_index(variable)].value.handle,
+                lr=rate,
+                grad=to_dense(gradient, variable),
+                momentum=tf.cast(self.momentum, variable.dtype),
+                use_nesterov=self.nesterov,
+            )
+        elif isinstance(gradient, tf.IndexedSlices):
+            variable.scatter_sub(tf.IndexedSlices(gradient.values * rate, gradient.indices))
+        else:
+            tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+
+
+class Adagrad(keras.optimizers.Adagrad):
+    """Adagrad that changes only the rows of a sparse gradient.
+
+    Arguments, variables and updates are those of `keras.optimizers.Adagrad`: without a gradient
+    neither a row nor its accumulator changes. TensorFlow's fused kernels add epsilon outside the
+    root, Keras inside, so dense gradients take Keras's own code.
+    """
+
+    def update_step(
+        self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
+    ) -> None:
+        """Updates one variable from its gradient; the rows of a sparse one must be unique."""
+        if not isinstance(gradient, tf.IndexedSlices):
+            super().update_step(gradient, variable, learning_rate)
+            return
+        values = tf.cast(gradient.values, variable.dtype)
+        accumulator = self._accumulators[self._get_variable_index(variable)].value
+        sums = tf.gather(accumulator, gradient.indices) + tf.square(values)
+        change = tf.cast(learning_rate, variable.dtype) * values / tf.sqrt(sums + self.epsilon)
+        accumulator.scatter_update(tf.IndexedSlices(sums, gradient.indices))
+        variable.scatter_sub(tf.IndexedSlices(change, gradient.indices))
+
+
+class Adam(keras.optimizers.Adam):
+    """Adam in one fused kernel.
+
+    Arguments, variables and updates are those of `keras.optimizers.Adam` (Kingma and Ba 2015,
+    in the form just before section 2.1): by default, every step changes every row of a table,
+    rows without a gradient included. In float32 the kernel computes `1 - beta_2` from the rounded
+    beta_2 (0.999 is 0.99900001), Keras from the exact value: a step is longer by a factor of
+    1.000006, which is below the last bit of a weight that changes by less than a hundredth.
+
+    Args:
+        args: as for `keras.optimizers.Adam`.
+        lazy: whether a sparse gradient updates the moments and weights of its own rows only. This
+            is another algorithm: a row without a gradient does not change. Weight decay stays
+            dense.
+        options: as for `keras.optimizers.Adam`.
+    """
+
+    def __init__(self, *args: Any, lazy: bool = False, **options: Any):
+        super().__init__(*args, **options)
+        if lazy and self.amsgrad:
+            raise ValueError("lazy=True is not available with amsgrad=True; choose one of them.")
+        self.lazy = lazy
+
+    def apply(
+        self,
+        grads: Sequence[Gradient],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> None:
+        """Updates the variables; what depends on the step alone is computed once a device."""
+        token = POWERS.set({})
+        try:
+            super().apply(grads, trainable_variables)
+        finally:
+            POWERS.reset(token)
+
+    def update_step(
+        self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
+    ) -> None:
+        """Updates one variable; if lazy, the rows of a sparse gradient must be unique."""
+        if self.lazy and isinstance(gradient, tf.IndexedSlices):
+            self._update_rows(gradient, variable, learning_rate)
+        elif self.amsgrad or variable.dtype not in FUSED_DTYPES:
+            super().update_step(to_dense(gradient, variable), variable, learning_rate)
+        else:
+            self._update_all(to_dense(gradient, variable), variable, learning_rate)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the config to make the optimizer again; Keras's own unless it is lazy."""
+        return {**super().get_config(), **({"lazy": True} if self.lazy else {})}
+
+    def _update_all(
+        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
+    ) -> None:
+        """Updates every weight of a variable."""
+        momentum, velocity = self._moments(variable)
+        beta_1, beta_2 = self._betas(variable.dtype)
+        beta_1_power, beta_2_power = self._powers_for(variable)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=momentum.handle,
+            v=velocity.handle,
+            beta1_power=beta_1_power,
+            beta2_power=beta_2_power,
+            lr=tf.cast(learning_rate, variable.dtype),
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=tf.constant(self.epsilon, variable.dtype),
+            grad=tf.cast(gradient, variable.dtype),
+        )
+
+    def _update_rows(
+        self, gradient: tf.IndexedSlices, variable: tf.Variable, learning_rate: tf.Tensor
+    ) -> None:
+        """Updates only the rows that have a gradient."""
+        rows, values = gradient.indices, tf.cast(gradient.values, variable.dtype)
+        momentum, velocity = self._moments(variable)
+        beta_1_power, beta_2_power = self._powers_for(variable)
+        beta_1, beta_2 = self._betas(variable.dtype)
+        rate = tf.cast(learning_rate, variable.dtype)
+        alpha = rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
+        m, v = tf.gather(momentum, rows), tf.gather(velocity, rows)
+        m += (values - m) * (1 - beta_1)
+        v += (tf.square(values) - v) * (1 - beta_2)
+        momentum.scatter_update(tf.IndexedSlices(m, rows))
+        velocity.scatter_update(tf.IndexedSlices(v, rows))
+        change = m * alpha / (tf.sqrt(v) + self.epsilon)
+        variable.scatter_sub(tf.IndexedSlices(change, rows))
+
+    def _moments(self, variable: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
+        """Returns the first and the second moment of a variable."""
+        index = self._get_variable_index(variable)
+        return self._momentums[index].value, self._velocities[index].value
+
+    def _betas(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns beta_1 and beta_2, for the moments."""
+        return tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
+
+    def _powers_for(self, variable: tf.Variable) -> Powers:
+        """Returns `_powers`, which variables on one device share within an update."""
+        known = POWERS.get()
+        if known is None:  # Called by itself, or by a strategy in another thread.
+            return self._powers(variable.dtype)
+        graph = None if tf.executing_eagerly() else tf.constant(0).graph
+        key = graph, variable.device, variable.dtype
+        if key not in known:
+            known[key] = self._powers(variable.dtype)
+        return known[key]
+
+    def _powers(self, dtype: tf.DType) -> Powers:
+        """Returns beta_1 and beta_2 to the power of the step, counted from 1, as in Keras."""
+        step = tf.cast(self.iterations + 1, dtype)
+        return tf.cast(self.beta_1, dtype) ** step, tf.cast(self.beta_2, dtype) ** step
+
+
+class AdamW(Adam, keras.optimizers.AdamW):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019), in one fused kernel.
+
+    Arguments, variables and updates are those of `keras.optimizers.AdamW`; `lazy` as in `Adam`.
+    """
+
+
+def to_dense(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:
+    """Returns a dense gradient; repeated rows of a sparse one are summed."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])

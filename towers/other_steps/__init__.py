@@ -1,0 +1,1 @@
+"""Other steps: asynchronous, joint and parallel ones, and recomputation."""

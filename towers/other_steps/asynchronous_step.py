@@ -1,0 +1,248 @@
+"""The asynchronous step: each tower trains on its own batch and updates the variables at once.
+
+No tower waits for another. The price is staleness: other towers change the variables between a
+tower's read and its update, so its gradient belongs to older values (Recht et al. 2011, "Hogwild!";
+Dean et al. 2012, "Large Scale Distributed Deep Networks", section 4.1). Updates run one at a time:
+none is lost or mixed with another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from tensorflow.types.experimental import ConcreteFunction
+
+from towers.batches.shards import Batches, Shard, shard_specs
+from towers.devices.placement import Placement
+from towers.step.arguments import check_kinds, check_trainable
+from towers.step.exchange import total_of
+from towers.step.graph_checks import check_handles
+from towers.step.options import StepOptions
+from towers.step.probe import Probe
+from towers.step.program import make_program
+from towers.step.results import mean_results
+from towers.step.tower import Tower
+from towers.step.tower_function import TowerFn
+from towers.step.tracing import number_on_host, trace
+from towers.step.update import Change, Scales, Update
+from towers.travel.gradients import scale_gradients
+from towers.travel.transfers import upload_for
+from towers.variables.copies import Copies
+from towers.variables.find_variables import captured_error
+from towers.variables.optimizers import check_optimizer
+
+
+def build_async_step(
+    tower_fn: TowerFn,
+    variables: keras.Model | Sequence[keras.Variable],
+    optimizer: keras.optimizers.Optimizer,
+    placement: Placement,
+    batches: Batches | tf.data.Dataset,
+    options: StepOptions = StepOptions(),
+) -> AsyncStep:
+    """Returns `step(tower, shards, batch_number) -> AsyncResults`, for `AsynchronousUpdates`.
+
+    Args:
+        tower_fn, variables, optimizer, placement, batches: as in `build_train_step`. Values that
+            the function assigns to non-trainable variables, such as BatchNorm's averages, are
+            added as differences.
+        options: as in `build_train_step`; a carried state is refused, since batches have no order.
+
+    Raises:
+        ValueError: an argument is wrong. Optimizer, placement, options, batches and variables are
+            checked before the step is traced.
+    """
+    check_optimizer(optimizer)
+    check_kinds(placement, options)
+    check_shared(placement, options)
+    specs = shard_specs(batches, 1)
+    num_parts = options.accumulate
+    program = make_program(tower_fn, variables, placement, specs, options, num_parts)
+    check_trainable(program.shared)
+    if program.shared.captured:
+        reason = "another tower may change them before the backward pass"
+        raise captured_error(program.shared.captured, reason)
+    copies = Copies(program.shared, optimizer, placement.copy_groups)
+    towers = [
+        Tower(program, program.shared.all, device, index, options)
+        for index, device in enumerate(placement.devices)
+    ]
+    probe = Probe(program, towers[0], enabled=options.probe)
+    step = AsyncStep(towers, Update(copies, program.carried, options), specs, probe)
+    for graph in step.graphs:
+        check_handles(graph, program.shared)
+    return step
+
+
+def check_shared(placement: Placement, options: StepOptions) -> None:
+    """Raises ValueError for a placement or options that asynchronous towers cannot use."""
+    if placement.parameters == "replicated":
+        raise ValueError(
+            "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "
+            f"Received 'replicated', exchange={placement.exchange!r}."
+        )
+    if placement.num_stages > 1:
+        raise ValueError(
+            "An asynchronous tower has one device. Received "
+            f"{[list(group) for group in placement.groups]}; use build_train_step, or give each "
+            "tower one device."
+        )
+    if options.carried is not None:
+        raise ValueError(
+            "Asynchronous towers take batches in no fixed order, so no state can be carried from "
+            f"batch to batch. Received carried={options.carried}; use build_train_step."
+        )
+
+
+class AsyncStep:
+    """One update by one tower as a callable, made by `build_async_step`; threads may call it.
+
+    Args:
+        towers: the towers.
+        update: changes the variables.
+        shard_specs: the specs of a batch as a single shard.
+        probe: asks the tower function before the first update.
+
+    Attributes:
+        towers, update: as given.
+        devices: the towers' devices.
+    """
+
+    def __init__(
+        self,
+        towers: Sequence[Tower],
+        update: Update,
+        shard_specs: tuple[Shard, ...],
+        probe: Probe,
+    ):
+        self.towers = list(towers)
+        self.update = update
+        self.devices = [tower.device for tower in towers]
+        self._probe = probe
+        self._count = 0
+        self._turn = threading.Lock()
+        self._computes = [self._trace(tower, shard_specs) for tower in self.towers]
+        self._apply_change = self._trace_update()
+
+    def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> AsyncResults:
+        """Runs one tower on one batch and updates the variables.
+
+        Args:
+            tower: the tower's index.
+            shards: the batch, as a tuple of one shard.
+            batch_number: the number of the batch in the run, from 1; random numbers derive from
+                it.
+        """
+        self.update.copies.refresh()
+        self._probe.ask_once(shards)
+        count_at_read = self._count
+        change, results = self._computes[tower](shards, number_on_host(batch_number))
+        with self._turn:
+            scales = self._apply_change(change)
+            self._count += 1
+            number = self._count
+            self.update.copies.wrote()
+        return AsyncResults(
+            number=number,
+            staleness=number - 1 - count_at_read,
+            **results,
+            gradient_norm=change.gradient_norm,
+            finite=change.finite,
+            **scales._asdict(),
+        )
+
+    def dry_run(self, shards: tuple[Shard, ...], batch_number: int = 1) -> None:
+        """Runs every tower once without an update: no variable changes.
+
+        An update runs one tower only; a dry run shows on which devices the ops of all towers run.
+
+        Args:
+            shards, batch_number: as for an update.
+        """
+        for compute in self._computes:
+            compute(shards, number_on_host(batch_number))
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph of the first tower; the other towers' graphs have the same ops."""
+        return self._computes[0].graph
+
+    @property
+    def graphs(self) -> list[tf.Graph]:
+        """The graph of each tower."""
+        return [compute.graph for compute in self._computes]
+
+    def count_from(self, number: int) -> None:
+        """Sets how many updates the run has done so far."""
+        self._count = number
+
+    def _trace_update(self) -> ConcreteFunction:
+        """Returns the update, which all towers share."""
+        change, _ = self._computes[0].structured_outputs
+        specs = tf.nest.map_structure(
+            lambda part: None if part is None else tf.type_spec_from_value(part), change
+        )
+        return trace(self._apply, self.update.copies.devices[0], specs)
+
+    def _trace(self, tower: Tower, shard_specs: tuple[Shard, ...]) -> ConcreteFunction:
+        def compute(*arguments: Any) -> tuple[Change, dict[str, Any]]:
+            return self._compute(tower, *arguments)
+
+        return trace(compute, tower.device, shard_specs, tf.TensorSpec([], tf.int64))
+
+    def _compute(
+        self, tower: Tower, shards: tuple[Shard, ...], batch_number: tf.Tensor
+    ) -> tuple[Change, dict[str, Any]]:
+        """Returns the change of one forward and backward pass, and the means over its batch."""
+        copies = self.update.copies
+        upload = upload_for(copies.shared.read_whole, copies.devices, [tower.device])
+        with tower.scope():
+            values, totals = tower.read(upload), None
+            if tower.needs_denominators:
+                totals = tower.weigh(shards[0], batch_number, None, upload, first_micro_batch=0)
+            sums = tower.run(
+                values, shards[0], batch_number, totals=totals, first_micro_batch=0, alone=True
+            )
+            before = [values[id(state)] for state in copies.shared.states]
+            change = self.update.average(total_of(sums), before)
+            return as_differences(change, before), mean_results(sums)
+
+    def _apply(self, change: Change) -> Scales:
+        return self.update.apply(change, add_states=True)
+
+
+class AsyncResults(NamedTuple):
+    """The results of one update by one tower, scalars over its batch.
+
+    Attributes:
+        number: the update's number, from 1.
+        staleness: how many updates of other towers came between its read and its write.
+        loss, weight, metrics, gradient_norm, learning_rate, finite, loss_scale: as in
+            `StepResults`.
+    """
+
+    number: int
+    staleness: int
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tf.Tensor]
+    gradient_norm: tf.Tensor
+    learning_rate: tf.Tensor
+    finite: tf.Tensor
+    loss_scale: tf.Tensor
+
+
+def as_differences(change: Change, before: Sequence[Any]) -> Change:
+    """Returns a change with averaged gradients, and with differences as its states."""
+    return change._replace(
+        gradients=[scale_gradients(summed, change.factor) for summed in change.gradients],
+        factor=None,
+        states=[
+            None if new is None else new - old
+            for new, old in zip(change.states, before, strict=True)
+        ],
+    )

@@ -1,0 +1,198 @@
+"""Asynchronous updates: towers run independently; updates are reported in their order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers.batches.feed import check_end
+from towers.batches.shards import Batches, split
+from towers.batches.sources import as_batches
+from towers.batches.stop_signals import StopTraining
+from towers.devices.placement import check_present
+from towers.loop.finite import FiniteCheck
+from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
+from towers.other_steps.asynchronous_step import AsyncResults, AsyncStep
+from towers.other_steps.tower_threads import FinishedUpdate, TowerThreads
+from towers.saving.checkpoint_files import Groups
+from towers.step.results import StepResults, TowerResults
+
+
+class AsynchronousUpdates:
+    """The updates of towers that run independently, for `Trainer`.
+
+    Towers keep running while actions run, a few updates ahead of them at most; an action that reads
+    variables stops them with `paused()`. All towers finish before an epoch ends. After an action
+    has asked to stop, the updates that are done or under way are still reported.
+
+    In a `StepReport`, `results` are the results of one tower's update. `results.towers` adds the
+    latest results of the other towers, with weight 0; they are NaN before a tower's first update.
+    `seconds` is the time since the previous update of any tower. `waits` is the time for which
+    this tower waited for its batch, which may be longer.
+
+    Args:
+        step: the step from `build_async_step`.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset`, or a data set, as `batches_from`
+            takes it; each tower takes whole batches.
+        position: where to begin.
+
+    Attributes:
+        position: where the training continues: exactly the batches before it have been applied.
+            It is up to date within `paused()` and between epochs. After an error, all batches
+            before it and possibly some after it have been applied.
+    """
+
+    def __init__(
+        self,
+        step: AsyncStep,
+        batches: Batches | tf.data.Dataset,
+        *,
+        position: Position = Position(),
+    ):
+        self.position = position
+        self._async_step = step
+        self._batches = as_batches(batches)
+        self._finite = FiniteCheck()
+        self._threads: TowerThreads | None = None
+        self._latest: TowerResults | None = None
+
+    @property
+    def num_processes(self) -> int:
+        """The number of processes that train this model."""
+        return 1
+
+    def run_epoch(self, steps: int | None, report: Report) -> None:
+        """Makes the updates from `position` to the end of its epoch and reports each."""
+        begin = self.position
+        batches = self._batches(begin.epoch, begin.epoch_step)
+        check_end(batches, steps)
+        check_present(self._async_step.devices)
+        dataset = split(batches, 1)
+        limit = None if steps is None else steps - begin.step
+        self._threads = threads = TowerThreads(self._async_step, dataset, begin, limit)
+        stop: StopTraining | None = None
+        try:
+            with threads as updates:
+                for finished, is_last in updates:
+                    try:
+                        report(self._report(finished, begin, is_last))
+                    except StopTraining as request:  # What is done already is still reported.
+                        stop = stop or request
+                        threads.close()
+                if stop is not None:
+                    raise stop
+        finally:
+            self.position, num_updates = threads.position, threads.num_updates
+            self._threads = None
+        if not num_updates and self.position == Position(begin.step, begin.epoch + 1, 0):
+            self.position = begin
+            self.position = end_empty_epoch(begin)
+
+    def finish(self) -> None:
+        """Raises NonFiniteGradientError if the last gradient was not finite."""
+        self._finite.check()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The scope in which no tower reads or writes variables; running updates finish first.
+
+        Scopes may be nested. An error of a tower or of the data is raised on entry.
+        """
+        if self._threads is None:
+            yield
+            return
+        with self._threads.pause():
+            self.position = self._threads.position
+            yield
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold the optimizer's averages; enter it while paused."""
+        return self._async_step.update.averaged()
+
+    def dry_run(self) -> None:
+        """Runs every tower once on the epoch's first batch; no variable changes.
+
+        An update runs one tower only; a dry run shows on which devices the ops of all towers run.
+        """
+        dataset = split(self._batches(self.position.epoch, 0), 1)
+        for shards in dataset.take(1):
+            self._async_step.dry_run(shards)
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        return self._async_step.update.groups()
+
+    def check_copies(self) -> None:
+        """Does nothing: asynchronous towers share one copy of the variables."""
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph of the first tower."""
+        return self._async_step.graph
+
+    def _report(self, finished: FinishedUpdate, begin: Position, is_last: bool) -> StepReport:
+        update, tower = finished.results, finished.tower
+        waits = np.zeros(len(self._async_step.devices))
+        waits[tower] = finished.wait
+        results = self._results(tower, update)
+        step = int(update.number)
+        self._finite.add(step, results, tower)
+        before = Position(step - 1, begin.epoch, begin.epoch_step + step - 1 - begin.step)
+        return StepReport(
+            step=step,
+            epoch=begin.epoch,
+            epoch_end=is_last,
+            position=before.after_step(epoch_end=is_last),
+            results=results,
+            seconds=finished.seconds,
+            waits=waits.tolist(),
+            tower=tower,
+            staleness=int(update.staleness),
+        )
+
+    def _results(self, tower: int, update: AsyncResults) -> StepResults:
+        """Returns an update's results, with the latest results of all towers."""
+        self._latest = self._with_latest(tower, update)
+        return StepResults(
+            loss=update.loss,
+            weight=update.weight,
+            metrics=update.metrics,
+            gradient_norm=update.gradient_norm,
+            learning_rate=update.learning_rate,
+            finite=update.finite,
+            loss_scale=update.loss_scale,
+            towers=self._latest,
+        )
+
+    def _with_latest(self, tower: int, update: AsyncResults) -> TowerResults:
+        """Returns the latest results of each tower, this update included."""
+        num_towers = len(self._async_step.devices)
+        nothing = np.full(num_towers, np.nan)
+        latest = self._latest or TowerResults(
+            nothing, nothing, dict.fromkeys(update.metrics, nothing), nothing
+        )
+        weight = np.zeros(num_towers)
+        weight[tower] = update.weight
+        return TowerResults(
+            loss=with_value(latest.loss, tower, update.loss),
+            weight=weight,
+            metrics={
+                name: with_value(latest.metrics[name], tower, value)
+                for name, value in update.metrics.items()
+            },
+            gradient_norm=with_value(latest.gradient_norm, tower, update.gradient_norm),
+        )
+
+
+def with_value(values: np.ndarray, index: int, value: Any) -> np.ndarray:
+    """Returns a copy of a vector of numbers, or of equal arrays, with one of them replaced."""
+    value = np.asarray(value)
+    copy = np.array(values) if values.shape[1:] == value.shape else None
+    if copy is None:  # The first array of this metric.
+        copy = np.full((len(values), *value.shape), np.nan)
+    copy[index] = value
+    return copy

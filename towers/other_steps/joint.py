@@ -1,0 +1,212 @@
+"""A step with several updates over parts of the variables, one after the other on each batch."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.batches.shards import Batches, Shard, shard_specs
+from towers.devices.placement import Placement
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups
+from towers.step.arguments import check_kinds
+from towers.step.builder import TrainStep, build_train_step
+from towers.step.options import StepOptions
+from towers.step.results import StepResults, TowerResults
+from towers.step.tower_function import TowerFn
+from towers.variables.find_variables import trace_once
+from towers.variables.optimizers import Together
+from towers.variables.outside_writes import unobserved
+
+SEEDS_PER_UPDATE = 2**32
+
+
+@dataclasses.dataclass(frozen=True)
+class JointUpdate:
+    """One update of a joint step.
+
+    Args:
+        tower_fn: the tower function of this update; it may use the models of all updates.
+        trains: the model, or the variables, that this update trains.
+        optimizer: their optimizer.
+    """
+
+    tower_fn: TowerFn
+    trains: keras.Model | Sequence[keras.Variable]
+    optimizer: keras.optimizers.Optimizer
+
+
+def build_joint_step(
+    updates: Mapping[str, JointUpdate],
+    placement: Placement,
+    batches: Batches | tf.data.Dataset,
+    options: StepOptions = StepOptions(),
+    processes: Processes | None = None,
+    *,
+    others: Sequence[keras.Variable] = (),
+) -> JointStep:
+    """Returns `step(shards, step_number) -> StepResults`, several updates from one global batch.
+
+    The updates run in the given order; each one sees what those before it have changed. This is
+    what a discriminator and a generator need, or an actor and a critic. `SynchronousUpdates` takes
+    it like any other step.
+
+    Args:
+        updates: the updates by name, in their order, such as
+            `{"discriminator": JointUpdate(...), "generator": JointUpdate(...)}`.
+        placement, batches, options, processes: as in `build_train_step`; without a carried state
+            and a loss scale.
+        others: variables that the tower functions use besides those that are trained, such as the
+            state of a `keras.random.SeedGenerator`.
+
+    Raises:
+        ValueError: an argument is wrong, or two updates train one variable.
+    """
+    check_kinds(placement, options, processes)
+    check_updates(updates, options)
+    specs = shard_specs(batches, len(placement.devices))
+    with placement.scope(), unobserved():  # The traces are not run: they write no variable.
+        for update in updates.values():  # Builds models that are not built yet.
+            trace_once(update.tower_fn, specs[0].batch)
+    trained = {name: variables_of(update.trains) for name, update in updates.items()}
+    check_trained(trained)
+    listed = itertools.chain(*trained.values(), others)
+    everything = list({id(variable): variable for variable in listed}.values())
+    steps = {}
+    for index, (name, update) in enumerate(updates.items()):
+        seeded = dataclasses.replace(options, seed=options.seed + index * SEEDS_PER_UPDATE)
+        with only(trained[name], everything):
+            steps[name] = build_train_step(
+                update.tower_fn, everything, update.optimizer, placement, batches, seeded, processes
+            )
+    return JointStep(steps)
+
+
+def check_updates(updates: Mapping[str, JointUpdate], options: StepOptions) -> None:
+    """Raises ValueError without updates, or for options that several updates cannot share."""
+    if not updates:
+        raise ValueError("A joint step needs at least one update. Received none.")
+    if options.carried is not None or options.loss_scale is not None:
+        raise ValueError(
+            "A joint step has no carried state and no loss scale. Received "
+            f"carried={options.carried}, loss_scale={options.loss_scale}."
+        )
+
+
+def check_trained(trained: Mapping[str, Sequence[keras.Variable]]) -> None:
+    """Raises ValueError for a variable that two updates train."""
+    owners: dict[int, str] = {}
+    for name, variables in trained.items():
+        for variable in variables:
+            owner = owners.setdefault(id(variable), name)
+            if owner != name and variable.trainable:
+                raise ValueError(
+                    f"Each variable is trained by one update. Received '{variable.path}' in "
+                    f"{owner!r} and in {name!r}."
+                )
+
+
+def variables_of(trains: keras.Model | Sequence[keras.Variable]) -> list[keras.Variable]:
+    """Returns the variables of a model, or those given."""
+    return list(getattr(trains, "variables", trains))
+
+
+@contextlib.contextmanager
+def only(trained: Sequence[keras.Variable], everything: Sequence[keras.Variable]) -> Iterator[None]:
+    """The scope in which no other variables are trainable.
+
+    Layers stay as they are, so that a BatchNorm of another update runs in training mode.
+    """
+    chosen = {id(variable) for variable in trained}
+    frozen = [one for one in everything if one.trainable and id(one) not in chosen]
+    for variable in frozen:
+        variable.trainable = False
+    try:
+        yield
+    finally:
+        for variable in frozen:
+            variable.trainable = True
+
+
+class JointStep:
+    """Several updates from one batch as a callable, made by `build_joint_step`.
+
+    Args:
+        steps: the step of each update, by name, in their order.
+
+    Attributes:
+        steps: as given.
+        devices: the towers' devices.
+        processes: the processes that train.
+    """
+
+    def __init__(self, steps: Mapping[str, TrainStep]):
+        self.steps = dict(steps)
+        first = next(iter(self.steps.values()))
+        self.devices = first.devices
+        self.processes = first.processes
+
+    def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
+        """Runs all updates of the step with this number (the first is 1).
+
+        The loss is the sum of the updates' losses; `gradient_norm` is that of all their gradients.
+        The metrics are those of the updates, as `update/metric`, and each update's `update/loss`.
+        """
+        return join({name: update(shards, step) for name, update in self.steps.items()})
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        groups = {name: step.groups() for name, step in self.steps.items()}
+        variables = next(iter(groups.values()))["variables"]
+        optimizers = {f"{name}_optimizer": one["optimizer"] for name, one in groups.items()}
+        return {"variables": variables, **optimizers}
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The scope in which the variables hold their optimizers' averages (`use_ema=True`)."""
+        return Together(step.averaged() for step in self.steps.values())
+
+    def check_copies(self) -> None:
+        """Raises RuntimeError unless all copies of the variables are bit-identical."""
+        for step in self.steps.values():
+            step.check_copies()
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph of the first update."""
+        return next(iter(self.steps.values())).graph
+
+
+def join(results: Mapping[str, StepResults]) -> StepResults:
+    """Returns the results of several updates from one batch as those of one step."""
+    each = list(results.values())
+    towers = {name: one.towers for name, one in results.items()}
+    return StepResults(
+        loss=tf.add_n([one.loss for one in each]),
+        weight=each[0].weight,
+        metrics=join_metrics(results),
+        gradient_norm=tf.norm(tf.stack([one.gradient_norm for one in each])),
+        learning_rate=each[0].learning_rate,
+        finite=tf.reduce_all([one.finite for one in each]),
+        loss_scale=each[0].loss_scale,
+        towers=TowerResults(
+            loss=tf.add_n([one.loss for one in towers.values()]),
+            weight=each[0].towers.weight,
+            metrics=join_metrics(towers),
+            gradient_norm=tf.norm(tf.stack([o.gradient_norm for o in towers.values()]), axis=0),
+        ),
+    )
+
+
+def join_metrics(results: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """Returns the losses and metrics of the updates, by `update/name`."""
+    return {
+        f"{update}/{name}": value
+        for update, one in results.items()
+        for name, value in {"loss": one.loss, **one.metrics}.items()
+    }

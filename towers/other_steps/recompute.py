@@ -1,0 +1,119 @@
+"""Recomputation: a function's activations are computed again for the backward pass, not kept."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.variables.tower_scope import TowerScope, current_scope
+
+
+def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function with activations that a tower computes again for the backward pass.
+
+    A tower then keeps only the function's arguments and results, in exchange for a second forward
+    pass (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"). The second pass uses
+    the same values of the variables and draws the same random numbers, so that the gradients are
+    those without recomputation. Outside of a tower, the function is called as it is.
+
+    Args:
+        function: a function or a Keras layer, which takes and returns nests of tensors.
+
+    >>> double = recompute(lambda inputs: 2 * inputs)
+    >>> double(tf.constant(3.0)).numpy().item()
+    6.0
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        scope = current_scope()
+        if scope is None:
+            return function(*args, **kwargs)
+        return call_in(scope, function, (args, kwargs))
+
+    return call
+
+
+def call_in(scope: TowerScope, function: Callable[..., Any], arguments: Any) -> Any:
+    """Returns the function's outputs in a tower; their gradients call the function again."""
+    call = Call(scope, function, arguments)
+    num_versions = scope.num_versions
+    outputs = call.run(*call.inputs)
+    if scope.num_versions > num_versions:
+        raise RuntimeError(
+            "towers.steps.recompute got a function that assigns trainable variables, as "
+            "SpectralNormalization does: their gradients would be lost. Call such layers outside "
+            "of it."
+        )
+    return outputs
+
+
+class Call:
+    """A call of a function in a tower, which can be done again.
+
+    Args:
+        scope: the tower's scope.
+        function: the function.
+        arguments: its arguments, a pair (args, kwargs).
+
+    Attributes:
+        inputs: all that has a gradient: tensors among the arguments, and the values of variables.
+    """
+
+    def __init__(self, scope: TowerScope, function: Callable[..., Any], arguments: Any):
+        self._scope = scope
+        self._function = function
+        self._arguments = arguments
+        self._values = dict(scope.state_mapping)
+        self._leaves = tf.nest.flatten(arguments)
+        self._positions = [index for index, leaf in enumerate(self._leaves) if is_source(leaf)]
+        trainable = [id(variable) for variable in scope.shared.trainable]
+        self._trained = [one for one in trainable if is_source(self._values.get(one))]
+        self.inputs = [self._leaves[index] for index in self._positions]
+        self.inputs += [self._values[one] for one in self._trained]
+
+    @tf.custom_gradient
+    def run(self, *inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
+        """Returns the outputs, and the function that returns the gradients of the inputs."""
+
+        def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            with tf.control_dependencies(upstream), tf.GradientTape() as tape:
+                again = list(map(tf.identity, inputs))
+                tape.watch(again)
+                values = dict(zip(self._trained, again[len(self._positions) :], strict=True))
+                with self._scope.at({**self._values, **values}):
+                    outputs = self._call(again)
+            found = gradients_of(tape, outputs, upstream, [*again, *variables])
+            of_inputs, of_variables = found[: len(inputs)], found[len(inputs) :]
+            return (of_inputs, of_variables) if variables else of_inputs
+
+        return self._call(inputs), backward
+
+    def _call(self, inputs: Sequence[tf.Tensor]) -> Any:
+        """Returns the function's outputs as tensors, with some of its arguments replaced."""
+        leaves = list(self._leaves)
+        for index, value in zip(self._positions, inputs, strict=False):
+            leaves[index] = value
+        args, kwargs = tf.nest.pack_sequence_as(self._arguments, leaves)
+        return tf.nest.map_structure(tf.convert_to_tensor, self._function(*args, **kwargs))
+
+
+def gradients_of(
+    tape: tf.GradientTape, outputs: Any, upstream: Sequence[tf.Tensor], sources: Sequence[Any]
+) -> list[Any]:
+    """Returns the gradients of the outputs that have any; None without connection."""
+    pairs = zip(tf.nest.flatten(outputs), upstream, strict=True)
+    connected = [pair for pair in pairs if is_source(pair[0])]
+    return tape.gradient(
+        [output for output, _ in connected],
+        sources,
+        output_gradients=[gradient for _, gradient in connected],
+    )
+
+
+def is_source(value: Any) -> bool:
+    """Returns whether a value is a tensor that can have a gradient."""
+    return isinstance(value, tf.Tensor) and value.dtype.is_floating

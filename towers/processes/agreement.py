@@ -1,0 +1,124 @@
+"""What all processes of a training must have in common: their settings, and the variables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups, path_of, value_of
+
+LONGEST_LIST = 5
+# Of the largest value of a variable. Equal machines make equal updates to the last bit; others
+# may round differently, and another seed, rate or batch makes differences of some percent.
+TOLERANCE = 1e-4
+
+
+def check_settings(processes: Processes, settings: Mapping[str, Any]) -> None:
+    """Raises ValueError in every process unless all have the same settings.
+
+    Every process must call it, at the same place.
+
+    Args:
+        processes: of the training.
+        settings: by name, values of JSON types.
+    """
+    if processes.count == 1:
+        return
+    texts = share_texts(processes, json.dumps(settings, default=str))
+    chief, *others = [json.loads(text) for text in texts]
+    differences = [
+        f"worker {index} has {name} {other.get(name)}, worker 0 has {chief.get(name)}"
+        for index, other in enumerate(others, 1)
+        for name in {**chief, **other}
+        if other.get(name) != chief.get(name)
+    ]
+    if differences:
+        raise ValueError(
+            "All processes must train with the same settings, and these differ: "
+            f"{shorten(differences)}. Start every process with the same command."
+        )
+
+
+def check_variables(processes: Processes, groups: Groups) -> None:
+    """Raises RuntimeError in every process unless all hold the same values, but for rounding.
+
+    Every process must call it, at the same place.
+
+    Args:
+        processes: of the training.
+        groups: by group name, the variables, in the same order in every process.
+    """
+    if processes.count == 1:
+        return
+    variables = list(itertools.chain(*groups.values()))
+    own = [value_of(variable) for variable in variables]
+
+    @tf.function(autograph=False)
+    def from_chief() -> list[tf.Tensor]:
+        values = [tf.convert_to_tensor(variable) for variable in variables]
+        return processes.sum(values if processes.is_chief else list(map(tf.zeros_like, values)))
+
+    expected = from_chief.get_concrete_function()()
+    found = {
+        path_of(variable): difference(value, one.numpy())
+        for variable, value, one in zip(variables, own, expected, strict=True)
+    }
+    worst = max(found, key=lambda path: found[path], default="")
+    text = f"{worst} by {found[worst]:.1e}" if worst and found[worst] > TOLERANCE else ""
+    differences = [
+        f"worker {index} in {one}" for index, one in enumerate(share_texts(processes, text)) if one
+    ]
+    if differences:
+        raise RuntimeError(
+            "The processes no longer train one model. They differ from worker 0, relative to the "
+            f"largest value: {shorten(differences)}. Nothing was saved since they last agreed; "
+            "the same command goes on from there, with the same versions and files everywhere."
+        )
+
+
+def difference(value: np.ndarray, expected: np.ndarray) -> float:
+    """Returns the largest difference, as a part of the largest expected value."""
+    one, other = (np.asarray(array, np.float64) for array in (value, expected))
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    if np.all(same):
+        return 0.0
+    if not np.all(np.isfinite(one[~same]) & np.isfinite(other[~same])):
+        return float("inf")
+    largest = np.max(np.abs(other[np.isfinite(other)]), initial=np.finfo(np.float32).tiny)
+    return float(np.max(np.abs(one - other)[~same]) / largest)
+
+
+def share_texts(processes: Processes, text: str) -> list[str]:
+    """Returns the texts of all processes, in order; each gives its own."""
+    own = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
+    lengths = np.zeros(processes.count, np.int32)
+    lengths[processes.index] = len(own)
+    lengths = total(processes, lengths)
+    rows = np.zeros([processes.count, max(lengths)], np.int32)
+    rows[processes.index, : len(own)] = own
+    return [
+        row[:length].astype(np.uint8).tobytes().decode()
+        for row, length in zip(total(processes, rows), lengths, strict=True)
+    ]
+
+
+def total(processes: Processes, array: np.ndarray) -> np.ndarray:
+    """Returns an array summed over all processes."""
+
+    @tf.function(autograph=False)
+    def summed() -> tf.Tensor:
+        return processes.sum([tf.constant(array)])[0]
+
+    return summed.get_concrete_function()().numpy()
+
+
+def shorten(items: list[str]) -> str:
+    """Returns the first items in one text, and how many more there are."""
+    rest = f" and {len(items) - LONGEST_LIST} more" if len(items) > LONGEST_LIST else ""
+    return "; ".join(items[:LONGEST_LIST]) + rest

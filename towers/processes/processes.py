@@ -1,0 +1,244 @@
+"""Several processes that train one model: their number, and one sum across them per step.
+
+Every process has its own towers. Sums are taken in host memory, so each step sends one message per
+dtype, however many towers a process has. The sum uses TensorFlow's `MultiWorkerMirroredStrategy`,
+which gets no GPU: it reduces tensors in host memory, and the towers keep the GPUs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
+from tensorflow.python.eager import context
+
+from towers.batches.own_rows import OwnRows, RowBatches
+from towers.batches.shards import Batches, split
+from towers.ground.host import HOST
+from towers.processes.cluster import read_cluster
+from towers.processes.peers import WAIT_SECONDS, wait_for_peers
+from towers.travel.gradients import sum_repeated_rows
+from towers.travel.packing import cut_by_dtype, join_by_dtype
+
+HEARTBEAT_SECONDS = 100
+NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
+
+
+class Processes:
+    """The processes that train one model; this process is one of them, or the only one.
+
+    Args:
+        strategy: the strategy that reduces across processes; None for one process.
+        count: the number of processes.
+        index: the index of this process, from 0.
+
+    Attributes:
+        count, index: as given.
+    """
+
+    def __init__(self, strategy: Any = None, count: int = 1, index: int = 0):
+        self.count = count
+        self.index = index
+        self._strategy = strategy
+        if strategy is not None:
+            with tf.device(HOST):
+                # For each signal, the number of processes that were asked to stop.
+                none = tf.zeros([signal.NSIG], tf.int32)
+                self._stop_requests = tf.Variable(none, trainable=False, name="stop_requests")
+                self._all_stop_requests = tf.Variable(
+                    none, trainable=False, name="all_stop_requests"
+                )
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the checkpoints and the averages."""
+        return self.index == 0
+
+    @property
+    def description(self) -> str:
+        """The end of a line about this process; an empty string for one process."""
+        return f", process {self.index} of {self.count}" if self.count > 1 else ""
+
+    def first_tower(self, num_towers: int) -> int:
+        """Returns the number of this process's first tower; each process has `num_towers`."""
+        return self.index * num_towers
+
+    def split(self, dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
+        """Returns this process's shards of global batches, all of which it reads."""
+        first = self.first_tower(num_towers)
+        shards = split(dataset, self.count * num_towers)
+        if self.count == 1:
+            return shards
+        return shards.map(lambda *all_shards: all_shards[first : first + num_towers])
+
+    def shards(
+        self, batches: Batches, num_towers: int, epoch: int, first_step: int = 0
+    ) -> tf.data.Dataset:
+        """Returns this process's shards of the batches of an epoch.
+
+        Of batches that can be read in part, it reads its own rows only; others it reads whole.
+
+        Args:
+            batches: `batches(epoch, first_step)` of global batches, the same in every process.
+            num_towers: the number of towers of each process.
+            epoch: number of the epoch, from 0.
+            first_step: number of its batches that were consumed already.
+        """
+        if self.count == 1 or not isinstance(batches, RowBatches):
+            return self.split(batches(epoch, first_step), num_towers)
+        own = OwnRows(self.first_tower(num_towers), num_towers, self.count * num_towers)
+        return own.shards(batches, epoch, first_step)
+
+    def sum(self, nest: Any) -> Any:
+        """Returns a nest summed over the processes, in the graph of a step.
+
+        Every process must call it the same number of times, in the same order.
+
+        Args:
+            nest: dense tensors and `tf.IndexedSlices`, with the same structure in every process;
+                None stays None. Rows of sparse sums are unique.
+        """
+        if self.count == 1:
+            return nest
+        parts = tf.nest.flatten(nest)
+        present = [part for part in parts if part is not None]
+        with tf.device(HOST), tf.name_scope("across_processes"):
+            *summed, requests = self._sum_all([*present, tf.identity(self._stop_requests)])
+            self._all_stop_requests.assign(requests)
+        values = iter(summed)
+        return tf.nest.pack_sequence_as(
+            nest, [None if part is None else next(values) for part in parts]
+        )
+
+    def _sum_all(self, parts: Sequence[Any]) -> list[Any]:
+        dense = [index for index, part in enumerate(parts) if isinstance(part, tf.Tensor)]
+        sparse = [index for index in range(len(parts)) if index not in dense]
+        tensors = [parts[index] for index in dense]
+        slices = [parts[index] for index in sparse]
+        vectors, sums = self._strategy.run(all_reduce, args=(join_by_dtype(tensors), slices))
+        results: list[Any] = list(parts)
+        for index, value in zip(dense, cut_by_dtype(vectors, tensors), strict=True):
+            results[index] = value
+        for index, value in zip(sparse, sums, strict=True):
+            results[index] = sum_repeated_rows(value)
+        return results
+
+    def broadcast(self, variables: Sequence[Any]) -> None:
+        """Assigns the chief's values to the variables in every process."""
+        if self.count == 1:
+            return
+
+        @tf.function(autograph=False)
+        def from_chief() -> list[tf.Tensor]:
+            values = [tf.convert_to_tensor(variable) for variable in variables]
+            return self.sum(values if self.is_chief else list(map(tf.zeros_like, values)))
+
+        for variable, value in zip(variables, from_chief(), strict=True):
+            variable.assign(value)
+
+    def wait(self) -> None:
+        """Waits until every process has called it."""
+        if self.count > 1:
+            tf.function(self.sum, autograph=False)([tf.zeros([])])
+
+    @contextlib.contextmanager
+    def chief_first(self) -> Iterator[None]:
+        """The scope that the other processes enter only after the chief has left it."""
+        if not self.is_chief:
+            self.wait()
+        yield
+        if self.is_chief:
+            self.wait()
+
+    def request_stop(self, number: int) -> None:
+        """Requests all processes to stop; the request travels with the next step's sum.
+
+        Args:
+            number: the number of the signal that this process received, or `NO_SIGNAL`.
+        """
+        self._stop_requests.assign(tf.one_hot(number, signal.NSIG, dtype=tf.int32))
+
+    def stop_requests(self) -> list[int]:
+        """Returns the numbers that processes passed to `request_stop`, in ascending order."""
+        return np.flatnonzero(self._all_stop_requests.numpy()).tolist()
+
+
+def all_reduce(
+    packs: list[tf.Tensor], sparse: list[tf.IndexedSlices]
+) -> tuple[list[Any], list[Any]]:
+    """Returns packs and sparse tensors summed over the replicas, one in each process."""
+    context: Any = tf.distribute.get_replica_context()
+
+    def total(value: Any) -> Any:
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+    # Copied to the replica's device, whose full name differs from that of the host's CPU.
+    packs, sparse = list(map(tf.identity, packs)), list(map(copy_slices, sparse))
+    return list(map(total, packs)), list(map(total, sparse))
+
+
+def copy_slices(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Returns a copy of the rows on the current device."""
+    return tf.IndexedSlices(
+        tf.identity(slices.values), tf.identity(slices.indices), slices.dense_shape
+    )
+
+
+def join_processes(*, wait_seconds: float = WAIT_SECONDS) -> Processes:
+    """Returns the processes that the environment variable TF_CONFIG names, or only this one.
+
+    Call it after `select_devices` and before anything else touches TensorFlow. It waits until all
+    processes have joined, and prints which it is waiting for.
+
+    Args:
+        wait_seconds: the longest time to wait for the others.
+
+    Raises:
+        ValueError: TF_CONFIG does not have the form that TensorFlow's guide describes.
+        TimeoutError: other processes did not come.
+    """
+    if not os.environ.get("TF_CONFIG"):
+        return Processes()
+    addresses, index = read_cluster(os.environ["TF_CONFIG"])
+    count = len(addresses)
+    if count == 1:
+        return Processes()
+    wait_for_peers(addresses, index, seconds=wait_seconds)
+    watch_processes(count)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only())
+    return Processes(strategy, count, index)
+
+
+def watch_processes(count: int) -> None:
+    """Makes TensorFlow wait `HEARTBEAT_SECONDS` before it calls a silent process crashed.
+
+    Its own default of ten seconds ends the training on a machine that is merely busy.
+    """
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=HEARTBEAT_SECONDS * 1000,
+        coordinated_jobs=[CoordinatedJob(name="worker", num_tasks=count)],
+    )
+
+
+def hosts_only() -> tf.distribute.cluster_resolver.ClusterResolver:
+    """Returns the cluster of TF_CONFIG, as if no machine had a GPU.
+
+    It is not a `TFConfigClusterResolver`: TensorFlow ignores the number of accelerators of that
+    class and its subclasses, and reduces on all GPUs that it finds.
+    """
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster.cluster_spec(),
+        task_type=cluster.task_type,
+        task_id=cluster.task_id,
+        num_accelerators={},
+        rpc_layer=cluster.rpc_layer,
+    )

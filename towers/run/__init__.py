@@ -1,1 +1,0 @@
-"""The surroundings of a run's steps: devices, processes, checkpoints, curves."""

@@ -1,0 +1,1 @@
+"""Saving: checkpoints whole or absent, the lock of a run, event files."""

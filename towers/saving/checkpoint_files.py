@@ -1,0 +1,256 @@
+"""The checkpoint file: arrays and a small state, written completely or not at all; no pickle.
+
+A checkpoint is an uncompressed zip file in NumPy's .npz form. Its member `manifest` is a JSON
+text that names the step, the state and every array; the member `<group>/<number>` is an array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from towers.ground.durable import durable_file
+
+FORMAT = "towers checkpoint"
+VERSION = 1
+MANIFEST = "manifest"
+PARTIAL = ".partial"
+
+Groups = Mapping[str, Sequence[keras.Variable | tf.Variable]]
+
+
+class DamagedCheckpointError(ValueError):
+    """A file is not a complete checkpoint: it is truncated, altered, or another kind of file."""
+
+
+class SavedArray(NamedTuple):
+    """The value of one variable.
+
+    Attributes:
+        path: the variable's path when it was saved, such as `encoder/lstm/kernel`.
+        array: its value, with its shape and dtype.
+    """
+
+    path: str
+    array: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The content of a checkpoint file.
+
+    Attributes:
+        path: the file.
+        step: the step after which it was saved.
+        state: other values of the training, of JSON types.
+        groups: by group name, the values of the group's variables in order.
+        serial: its number among all that were saved in its folder; 0 if it has none.
+    """
+
+    path: Path
+    step: int
+    state: dict[str, Any]
+    groups: dict[str, list[SavedArray]]
+    serial: int = 0
+
+
+def write_checkpoint(
+    path: str | os.PathLike[str],
+    step: int,
+    groups: Groups,
+    state: Mapping[str, Any],
+    *,
+    serial: int = 0,
+) -> None:
+    """Writes a checkpoint completely or not at all; replaces an older file at the end.
+
+    Args:
+        path: the file.
+        step: the step after which it is saved.
+        groups: by group name, the variables to save, in order.
+        state: other values to save, of JSON types.
+        serial: its number among all that were saved in its folder, from 1; 0 for a single file.
+
+    Raises:
+        OSError: the file cannot be written. An older file is unchanged then.
+        ValueError: a variable holds text.
+        TypeError: the state is not JSON.
+    """
+    path = Path(path)
+    saved = {
+        name: [SavedArray(path_of(variable), value_of(variable)) for variable in variables]
+        for name, variables in groups.items()
+    }
+    manifest = describe({"step": int(step), "serial": serial, "state": dict(state)}, saved)
+    with named_failure(path), durable_file(path, path.with_name(path.name + PARTIAL)) as file:
+        write_archive(file, manifest, saved)
+
+
+def path_of(variable: keras.Variable | tf.Variable) -> str:
+    """Returns a variable's path, for manifests and messages."""
+    if isinstance(variable, keras.Variable):
+        return variable.path
+    return variable.name.removesuffix(":0")
+
+
+def value_of(variable: keras.Variable | tf.Variable) -> np.ndarray:
+    """Returns a copy of the variable's value; raises ValueError for strings."""
+    if tf.as_dtype(variable.dtype) == tf.string:
+        raise ValueError(
+            "A checkpoint holds numbers and booleans. Received the variable "
+            f"'{path_of(variable)}' of dtype string; keep a text in the state."
+        )
+    return np.asarray(tensorflow_variable(variable).numpy())
+
+
+def tensorflow_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
+    """Returns the variable itself, without Keras's wrapper."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def describe(training: Mapping[str, Any], groups: Mapping[str, list[SavedArray]]) -> bytes:
+    """Returns the manifest, a JSON text."""
+    entries = {
+        name: [
+            {"path": path, "shape": list(array.shape), "dtype": array.dtype.name}
+            for path, array in arrays
+        ]
+        for name, arrays in groups.items()
+    }
+    manifest = {"format": FORMAT, "version": VERSION, **training, "groups": entries}
+    return json.dumps(manifest).encode()
+
+
+@contextlib.contextmanager
+def named_failure(path: Path) -> Iterator[None]:
+    """The scope in which an OSError is raised again with the checkpoint's name."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"Cannot save the checkpoint {path}: {error.strerror or error}. "
+            "What was saved before is untouched."
+        ) from error
+
+
+def write_archive(file: BinaryIO, manifest: bytes, groups: Mapping[str, list[SavedArray]]) -> None:
+    """Writes the manifest and the arrays as members of a zip file."""
+    with zipfile.ZipFile(file, "w") as archive:
+        write_member(archive, MANIFEST, np.frombuffer(manifest, np.uint8))
+        for name, arrays in groups.items():
+            for number, (_, array) in enumerate(arrays):
+                write_member(archive, f"{name}/{number}", storable(array))
+
+
+def write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
+    """Writes one array in NumPy's .npy form."""
+    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def storable(array: np.ndarray) -> np.ndarray:
+    """Returns the array, or its raw bytes if NumPy does not know its dtype, such as bfloat16."""
+    if array.dtype.isbuiltin == 1:
+        return array
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Returns a checkpoint after checking every byte against its checksum.
+
+    Raises:
+        DamagedCheckpointError: the file is truncated, altered or not a checkpoint.
+    """
+    path = Path(path)
+    with open(path, "rb") as file, damage_of(path):
+        return read_archive(path, file)
+
+
+def read_serial(path: str | os.PathLike[str]) -> int:
+    """Returns a checkpoint's serial from its manifest alone.
+
+    Raises:
+        DamagedCheckpointError: the manifest cannot be read.
+    """
+    path = Path(path)
+    with open(path, "rb") as file, damage_of(path), zipfile.ZipFile(file) as archive:
+        return int(read_manifest(archive, file).get("serial", 0))
+
+
+@contextlib.contextmanager
+def damage_of(path: Path) -> Iterator[None]:
+    """The scope in which whatever damaged bytes raise becomes a DamagedCheckpointError."""
+    try:
+        yield
+    # All that zipfile, json and NumPy raise for damaged bytes.
+    except (
+        zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError,
+        ValueError, LookupError, TypeError, AttributeError, OverflowError,
+    ) as error:  # fmt: skip
+        cause = (str(error) or type(error).__name__).rstrip(".")
+        raise DamagedCheckpointError(f"{path} is not a whole checkpoint: {cause}.") from error
+
+
+def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
+    """Returns the checkpoint in an open zip file; raises all kinds of errors if it is damaged."""
+    with zipfile.ZipFile(file) as archive:
+        manifest = read_manifest(archive, file)
+        groups = {
+            name: [
+                SavedArray(entry["path"], read_array(archive, f"{name}/{number}", entry))
+                for number, entry in enumerate(entries)
+            ]
+            for name, entries in manifest["groups"].items()
+        }
+    serial = int(manifest.get("serial", 0))  # Checkpoints of earlier versions have none.
+    return Checkpoint(path, manifest["step"], manifest["state"], groups, serial)
+
+
+def read_manifest(archive: zipfile.ZipFile, file: BinaryIO) -> dict[str, Any]:
+    """Returns the manifest of an open zip file; raises ValueError if it is no checkpoint's."""
+    num_bytes = os.fstat(file.fileno()).st_size
+    sizes = [max(member.file_size, member.compress_size) for member in archive.infolist()]
+    if any(size > num_bytes for size in sizes):
+        raise ValueError(f"it has only {num_bytes} bytes, fewer than its directory lists")
+    if f"{MANIFEST}.npy" not in archive.namelist():
+        raise ValueError("the zip file holds no manifest")
+    manifest = json.loads(read_member(archive, MANIFEST).tobytes())
+    if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
+        raise ValueError(
+            f"expected a {FORMAT} of version {VERSION}, found a {manifest['format']} of "
+            f"version {manifest['version']}"
+        )
+    return manifest
+
+
+def read_array(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) -> np.ndarray:
+    """Returns an array; raises ValueError if it differs from the manifest."""
+    array = read_member(archive, name)
+    shape, dtype = tuple(entry["shape"]), np.dtype(tf.as_dtype(entry["dtype"]).as_numpy_dtype)
+    if dtype.isbuiltin != 1:
+        array = array.view(dtype).reshape(shape)
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(
+            f"the manifest says that {entry['path']} is {dtype} {list(shape)}, "
+            f"its array is {array.dtype} {list(array.shape)}"
+        )
+    return array
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """Returns one array; reads its member to the end, so that the checksum is compared."""
+    content = io.BytesIO(archive.read(f"{name}.npy"))
+    return np.lib.format.read_array(content, allow_pickle=False)

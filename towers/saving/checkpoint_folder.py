@@ -1,0 +1,201 @@
+"""Checkpoints of a run: the latest and the best."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from towers.ground.durable import make_folder
+from towers.saving.checkpoint_files import (
+    PARTIAL,
+    Checkpoint,
+    DamagedCheckpointError,
+    Groups,
+    named_failure,
+    read_checkpoint,
+    read_serial,
+    write_checkpoint,
+)
+
+SUFFIX = ".ckpt.npz"
+
+
+class CheckpointFolder:
+    """The checkpoints of one run: the latest ones and the best.
+
+    The latest is the one that was saved last. A run that went back from step 30 to step 10 and has
+    saved step 11 is at step 11: its checkpoints before are those up to step 10, and those of steps
+    20 and 30 belong to a branch that was left.
+
+    Args:
+        folder: the folder of the checkpoints; the first save makes it.
+        keep: the number of latest checkpoints to keep, at least 1.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, keep: int = 3):
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1. Received {keep}.")
+        self.path = Path(folder)
+        self._keep = keep
+
+    def save(self, step: int, groups: Groups, state: Mapping[str, Any]) -> Path:
+        """Saves a checkpoint, removes all but the `keep` latest, and returns its path.
+
+        Checkpoints of later steps, left by a run that resumed from an earlier one, stay until
+        the run has passed their steps.
+        """
+        path = self._step_path(step)
+        with named_failure(path):
+            self._make_folder()
+            serials = self._serials()
+        serial = next_serial(serials)
+        write_checkpoint(path, step, groups, state, serial=serial)
+        kept = line_of({**serials, step: serial})[-self._keep :]
+        for old in serials:
+            if old < step and old not in kept:
+                self._step_path(old).unlink(missing_ok=True)
+        return path
+
+    def save_best(
+        self, step: int, groups: Groups, state: Mapping[str, Any], *, resumable: bool = False
+    ) -> Path:
+        """Saves a checkpoint as the best one, replaces the previous best, and returns its path.
+
+        Args:
+            step, groups, state: as in `save`.
+            resumable: whether a run may go on from it as from those of `save`: they have the same
+                groups and state, and its variables hold no averages. If it was saved last, it is
+                the latest.
+        """
+        path = self.best_path
+        with named_failure(path):
+            self._make_folder()
+            serial = next_serial(self._serials()) if resumable else 0
+        write_checkpoint(path, step, groups, state, serial=serial)
+        return path
+
+    def latest(self) -> Checkpoint | None:
+        """Returns the readable checkpoint saved last, or None if nothing has been saved.
+
+        Damaged checkpoints are skipped with a RuntimeWarning.
+
+        Raises:
+            DamagedCheckpointError: all checkpoints are damaged.
+        """
+        damages: list[str] = []
+        for path in self._newest_first():
+            try:
+                checkpoint = read_checkpoint(path)
+            except DamagedCheckpointError as damage:
+                damages.append(str(damage))
+                continue
+            except FileNotFoundError:  # The training has replaced it by a newer one.
+                return self.latest()
+            if damages:
+                message = f"{' '.join(damages)} {checkpoint.path} is used instead."
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return checkpoint
+        if damages:
+            raise DamagedCheckpointError(
+                f"Every checkpoint in {self.path} is damaged. {' '.join(damages)} "
+                "Remove them to start over."
+            )
+        return None
+
+    def best(self) -> Checkpoint | None:
+        """Returns the best checkpoint, or None; raises DamagedCheckpointError if it is damaged."""
+        return read_checkpoint(self.best_path) if self.best_path.exists() else None
+
+    @property
+    def best_path(self) -> Path:
+        """The file of the best checkpoint."""
+        return self.path / f"best{SUFFIX}"
+
+    @property
+    def has_best(self) -> bool:
+        """Whether there is a best checkpoint whose manifest can be read."""
+        return self.best_path.exists() and serial_of(self.best_path) is not None
+
+    def _newest_first(self) -> list[Path]:
+        """Returns the files from which a run may go on.
+
+        A file without a readable manifest may be the newest: it comes first. A best from which a
+        run may go on is the newest if it was saved after all others, as by a process that was
+        killed soon afterwards. Otherwise it is the last resort.
+        """
+        serials = self._serials()
+        damaged = [step for step, serial in serials.items() if serial is None]
+        line = line_of({step: serials[step] for step in serials if step not in damaged})
+        paths = list(map(self._step_path, [*damaged, *reversed(line)]))
+        best = serial_of(self.best_path) if self.best_path.exists() else 0
+        if best != 0:
+            is_newest = best is not None and best >= next_serial(serials)
+            paths.insert(len(damaged) if is_newest else len(paths), self.best_path)
+        return paths
+
+    def _make_folder(self) -> None:
+        """Makes the folder if there is none, and removes files that a killed process left."""
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{self.path} is not a folder")
+        make_folder(self.path)
+        for leftover in self.path.glob(f"*{SUFFIX}{PARTIAL}"):
+            leftover.unlink(missing_ok=True)
+
+    def _step_path(self, step: int) -> Path:
+        return self.path / f"step-{step:08d}{SUFFIX}"
+
+    def _serials(self) -> dict[int, int | None]:
+        """Returns the serial of each step that has a file; None if its manifest is damaged."""
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return {}
+        matches = (re.fullmatch(rf"step-(\d{{8,}}){re.escape(SUFFIX)}", name) for name in names)
+        serials: dict[int, int | None] = {}
+        for step in (int(match[1]) for match in matches if match):
+            with contextlib.suppress(FileNotFoundError):  # A training has removed it since.
+                serials[step] = serial_of(self._step_path(step))
+        return serials
+
+
+def serial_of(path: Path) -> int | None:
+    """Returns the serial of a checkpoint; None if its manifest is damaged."""
+    try:
+        return read_serial(path)
+    except DamagedCheckpointError:
+        return None
+
+
+def next_serial(serials: Mapping[int, int | None]) -> int:
+    """Returns the serial of a checkpoint that is saved after others.
+
+    >>> next_serial({10: 1, 20: 4, 30: None})
+    5
+    """
+    return 1 + max((known for known in serials.values() if known is not None), default=0)
+
+
+def line_of(serials: Mapping[int, int | None]) -> list[int]:
+    """Returns the steps on the way to the checkpoint saved last, in ascending order.
+
+    Args:
+        serials: the serial of each step; None if unknown, which leaves the step in.
+
+    >>> line_of({10: 1, 20: 2, 30: 3, 11: 4, 12: 5})
+    [10, 11, 12]
+    """
+    line = [step for step, serial in serials.items() if serial is None]
+    known = [(serial, step) for step, serial in serials.items() if serial is not None]
+    next_step: float = math.inf
+    for _, step in sorted(known, reverse=True):
+        if step < next_step:
+            line.append(step)
+            next_step = step
+    return sorted(line)

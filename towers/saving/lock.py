@@ -1,0 +1,123 @@
+"""The lock of a folder: one process at a time trains in it, and who that is can be read.
+
+It is `flock`, which ends with its process, however that ends. Of network disks, NFS from version 3
+on locks across machines; where a disk cannot lock at all, the process goes on and says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from towers.ground.durable import make_folder
+
+LOCK = ".lock"
+SECONDS = 1.0  # `lock_holder` has a lock for a moment; who trains has it longer.
+
+
+@contextlib.contextmanager
+def locked(
+    folder: str | os.PathLike[str], *, write: Callable[[str], None] = print
+) -> Iterator[None]:
+    """The scope in which no other process enters the same scope for this folder.
+
+    The folder is made, and removed again if it is empty in the end.
+
+    Args:
+        folder: such as a run's directory.
+        write: called with a warning if the disk cannot lock.
+
+    Raises:
+        ValueError: another process is in the scope; it is named.
+        OSError: the folder or the lock in it cannot be made.
+    """
+    path = Path(folder) / LOCK
+    is_new = not path.parent.exists()
+    make_folder(path.parent)
+    descriptor = open_locked(path, write)
+    try:
+        os.truncate(descriptor, 0)
+        os.write(descriptor, describe_process().encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # While it is locked, so that it is this process's own.
+        os.close(descriptor)
+        if is_new:
+            with contextlib.suppress(OSError):  # It is not empty.
+                path.parent.rmdir()
+
+
+def lock_holder(folder: str | os.PathLike[str]) -> str | None:
+    """Returns a description of the process that is in the scope of a folder's lock, or None.
+
+    Of a disk that cannot lock it is not known, and the answer is None.
+    """
+    path = Path(folder) / LOCK
+    try:
+        try:
+            descriptor = os.open(path, os.O_RDWR)  # NFS locks no file that is only read.
+        except PermissionError:  # Another user's run.
+            descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # There is no lock, or it may not be read.
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            lock(descriptor)
+        except BlockingIOError:
+            return file.read(500).decode("utf-8", "replace") or "another process"
+        except OSError:
+            return None
+    return None
+
+
+def open_locked(path: Path, write: Callable[[str], None]) -> int:
+    """Returns the descriptor of a lock file that this process alone has locked."""
+    limit = time.monotonic() + SECONDS
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            lock(descriptor)
+        except BlockingIOError as error:
+            if time.monotonic() < limit:
+                os.close(descriptor)
+                time.sleep(SECONDS / 20)
+                continue
+            with os.fdopen(descriptor, "rb") as file:
+                holder = file.read(500).decode("utf-8", "replace") or "another process"
+            raise ValueError(
+                f"{path.parent} is in use by {holder}. Wait for its end, or stop it, or choose "
+                "another directory (--run-dir)."
+            ) from error
+        except OSError as error:
+            write(
+                f"warning: {path.parent} cannot be locked ({error.strerror or error}): see to it "
+                "that no other process trains in it"
+            )
+            return descriptor
+        # The process before may have removed the file after it was opened here.
+        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+        os.close(descriptor)
+
+
+def lock(descriptor: int) -> None:
+    """Locks an open file; BlockingIOError if another process has, OSError if that is impossible."""
+    try:
+        import fcntl
+    except ImportError as error:
+        raise OSError("this system has no flock") from error
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def describe_process() -> str:
+    """Returns the number, the machine, the start and the command of this process."""
+    now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+    command = shlex.join(sys.argv)[:200]
+    return f"process {os.getpid()} on {socket.gethostname()} since {now} ({command})"

@@ -1,0 +1,1 @@
+"""Travel: what goes between devices, and the sums that are made on the way."""

@@ -1,0 +1,277 @@
+"""The sum of gradients across towers without a central device: each tower adds some packs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers.ground.host import HOST
+from towers.travel.gradients import Gradient, sum_gradient
+from towers.travel.packing import ALIGNMENT, cut_pack, join_pack
+from towers.travel.pairs import add_in_pairs, part_sizes
+
+PACK_BYTES = 4 * 2**20
+WHOLE_BYTES = 256 * 2**10  # Of smaller packs, slices would cost more launches than time on a link.
+CHECK_ROWS = 2**18
+CHECK_RANGE = 4096  # Sums of integers below this are exact in float32, in any order.
+
+Send = Callable[[tf.Tensor, str], tf.Tensor]
+Add = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+def send(tensor: tf.Tensor, device: str) -> tf.Tensor:
+    """Returns the tensor on a device."""
+    with tf.device(device):
+        return tf.identity(tensor)
+
+
+def sum_in_packs(
+    tower_gradients: Sequence[Sequence[Gradient]],
+    devices: Sequence[str],
+    *,
+    pack_bytes: int = PACK_BYTES,
+    whole_bytes: int | None = None,
+    send: Send = send,
+) -> list[list[Gradient]]:
+    """Returns, for each tower, the gradients summed over all towers, on its device.
+
+    Small gradients travel together in packs of a few megabytes. Packs follow the order of the
+    backward pass, the last variable's gradient first, so that the first packs travel while other
+    gradients are computed. Of n towers, tower k mod n adds pack k and sends the sum to all. A pack
+    that would keep one link busy alone is cut into n slices, of which tower k adds slice k. So each
+    tower sends and receives 2 (n - 1) / n of all bytes, as in a ring, and the sums are
+    bit-identical on all towers: the order in which an entry is summed is the same for all packs.
+
+    Args:
+        tower_gradients: one list per tower, in the order of the variables.
+        devices: one per tower.
+        pack_bytes: the largest size of a pack in bytes; a larger gradient is a pack of its own.
+        whole_bytes: the largest size of a pack that is not cut; by default `WHOLE_BYTES`, and no
+            limit on CPUs, which have no links.
+        send: copies a tensor to a device.
+    """
+    if whole_bytes is None:
+        whole_bytes = sys.maxsize if all("CPU" in one for one in devices) else WHOLE_BYTES
+    totals: list[list[Gradient]] = [[None] * len(tower_gradients[0]) for _ in devices]
+    owners = itertools.cycle(devices)
+    for pack in plan_packs(tower_gradients, pack_bytes):
+        parts = [[row[index] for index in pack] for row in tower_gradients]
+        size = sum(num_bytes(column) or 0 for column in zip(*parts, strict=True))
+        if size > whole_bytes:
+            sums = sum_pack(parts, functools.partial(sum_slices, devices, send), devices)
+        elif len(pack) == 1:
+            sums = [sum_single([row[0] for row in parts], next(owners), devices, send)]
+        else:
+            sums = sum_pack(
+                parts, functools.partial(sum_whole, next(owners), devices, send), devices
+            )
+        for index, copies in zip(pack, sums, strict=True):
+            for total, gradient in zip(totals, copies, strict=True):
+                total[index] = gradient
+    return totals
+
+
+def plan_packs(
+    tower_gradients: Sequence[Sequence[Gradient]], pack_bytes: int
+) -> Iterator[list[int]]:
+    """Yields the indices of the gradients in each pack, the last variable's first.
+
+    A pack with a quarter of the bytes that it may have is full: it does not wait for a gradient
+    that is computed later. A sparse gradient is a pack of its own, and so is one that some towers
+    lack.
+    """
+    pack: list[int] = []
+    bytes_left, dtype = pack_bytes, None
+    for index in reversed(range(len(tower_gradients[0]))):
+        gradients: list[Any] = [row[index] for row in tower_gradients]
+        size = num_bytes(gradients)
+        if size is None:
+            yield [index]
+            continue
+        if pack and (size > bytes_left or gradients[0].dtype != dtype):
+            yield pack
+            pack, bytes_left = [], pack_bytes
+        pack.append(index)
+        bytes_left, dtype = bytes_left - size, gradients[0].dtype
+        if pack_bytes - bytes_left >= pack_bytes / 4:
+            yield pack
+            pack, bytes_left = [], pack_bytes
+    if pack:
+        yield pack
+
+
+def num_bytes(gradients: Sequence[Gradient]) -> int | None:
+    """Returns a gradient's size; None unless all towers have a tensor of known shape."""
+    first: Any = gradients[0]
+    if not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
+        return None
+    elements = first.shape.num_elements()
+    return None if elements is None else elements * first.dtype.size
+
+
+def sum_single(
+    gradients: Sequence[Gradient], owner: str, devices: Sequence[str], send: Send
+) -> list[Gradient]:
+    """Returns the sum of one variable's gradients, copied to each device."""
+    if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        total = sum_rows(gradients, owner, send)
+    else:
+        with tf.device(owner):
+            total = sum_gradient([send_gradient(gradient, owner, send) for gradient in gradients])
+    return [send_gradient(total, device, send) for device in devices]
+
+
+def sum_rows(gradients: Sequence[Any], owner: str, send: Send) -> tf.IndexedSlices:
+    """Returns the sum of a variable's sparse gradients on a device; rows that they share are one.
+
+    Next to a GPU the host finds these rows: it has the ids already, or they are few bytes. A GPU
+    would find them in several kernels with a wait of the host after each.
+    """
+    finder = HOST if tf.DeviceSpec.from_string(owner).device_type == "GPU" else owner
+
+    def add(first: tf.IndexedSlices, second: tf.IndexedSlices) -> tf.IndexedSlices:
+        with tf.device(finder):
+            rows, positions = tf.unique(tf.concat([first.indices, second.indices], axis=0))
+            count = tf.size(rows)
+        with tf.device(owner):
+            values = tf.concat([first.values, second.values], axis=0)
+            values = tf.math.unsorted_segment_sum(values, positions, count)
+        return tf.IndexedSlices(values, rows, first.dense_shape)
+
+    sent = [
+        tf.IndexedSlices(send(one.values, owner), send(one.indices, finder), one.dense_shape)
+        for one in gradients
+    ]
+    return add_in_pairs(add, sent)
+
+
+def send_gradient(gradient: Gradient, device: str, send: Send) -> Gradient:
+    """Returns a gradient on a device: values and indices of a sparse one; None stays None."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return None if gradient is None else send(gradient, device)
+    values, indices = send(gradient.values, device), send(gradient.indices, device)
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+def sum_pack(
+    parts: Sequence[Sequence[Any]], add: Add, devices: Sequence[str]
+) -> list[list[Gradient]]:
+    """Returns the sums of several variables' gradients: for each variable, one per device.
+
+    Args:
+        parts: for each tower, gradients of one dtype and of known shapes that travel together.
+        add: from a vector on each device to their sum on each device.
+        devices: the towers' devices.
+    """
+    vectors = []
+    for device, gradients in zip(devices, parts, strict=True):
+        with tf.device(device):
+            vectors.append(join_pack(gradients))
+    split_sums = []
+    for device, total, gradients in zip(devices, add(vectors), parts, strict=True):
+        with tf.device(device):
+            split_sums.append(cut_pack(total, gradients))
+    return [list(copies) for copies in zip(*split_sums, strict=True)]
+
+
+def sum_whole(owner: str, devices: Sequence[str], send: Send, vectors: Sequence[Any]) -> list[Any]:
+    """Returns the sum of the vectors on each device; the owner adds them."""
+    with tf.device(owner):
+        total = sum_gradient([send(vector, owner) for vector in vectors])
+    return [send(total, device) for device in devices]
+
+
+def sum_slices(devices: Sequence[str], send: Send, vectors: Sequence[Any]) -> list[Any]:
+    """Returns the sum of the vectors on each device; each device adds a slice of them."""
+    sizes = slice_sizes(vectors[0], len(devices))
+    slices = []
+    for device, vector in zip(devices, vectors, strict=True):
+        with tf.device(device):
+            starts = itertools.accumulate(sizes[:-1], initial=0)
+            slices.append(
+                [
+                    tf.slice(vector, *([one] for one in cut))
+                    for cut in zip(starts, sizes, strict=True)
+                ]
+            )
+    arrived = send_by_turns(lambda source, target: slices[source][target], devices, send)
+    totals = []
+    for device, own in zip(devices, arrived, strict=True):
+        with tf.device(device):
+            totals.append(sum_gradient(own))
+    arrived = send_by_turns(lambda source, target: totals[source], devices, send)
+    sums = []
+    for device, parts in zip(devices, arrived, strict=True):
+        with tf.device(device):
+            sums.append(tf.concat(parts, axis=0))
+    return sums
+
+
+def slice_sizes(vector: tf.Tensor, count: int) -> list[int]:
+    """Returns the sizes of the slices; all but the last end where a GPU cuts without a copy."""
+    entries = ALIGNMENT // vector.dtype.size
+    lines, rest = divmod(vector.shape.num_elements(), entries)
+    *sizes, last = [entries * part for part in part_sizes(lines, count)]
+    return [*sizes, last + rest]
+
+
+def send_by_turns(
+    value: Callable[[int, int], tf.Tensor], devices: Sequence[str], send: Send
+) -> list[list[tf.Tensor]]:
+    """Returns, for each device, what all devices have sent to it.
+
+    In each turn every device sends to another one, so that none waits for a link.
+
+    Args:
+        value: from the numbers of two devices to what the first sends to the second.
+        devices: the devices.
+        send: copies a tensor to a device.
+    """
+    count = len(devices)
+    arrived: list[list[Any]] = [[None] * count for _ in devices]
+    for turn in range(count):
+        for source in range(count):
+            target = (source + turn) % count
+            arrived[target][source] = send(value(source, target), devices[target])
+    return arrived
+
+
+@functools.cache
+def wrong_sums(devices: tuple[str, ...], send: Send = send) -> list[str]:
+    """Returns the devices on which a sum of known values over all devices is wrong.
+
+    It sums one pack per device, so that each device adds one (or a slice of each) and every link
+    between two devices is used.
+    """
+    return wrong_devices(
+        devices, lambda gradients: sum_in_packs(gradients, devices, pack_bytes=1, send=send)
+    )
+
+
+def wrong_devices(
+    devices: Sequence[str], add: Callable[[list[list[Gradient]]], list[list[Gradient]]]
+) -> list[str]:
+    """Returns the devices on which `add` gives wrong sums of known values over all devices.
+
+    Args:
+        devices: one per tower.
+        add: from a list of gradients on each device to their sums on each device.
+    """
+    ramp = np.arange(CHECK_ROWS) % CHECK_RANGE
+    gradients: list[list[Gradient]] = []
+    for tower, device in enumerate(devices):
+        with tf.device(device):
+            gradients.append([tf.constant((tower + 1) * ramp, tf.float32) for _ in devices])
+    count = len(devices)
+    expected = (count * (count + 1) // 2 * ramp).astype(np.float32)
+    return [
+        device
+        for device, parts in zip(devices, add(gradients), strict=True)
+        if not all(np.array_equal(np.asarray(part), expected) for part in parts)
+    ]

@@ -1,0 +1,1 @@
+"""Variables: how a tower sees the shared variables, and their copies."""

@@ -1,0 +1,290 @@
+"""Copies of the variables: one that all towers share, or identical copies on every tower."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from towers.devices.stage_devices import beside_inputs
+from towers.devices.stages import device_name
+from towers.saving.checkpoint_files import tensorflow_variable, value_of
+from towers.travel.gradients import Gradient, scale_gradients
+from towers.travel.packing import send_together
+from towers.variables.comparison import same_bits
+from towers.variables.optimizers import (
+    LearningRates,
+    check_slots,
+    optimizers_in,
+    warn_of_unconnected,
+)
+from towers.variables.outside_writes import StepWrites, unobserved
+from towers.variables.shared_variables import SharedVariables
+
+
+class Copy(NamedTuple):
+    """One copy of the variables of the model and of the optimizer.
+
+    Attributes:
+        devices: the copy's devices, one for each stage of a tower.
+        variables: its variables, in the order of `SharedVariables.all`.
+        slots: the optimizer's variables for them, in the order of `Optimizer.variables`.
+    """
+
+    devices: Sequence[str]
+    variables: Sequence[keras.Variable]
+    slots: Sequence[keras.Variable]
+
+    @property
+    def device(self) -> str:
+        """The first of its devices."""
+        return self.devices[0]
+
+    def scope(self) -> contextlib.AbstractContextManager[object]:
+        """Returns the scope in which ops run on its device; of several, beside their variable."""
+        alone = len(set(self.devices)) == 1
+        return tf.device(self.device) if alone else beside_inputs(self.devices)
+
+    @property
+    def all(self) -> list[keras.Variable]:
+        """All its variables."""
+        return [*self.variables, *self.slots]
+
+
+class Copies:
+    """The copies of the variables; the first consists of the model's own variables.
+
+    With one copy, the towers' gradients are added on its device. With a copy on every tower,
+    gradients travel between the towers, and the same operations update each copy from the same
+    sums. There is one optimizer: it is applied to each copy in turn, so no setting is lost.
+
+    What is written outside of the step, such as a learning rate or restored weights, is copied
+    before the next step.
+
+    Args:
+        shared: the model's variables.
+        optimizer: the model's optimizer; it is built here.
+        groups: the devices of each copy, one for each stage of a tower; the model's variables are
+            on those of the first.
+
+    Attributes:
+        shared, optimizer: as given.
+        devices: the first device of each copy.
+    """
+
+    def __init__(
+        self,
+        shared: SharedVariables,
+        optimizer: keras.optimizers.Optimizer,
+        groups: Sequence[Sequence[str]],
+    ):
+        self.devices = devices = tuple(group[0] for group in groups)
+        with tf.device(devices[0]):  # Keras makes each slot on the device of its variable.
+            optimizer.build(shared.trainable)
+        check_slots(optimizer, shared)
+        self.shared = shared
+        self.optimizer = optimizer
+        first = Copy(groups[0], shared.all, optimizer.variables)
+        self._copies = [first, *(make_copy(first, group) for group in groups[1:])]
+        self._rates = LearningRates(optimizer)
+        self._writes = StepWrites(first.all, watched=len(devices) > 1)
+        self._stale = len(devices) > 1  # The other copies hold zeros so far.
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def variables_of(self, tower: int) -> Sequence[keras.Variable]:
+        """Returns the copy that a tower reads, in the order of `SharedVariables.all`."""
+        return self._copies[tower % len(self._copies)].variables
+
+    def learning_rate(self) -> tf.Tensor:
+        """Returns the learning rate of the next update, a scalar.
+
+        It is NaN for a `keras.optimizers.MultiOptimizer`, whose optimizers have one each.
+        """
+        if optimizers_in(self.optimizer) != [self.optimizer]:
+            return tf.constant(float("nan"))
+        return tf.identity(self.optimizer.learning_rate)
+
+    def apply(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        factor: tf.Tensor | None,
+        states: Sequence[tf.Tensor | None],
+        *,
+        add_states: bool = False,
+    ) -> None:
+        """Applies the same update to every copy.
+
+        Args:
+            gradients: for each copy, one gradient per trainable variable; None without connection.
+            factor: scalar by which the gradients are multiplied first, or None.
+            states: new values of the non-trainable variables; None for a variable that stays.
+            add_states: whether `states` are differences to add.
+        """
+        warn_of_unconnected(self.shared.trainable, gradients[0])
+        sent = send_together(list(states), self.devices[0], self.devices)
+        for copy, summed, own_states in zip(self._copies, gradients, sent, strict=True):
+            with copy.scope(), self._scope(copy), unobserved():
+                scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
+                pairs = zip(scaled, self.shared.trainable, strict=True)
+                connected = [pair for pair in pairs if pair[0] is not None]
+                self.optimizer.apply(*zip(*connected, strict=True))
+                assign_states(self.shared.states, own_states, add=add_states)
+        kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
+        self._writes.leaves(variable for variable, change in kept if change is None)
+
+    def assign_trainable(self, values: Sequence[tf.Tensor | None]) -> None:
+        """Assigns a value to trainable variables of every copy; None leaves one as it is."""
+        for copy in self._copies:
+            with copy.scope(), self._scope(copy), unobserved():
+                assign_states(self.shared.trainable, values, add=False)
+
+    def _scope(self, copy: Copy) -> contextlib.AbstractContextManager[object]:
+        """Returns the scope in which the model's and the optimizer's variables are a copy's."""
+        first = self._copies[0]
+        return contextlib.nullcontext() if copy is first else CopyScope(first, copy)
+
+    def refresh(self) -> None:
+        """Copies what was written outside of the step to the other copies; call it before a step.
+
+        Raises:
+            RuntimeError: the optimizer was given another learning rate than a number; or, before
+                the first step, the copies are not bit-identical afterwards.
+        """
+        self._rates.check()
+        if self._stale:
+            self.copy_from_model()
+        elif self._writes.pending:
+            self._copy(self._writes.take())
+
+    def wrote(self) -> None:
+        """Tells other steps that use these variables that this step has written them."""
+        self._writes.tell_others()
+
+    def copy_from_model(self) -> None:
+        """Copies the values of the model's variables and optimizer to the other copies.
+
+        Raises:
+            RuntimeError: a copy is not bit-identical afterwards.
+        """
+        places = range(len(self._copies[0].all))
+        self._stale = False
+        self._writes.take()
+        self._copy(places)
+        self._compare(places)
+
+    def _copy(self, places: Sequence[int]) -> None:
+        """Copies the variables at these places of `Copy.all` from the first copy to the others."""
+        first = self._copies[0].all
+        for copy in self._copies[1:]:
+            variables = copy.all
+            with tf.device(copy.device):
+                for place in places:
+                    variables[place].assign(tf.convert_to_tensor(first[place].value))
+
+    def check(self) -> None:
+        """Raises RuntimeError unless all copies are bit-identical."""
+        if len(self._copies) > 1:
+            self.refresh()
+            self._compare(range(len(self._copies[0].all)))
+
+    def _compare(self, places: Sequence[int]) -> None:
+        """Raises RuntimeError unless the variables at these places are the same in all copies."""
+        first, *others = self._copies
+        rows = [[copy.all[place] for place in places] for copy in self._copies]
+        if not others or same_bits(rows[0], rows[1:], first.device):
+            return
+        for place in places:  # The host finds out which one it is.
+            source = first.all[place]
+            expected = bytes_of(source)
+            for copy in others:
+                if not np.array_equal(bytes_of(copy.all[place]), expected):
+                    raise differing_error(source.path, copy.device, first.device)
+
+
+class CopyScope(keras.StatelessScope):
+    """The scope in which the variables of the first copy stand for those of another.
+
+    Whatever reads or writes a variable of the first copy, such as an optimizer, reads or writes its
+    counterpart.
+
+    Args:
+        first: the first copy.
+        copy: the copy to read and write.
+    """
+
+    def __init__(self, first: Copy, copy: Copy):
+        super().__init__(initialize_variables=False)
+        counterparts = map(tensorflow_variable, copy.all)
+        self.state_mapping = dict(zip(map(id, first.all), counterparts, strict=True))
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """Assigns a value to a variable's counterpart."""
+        variable, value = update
+        if id(variable) not in self.state_mapping:
+            raise RuntimeError(
+                f"The optimizer assigns the variable '{variable.path}', which is neither the "
+                "model's nor the optimizer's, so the towers have no copy of it. Make it with the "
+                "optimizer's add_variable, or train with parameters='cpu'."
+            )
+        self.state_mapping[id(variable)].assign(value)
+
+
+def make_copy(first: Copy, devices: Sequence[str]) -> Copy:
+    """Returns a copy on other devices, one for each of the first copy, with zeros as its values."""
+    counterparts = dict(zip(map(device_name, first.devices), devices, strict=True))
+
+    def make(variable: keras.Variable) -> keras.Variable:
+        own = device_name(tensorflow_variable(variable).device)
+        with tf.device(counterparts.get(own, devices[0])):
+            return make_variable_like(variable)
+
+    return Copy(devices, *(list(map(make, group)) for group in (first.variables, first.slots)))
+
+
+def make_variable_like(variable: keras.Variable) -> keras.Variable:
+    """Returns a variable of zeros that an optimizer cannot tell from the given one."""
+    source = tensorflow_variable(variable)
+    scope = source.name.rpartition("/")[0]
+    with tf.name_scope(f"{scope}/" if scope else ""):
+        copy = keras.Variable(
+            "zeros",
+            shape=variable.shape,
+            dtype=variable.dtype,
+            trainable=variable.trainable,
+            autocast=False,  # The model's variable casts the value that is read from its copy.
+            name=variable.name,
+        )
+    # Keras's optimizers find the slots of a variable, and its exclusions, by this name.
+    tensorflow_variable(copy)._unique_id = source._unique_id
+    return copy
+
+
+def assign_states(
+    states: Sequence[keras.Variable], values: Sequence[tf.Tensor | None], *, add: bool
+) -> None:
+    """Assigns or adds a value to each state; None leaves a state unchanged."""
+    for state, value in zip(states, values, strict=True):
+        if value is not None:
+            state.assign_add(value) if add else state.assign(value)
+
+
+def bytes_of(variable: keras.Variable) -> np.ndarray:
+    """Returns the bytes of a variable's value, so that NaN equals NaN and 0 differs from -0."""
+    return np.ascontiguousarray(value_of(variable)).reshape(-1).view(np.uint8)
+
+
+def differing_error(path: str, device: str, first: str) -> RuntimeError:
+    """Returns the error for a variable whose copy on a device differs from the first one."""
+    return RuntimeError(
+        f"The copy of '{path}' on {device} differs from that on {first}. If something outside of "
+        "the step wrote the variable with a raw op, or in a tf.function traced before the step was "
+        "built, call the step's copy_parameters() after it, or train with parameters='cpu'. "
+        "Otherwise a device or the link between two devices is broken: train with "
+        "--parameters cpu."
+    )

@@ -1,0 +1,151 @@
+"""Gathering: the variables of a tower function, and how one trace of it uses each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.variables.shared_variables import SharedVariables
+from towers.variables.tower_scope import no_new_variables, stateful_error
+from towers.variables.variable_uses import CAPTURED, uses_of_handles
+
+
+def gather_variables(
+    tower_fn: Callable[..., Any],
+    variables: keras.Model | Sequence[keras.Variable],
+    batch_spec: Any,
+    *,
+    compiled: bool = False,
+) -> SharedVariables:
+    """Returns the variables of a tower function; an unbuilt model is built on this device.
+
+    Args:
+        tower_fn: the tower function, traced once to see how it uses the variables.
+        variables: the Keras variables, or the model that owns them.
+        batch_spec: the specs of a shard's batch.
+        compiled: whether XLA compiles the towers. XLA takes no variable from another device, so
+            each tower then reads whole tables. It compiles no kernel of cuDNN either: the model's
+            layers with `use_cudnn="auto"` use other ops from now on.
+
+    Raises:
+        ValueError: a variable is listed twice, used in a nested `tf.function`, or the state of a
+            recurrent layer with `stateful=True`; or XLA cannot compile the function.
+    """
+    if compiled and isinstance(variables, keras.Model):
+        leave_out_cudnn(variables)
+    graph = trace_once(tower_fn, batch_spec)
+    if compiled:
+        check_without_cudnn(graph)
+    found = [*getattr(variables, "variables", variables), *metrics_in(variables, graph)]
+    check_distinct(found)
+    consumers = {id(variable): consumers_of(variable, graph) for variable in found}
+    for variable in found:
+        check_consumers(variable, consumers[id(variable)])
+    tables = [variable for variable in found if consumers[id(variable)] == {"ResourceGather"}]
+    captured = captured_in(found, graph)
+    if compiled and captured:
+        raise captured_error(captured, "XLA takes no variable of another device")
+    unused = [variable for variable in found if not consumers[id(variable)]]
+    return SharedVariables(found, [] if compiled else tables, captured, unused)
+
+
+def leave_out_cudnn(model: keras.Model) -> None:
+    """Makes layers that use cuDNN where they can, which is where there is a GPU, do without it."""
+    for layer in model._flatten_layers():
+        if getattr(layer, "use_cudnn", False) == "auto":
+            layer.use_cudnn = False
+
+
+def check_without_cudnn(graph: tf.Graph) -> None:
+    """Raises ValueError if the graph has a kernel of cuDNN for recurrent layers."""
+    names = sorted(op.name for op in graph.get_operations() if op.type.startswith("CudnnRNN"))
+    if names:
+        raise ValueError(
+            "XLA cannot compile the kernels of cuDNN for recurrent layers. Received compiled=True "
+            f"and a tower function with {', '.join(names)}. Make these layers with "
+            "use_cudnn=False, or pass the model that owns them instead of its variables."
+        )
+
+
+def trace_once(tower_fn: Callable[..., Any], batch_spec: Any) -> tf.Graph:
+    """Returns the graph of one plain call of the tower function, which builds unbuilt layers."""
+    calls = itertools.count()
+
+    def call(batch: Any) -> None:
+        # TensorFlow calls this again if it made variables. A function that makes variables in
+        # the second call too would make them in every tower.
+        with no_new_variables("Every tower") if next(calls) else contextlib.nullcontext():
+            tower_fn(batch)
+
+    try:
+        return tf.function(call, autograph=False).get_concrete_function(batch_spec).graph
+    except ValueError as error:
+        if "stateful=True" in str(error):  # Keras wants to know the number of rows.
+            raise stateful_error() from error
+        raise
+
+
+def metrics_in(
+    variables: keras.Model | Sequence[keras.Variable], graph: tf.Graph
+) -> list[keras.Variable]:
+    """Returns the variables of the metrics that the model's layers update within the graph.
+
+    Keras lists them apart from a model's variables, with the metrics of `compile`, which no layer
+    updates.
+    """
+    metrics = getattr(variables, "metrics_variables", [])
+    return [variable for variable in metrics if consumers_of(variable, graph)]
+
+
+def check_distinct(variables: Sequence[keras.Variable]) -> None:
+    """Raises ValueError for a variable that is listed twice: it would be updated twice."""
+    counts = Counter(map(id, variables))
+    twice = {variable.path for variable in variables if counts[id(variable)] > 1}
+    if twice:
+        raise ValueError(
+            "Each of the `variables` must be listed once. Received more than once: "
+            f"{', '.join(sorted(twice))}. Pass a model that owns them all, whose `variables` list "
+            "shared ones once, or remove the duplicates."
+        )
+
+
+def consumers_of(variable: keras.Variable, graph: tf.Graph) -> set[str]:
+    """Returns the types of the ops that take the variable's handle."""
+    captured = {id(outer): inner for outer, inner in graph.captures}
+    placeholder = captured.get(id(variable.value.handle))
+    return set() if placeholder is None else {op.type for op in placeholder.consumers()}
+
+
+def captured_in(variables: Sequence[keras.Variable], graph: tf.Graph) -> list[keras.Variable]:
+    """Returns the variables that functions with a custom gradient take from around them."""
+    uses = uses_of_handles(graph)
+    handles = {id(variable): id(variable.value.handle) for variable in variables}
+    return [one for one in variables if CAPTURED in uses.get(handles[id(one)], ())]
+
+
+def captured_error(captured: Sequence[keras.Variable], reason: str) -> ValueError:
+    """Returns the error for a way to train in which no custom gradient can capture variables."""
+    paths = ", ".join(variable.path for variable in captured)
+    return ValueError(
+        "A function with a custom gradient, such as keras.remat or tf.recompute_grad, uses "
+        f"variables from around it, which this step cannot do exactly: {reason}. Received "
+        f"{paths}. Use towers.steps.recompute(function) to save memory, or pass a "
+        "tf.custom_gradient its variables' values as arguments."
+    )
+
+
+def check_consumers(variable: keras.Variable, consumers: set[str]) -> None:
+    """Raises ValueError for a variable that a nested `tf.function` uses."""
+    if consumers & {"PartitionedCall", "StatefulPartitionedCall"}:
+        raise ValueError(
+            f"The tower function calls a tf.function that uses the variable '{variable.path}'. "
+            "It would keep the variable of its first trace, instead of the value that each "
+            "tower has read, and give it no gradient. Leave `@tf.function` out there: the "
+            "whole step is one."
+        )

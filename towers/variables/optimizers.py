@@ -1,0 +1,169 @@
+"""Optimizers as a step sees them: checked, with their slots, learning rates and averages."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from towers.saving.checkpoint_files import path_of, tensorflow_variable, value_of
+from towers.travel.gradients import Gradient
+from towers.variables.shared_variables import SharedVariables
+
+
+def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
+    """Raises ValueError for what is no optimizer, or one that unscales gradients.
+
+    The step's gradients are not scaled.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(
+            f"optimizer must be a Keras optimizer. Received {optimizer!r}; pass an instance such "
+            "as keras.optimizers.Adam(1e-3), or towers.optimizers.build_optimizer('adam', 1e-3)."
+        )
+    factor = getattr(optimizer, "loss_scale_factor", None)
+    if factor is not None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        kind = type(optimizer).__name__
+        received = kind if factor is None else f"{kind} with loss_scale_factor={factor}"
+        raise ValueError(
+            "The optimizer must not unscale gradients: the step passes it unscaled ones, which it "
+            f"would make even smaller. Received {received}; expected an optimizer without a loss "
+            "scale. For float16 pass StepOptions(loss_scale=towers.steps.LossScale()) instead."
+        )
+
+
+def optimizers_in(
+    optimizer: keras.optimizers.Optimizer,
+) -> Sequence[keras.optimizers.Optimizer]:
+    """Returns the optimizers of a `keras.optimizers.MultiOptimizer`, or the optimizer itself."""
+    return list(getattr(optimizer, "optimizers", [optimizer]))
+
+
+class LearningRates:
+    """The objects that hold the learning rates of a traced step: variables, schedules, functions.
+
+    Args:
+        optimizer: the step's optimizer.
+    """
+
+    def __init__(self, optimizer: keras.optimizers.Optimizer):
+        self._found = [(one, one._learning_rate) for one in optimizers_in(optimizer)]
+
+    def check(self) -> None:
+        """Raises RuntimeError for a learning rate that was replaced by another object since."""
+        for optimizer, rate in self._found:
+            if optimizer._learning_rate is not rate:
+                raise RuntimeError(
+                    f"The learning rate of {optimizer.name} was replaced after the step was built, "
+                    "which goes on with the old one. Received "
+                    f"{optimizer._learning_rate!r}; make the optimizer with a number and assign "
+                    "numbers, or build the step with the new one."
+                )
+
+
+def check_slots(optimizer: keras.optimizers.Optimizer, shared: SharedVariables) -> None:
+    """Raises ValueError for a variable of a built optimizer that Keras does not know as its own."""
+    model = {id(tensorflow_variable(variable)) for variable in shared.all}
+    known = model | {id(tensorflow_variable(variable)) for variable in optimizer.variables}
+    for variable in variables_in(vars(optimizer)):
+        if id(tensorflow_variable(variable)) not in known:
+            raise ValueError(
+                f"The optimizer {type(optimizer).__name__} keeps the variable "
+                f"'{path_of(variable)}' outside of its `variables`: it would be in no checkpoint, "
+                "and towers with a copy each would update it several times. Make it with the "
+                "optimizer's add_variable, or let its `variables` list those of an inner optimizer."
+            )
+
+
+def variables_in(value: Any) -> Iterator[keras.Variable | tf.Variable]:
+    """Yields the variables in nested containers and optimizers."""
+    if isinstance(value, (keras.Variable, tf.Variable)):
+        yield value
+    elif isinstance(value, keras.optimizers.Optimizer):
+        yield from value.variables
+    elif isinstance(value, dict):
+        yield from variables_in(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from variables_in(part)
+
+
+def warn_of_unconnected(variables: Sequence[keras.Variable], gradients: Sequence[Gradient]) -> None:
+    """Warns of variables on which the loss does not depend; raises ValueError if these are all."""
+    pairs = zip(variables, gradients, strict=True)
+    paths = [variable.path for variable, gradient in pairs if gradient is None]
+    if len(paths) == len(variables):
+        raise ValueError(
+            "The loss depends on none of the trainable variables, so there is nothing to "
+            f"update. Received {', '.join(paths)}; does the tower function use this model, and "
+            "only operations that have a gradient?"
+        )
+    if paths:
+        warnings.warn(
+            f"The loss does not depend on {', '.join(paths)}: they stay as they are.",
+            stacklevel=2,
+        )
+
+
+class Averaged:
+    """The scope in which variables hold their averages; without averages nothing changes.
+
+    Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging". Afterwards
+    the variables hold their own values again, except those that were assigned within the scope.
+    A scope that is never left changes nothing more: a model keeps the averages.
+
+    Args:
+        optimizer: the optimizer that trains the variables.
+        variables: those with which it was built.
+    """
+
+    def __init__(self, optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]):
+        self._optimizer = optimizer
+        self._variables = list(variables)
+        self._own: list[np.ndarray] = []
+        self._averages: list[np.ndarray] = []
+
+    def __enter__(self) -> None:
+        if keeps_averages(self._optimizer):
+            self._own = list(map(value_of, self._variables))
+            self._optimizer.finalize_variable_values(self._variables)
+            self._averages = list(map(value_of, self._variables))
+
+    def __exit__(self, *_: object) -> None:
+        for variable, own, average in zip(
+            self._variables if self._own else (), self._own, self._averages, strict=True
+        ):
+            if np.array_equal(value_of(variable), average, equal_nan=True):
+                variable.assign(own)
+
+
+class Together:
+    """Several scopes as one, entered in their order; if it is never left, none of them is.
+
+    Args:
+        scopes: the scopes.
+    """
+
+    def __init__(self, scopes: Iterable[contextlib.AbstractContextManager[None]]):
+        self._scopes = list(scopes)
+
+    def __enter__(self) -> None:
+        for scope in self._scopes:
+            scope.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for scope in reversed(self._scopes):
+            scope.__exit__(*error)
+
+
+def keeps_averages(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns whether an optimizer averages the weights and has made an update.
+
+    Before its first update the averages are zeros.
+    """
+    return any(one.use_ema for one in optimizers_in(optimizer)) and int(optimizer.iterations) > 0

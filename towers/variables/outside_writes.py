@@ -1,0 +1,153 @@
+"""Writes outside of a step: which of its variables were assigned since its copies were equal."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.saving.checkpoint_files import tensorflow_variable
+
+# The methods of a `tf.Variable` that write it; Keras's own writes end in one of these.
+METHODS = (
+    "assign", "assign_add", "assign_sub", "batch_scatter_update", "scatter_add", "scatter_div",
+    "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "scatter_update",
+    "scatter_nd_add", "scatter_nd_max", "scatter_nd_min", "scatter_nd_sub", "scatter_nd_update",
+    "_restore_from_tensors",
+)  # fmt: skip
+
+
+class StepWrites:
+    """Which variables of a step were written by anything but the step itself.
+
+    A write by Python code is seen when it happens. A write in the graph of a `tf.function` is seen
+    when that graph is traced: from then on the variable counts as written before every step. Steps
+    that share variables tell each other. What is left are raw ops, and graphs of others that were
+    traced before.
+
+    Args:
+        variables: the variables that the step reads and writes.
+        watched: whether to look for writes; without it, the step only tells others of its own.
+
+    Attributes:
+        pending: the places of the variables written since the last `take`.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable], *, watched: bool):
+        self.pending: set[int] = set()
+        self._in_graphs: set[int] = set()
+        self._variables = list(variables)
+        self._places = {id(variable): place for place, variable in enumerate(variables)}
+        self._written = set(self._places)  # By the step itself.
+        self._others: list[tuple[weakref.ref[StepWrites], set[int]]] = []
+        self._num_known = 0
+        if watched:
+            for place, variable in enumerate(variables):
+                listen(tensorflow_variable(variable), self, place)
+            WATCHING.append(weakref.ref(self))
+
+    def take(self) -> list[int]:
+        """Returns the places of the variables written since the last call, in order."""
+        taken = sorted(self.pending)
+        self.pending = set(self._in_graphs)
+        return taken
+
+    def note(self, place: int) -> None:
+        """Notes that a variable is written: now, or by the graph that is being traced."""
+        self.pending.add(place)
+        if not tf.inside_function() or place in self._in_graphs:
+            return
+        self._in_graphs.add(place)
+        warnings.warn(
+            f"'{self._variables[place].path}' is assigned in a tf.function outside of the training "
+            "step, which cannot see when that runs: it is copied to every tower before each step. "
+            "Assign it outside of a tf.function, or train with parameters='cpu'.",
+            stacklevel=4,
+        )
+
+    def leaves(self, variables: Iterable[keras.Variable]) -> None:
+        """Notes that the step itself never writes these variables."""
+        self._written -= set(map(id, variables))
+
+    def tell_others(self) -> None:
+        """Notes in every other step that reads what this one writes that it is written now."""
+        if self._num_known != len(WATCHING):
+            self._others = list(self._find_others())
+            self._num_known = len(WATCHING)
+        for reference, places in self._others:
+            other = reference()
+            if other is not None:
+                other.pending |= places
+
+    def _find_others(self) -> Iterator[tuple[weakref.ref[StepWrites], set[int]]]:
+        for reference in WATCHING:
+            other = reference()
+            if other is not None and other is not self:
+                shared = {other._places[key] for key in self._written if key in other._places}
+                if shared:
+                    yield reference, shared
+
+
+WATCHING: list[weakref.ref[StepWrites]] = []  # All of this process; none is ever removed.
+OBSERVED = contextvars.ContextVar("OBSERVED", default=True)
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """The scope in which writes are those of a step, so that they are not noted."""
+    token = OBSERVED.set(False)
+    try:
+        yield
+    finally:
+        OBSERVED.reset(token)
+
+
+class Listeners:
+    """Those that note the writes of one variable.
+
+    Args:
+        variable: the variable; its methods that write are replaced by ones that note the write.
+    """
+
+    def __init__(self, variable: tf.Variable):
+        self._found: list[tuple[weakref.ref[StepWrites], int]] = []
+        for name in METHODS:
+            if hasattr(variable, name):
+                setattr(variable, name, self._noting(getattr(variable, name)))
+
+    def add(self, writes: StepWrites, place: int) -> None:
+        """Adds one that notes the variable by this place."""
+        self._found = [pair for pair in self._found if pair[0]() is not None]
+        self._found.append((weakref.ref(writes), place))
+
+    def _noting(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a method that writes, and tells the listeners."""
+
+        @tf.autograph.experimental.do_not_convert
+        @functools.wraps(write)
+        def write_and_note(*args: Any, **options: Any) -> Any:
+            result = write(*args, **options)
+            if OBSERVED.get():
+                for reference, place in self._found:
+                    writes = reference()
+                    if writes is not None:
+                        writes.note(place)
+            return result
+
+        return write_and_note
+
+
+def listen(variable: tf.Variable, writes: StepWrites, place: int) -> None:
+    """Lets `writes` note every write of the variable, by this place."""
+    listeners = getattr(variable, "_towers_listeners", None)
+    if listeners is None:
+        listeners = Listeners(variable)
+        variable._towers_listeners = listeners
+    listeners.add(writes, place)

@@ -1,0 +1,137 @@
+"""The shared variables: the role of each in a step, and how a tower reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.devices.stages import Stages
+
+
+class SharedVariables:
+    """The variables that every tower reads, sorted by their role in a step.
+
+    Args:
+        variables: Keras variables; the tower function may use all or some of them.
+        tables: the variables that are only looked up row by row, through their handle.
+        captured: the variables that a function with a custom gradient, such as
+            `tf.recompute_grad`, takes from around it. TensorFlow finds them by their handles.
+        unused: the variables that the tower function does not use.
+
+    Attributes:
+        trainable: the trainable variables in the given order, tables included.
+        seeds: states of seed generators, int64 [2].
+        states: the other non-trainable variables, such as the moving averages of BatchNorm.
+        captured: as given.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[keras.Variable],
+        tables: Sequence[keras.Variable],
+        captured: Sequence[keras.Variable] = (),
+        unused: Sequence[keras.Variable] = (),
+    ):
+        self.trainable = [variable for variable in variables if variable.trainable]
+        non_trainable = [variable for variable in variables if not variable.trainable]
+        self.seeds = [variable for variable in non_trainable if is_seed(variable)]
+        self.states = [variable for variable in non_trainable if not is_seed(variable)]
+        self.captured = list(captured)
+        self._by_handle = {id(variable) for variable in (*tables, *captured)}
+        self._unused = set(map(id, unused))
+
+    @property
+    def all(self) -> list[keras.Variable]:
+        """The variables that a checkpoint needs: all but the seeds, which each step derives."""
+        return self.trainable + self.states
+
+    def is_used_by_handle(self, variable: keras.Variable) -> bool:
+        """Returns whether towers use the variable through its handle, without a read at first."""
+        return id(variable) in self._by_handle
+
+    @property
+    def read_whole(self) -> list[keras.Variable]:
+        """The variables whose whole values the tower function uses, in the order of `all`."""
+        return [
+            variable
+            for variable in self.all
+            if id(variable) not in self._unused and not self.is_used_by_handle(variable)
+        ]
+
+    def read(
+        self,
+        copies: Sequence[keras.Variable] | None = None,
+        arrived: Mapping[int, tf.Tensor] | None = None,
+    ) -> dict[int, Any]:
+        """Returns each variable's value on the current device, by the variable's id, read once.
+
+        Seeds are left out, since each step computes them. Tables are not read: rows travel, not
+        tables. For a variable that is used by its handle, the value is its copy, if it has one.
+
+        Args:
+            copies: the copies to read, in the order of `all`; None for the variables themselves.
+            arrived: values that are on this device already, by the variable's id.
+        """
+        values: dict[int, Any] = dict(arrived or {})
+        for variable, copy in zip(self.all, copies or self.all, strict=True):
+            if id(variable) in values:
+                continue
+            if not self.is_used_by_handle(variable):
+                # TensorFlow places a read on the variable's device, and loop inputs without a
+                # device anywhere. The identity puts the value on this tower's device.
+                values[id(variable)] = tf.identity(copy.value)
+            elif copy is not variable:
+                values[id(variable)] = copy.value
+        return values
+
+    def sources(self, values: dict[int, Any]) -> list[Any]:
+        """Returns the sources of the gradient: the values read, or the variables themselves."""
+        return [self.value(values, variable) for variable in self.trainable]
+
+    def value(self, values: dict[int, Any], variable: keras.Variable) -> Any:
+        """Returns the value that a tower has read, or the variable if its handle is used."""
+        return values.get(id(variable), variable.value)
+
+
+class StagedVariables(SharedVariables):
+    """The shared variables, of which a tower reads those of each stage with its label.
+
+    Args:
+        shared: the variables.
+        stages: their stages.
+    """
+
+    def __init__(self, shared: SharedVariables, stages: Stages):
+        variables = [*shared.trainable, *shared.states, *shared.seeds]
+        tables = [one for one in variables if shared.is_used_by_handle(one)]
+        super().__init__(variables, tables, shared.captured)
+        self._places = stages.places(self.all)
+
+    def read(
+        self,
+        copies: Sequence[keras.Variable] | None = None,
+        arrived: Mapping[int, tf.Tensor] | None = None,
+    ) -> dict[int, Any]:
+        """Returns each variable's value on the device of its stage, by the variable's id.
+
+        Args:
+            copies: as in `SharedVariables.read`.
+            arrived: not used: what was sent to a tower is on its first device.
+        """
+        values: dict[int, Any] = {}
+        pairs = list(zip(self.all, copies or self.all, strict=True))
+        for stage, places in enumerate(self._places):
+            own = [pairs[place] for place in places]
+            tables = [variable for variable, _ in own if self.is_used_by_handle(variable)]
+            part = SharedVariables([variable for variable, _ in own], tables)
+            with tf.name_scope(f"stage_{stage}"):
+                values |= part.read([copy for _, copy in own])
+        return values
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Returns whether the variable is the state of a `keras.random.SeedGenerator`."""
+    return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)

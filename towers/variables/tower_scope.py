@@ -1,0 +1,227 @@
+"""The scope of a tower: the values that it reads for Keras variables, and those it assigns."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.variables.shared_variables import SharedVariables
+
+_CURRENT: contextvars.ContextVar[TowerScope | None] = contextvars.ContextVar("scope", default=None)
+
+
+class TowerScope(keras.StatelessScope):
+    """The scope in which a tower function uses the values that the tower read, and writes none.
+
+    Args:
+        tower: the tower's name in error messages.
+        shared: the variables that a tower may use.
+        mapping: by the variable's id, its value, and the state of each seed generator, int64 [2].
+        inputs: the tensors that differ between parts of a batch.
+        tape: the tape that records the tower function, or None.
+
+    Attributes:
+        shared: as given.
+        versions: by the trainable variable's id, the values that the tower function assigned to it.
+    """
+
+    def __init__(
+        self,
+        tower: str,
+        shared: SharedVariables,
+        mapping: dict[int, Any],
+        inputs: Sequence[tf.Tensor] = (),
+        tape: tf.GradientTape | None = None,
+    ):
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self.shared = shared
+        self.state_mapping = dict(mapping)
+        self.versions: dict[int, list[tf.Tensor]] = defaultdict(list)
+        self._tower = tower
+        self._before = dict(mapping)
+        self._inputs = inputs
+        self._tape = tape
+        self._num_updates: Counter[int] = Counter()
+
+    def __enter__(self) -> TowerScope:
+        self._token = _CURRENT.set(self)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *args: object, **options: object) -> None:
+        super().__exit__(*args, **options)
+        _CURRENT.reset(self._token)
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        """Returns the variable's value in this tower; None if its handle is used."""
+        value = super().get_current_value(variable)
+        if value is None:
+            self._check_shared(variable)
+        return value
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """Stores a value instead of assigning it."""
+        variable, value = update
+        if id(variable) not in self.state_mapping:
+            self._check_shared(variable)
+        if any(variable is other for other in self.shared.trainable):
+            value = self._new_version(variable, value)
+        self._num_updates[id(variable)] += 1
+        self.state_mapping[id(variable)] = value
+
+    @property
+    def num_versions(self) -> int:
+        """How many values the tower function assigned to trainable variables."""
+        return sum(map(len, self.versions.values()))
+
+    def updated(self, variable: keras.Variable) -> tf.Tensor | None:
+        """Returns the value that the tower function assigned, or None if it assigned none."""
+        value = self.state_mapping.get(id(variable))
+        return None if value is self._before.get(id(variable)) else value
+
+    def before(self, variable: keras.Variable) -> Any:
+        """Returns the variable's value before the tower function."""
+        return self.shared.value(self._before, variable)
+
+    def replay(self) -> TowerScope:
+        """Returns the scope in which TensorFlow recomputes functions for the backward pass.
+
+        It cannot tell which of several calls is recomputed; so it refuses what differs between
+        them, such as the draws of a seed generator.
+        """
+        updates = self._num_updates.items()
+        return ReplayScope(
+            self._tower,
+            self.shared,
+            self._before,
+            ambiguous={one for one, number in updates if number > 1},
+        )
+
+    def at(self, mapping: dict[int, Any]) -> TowerScope:
+        """Returns a scope of the same tower with other values."""
+        return TowerScope(self._tower, self.shared, mapping, self._inputs)
+
+    def _new_version(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
+        """Returns a value assigned to a trainable variable, as a source of its gradient.
+
+        An assignment has no gradient: what follows depends on the value that was assigned.
+        """
+        if depends_on(value, self._inputs):
+            raise RuntimeError(
+                f"{self._tower} assigns the trainable variable '{variable.path}'. A tower changes "
+                "trainable variables through gradients only, or to a value that follows from "
+                "variables alone, as SpectralNormalization does; make it `trainable=False`."
+            )
+        value = tf.stop_gradient(value)
+        if self._tape is not None:
+            self._tape.watch(value)
+        self.versions[id(variable)].append(value)
+        return value
+
+    def _check_shared(self, variable: keras.Variable) -> None:
+        """Raises an error for a variable that is not one of the shared ones."""
+        if self.shared.is_used_by_handle(variable):
+            return
+        if variable.name == "rnn_state":
+            raise stateful_error(variable.path)
+        if variable.name == "seed_generator_state":
+            raise RuntimeError(
+                f"{self._tower} draws random numbers from '{variable.path}', which is not one of "
+                "the shared variables. Either keras.random is called without a seed, or the "
+                "generator is missing from the `variables` given to the step. Make a "
+                "keras.random.SeedGenerator in the layer's __init__, or once outside of the tower "
+                "function, and pass it as `seed`."
+            )
+        raise RuntimeError(
+            f"{self._tower} uses the variable '{variable.path}' of shape "
+            f"{tuple(variable.shape)}, which is not one of the shared variables. Either "
+            "the tower function makes it (make layers and metrics once, outside of the tower "
+            "function), or it is missing from the `variables` given to the step."
+        )
+
+
+class ReplayScope(TowerScope):
+    """The scope in which TensorFlow calls functions again for the backward pass.
+
+    Args:
+        tower, shared, mapping: as in `TowerScope`.
+        ambiguous: the ids of the variables that the tower function assigned more than once.
+    """
+
+    def __init__(
+        self,
+        tower: str,
+        shared: SharedVariables,
+        mapping: dict[int, Any],
+        *,
+        ambiguous: Iterable[int],
+    ):
+        super().__init__(tower, shared, mapping)
+        self._ambiguous = set(ambiguous)
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        """Returns the variable's value, unless it is not known which one to return."""
+        if id(variable) in self._ambiguous:
+            raise RuntimeError(
+                f"{self._tower} recomputes a function that uses '{variable.path}', which is used "
+                "more than once in a step: keras.remat and tf.recompute_grad would not draw the "
+                "same random numbers again. Use towers.steps.recompute(function) instead, or one "
+                "layer for each use."
+            )
+        return super().get_current_value(variable)
+
+
+def current_scope() -> TowerScope | None:
+    """Returns the scope of the tower that is being traced, or None outside of a tower."""
+    return _CURRENT.get()
+
+
+def depends_on(value: tf.Tensor, tensors: Iterable[tf.Tensor]) -> bool:
+    """Returns whether a tensor of a graph follows from one of the tensors."""
+    sources = {id(tensor) for tensor in tensors}
+    seen, waiting = set(), [value]
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in sources:
+            return True
+        if tensor.op not in seen:
+            seen.add(tensor.op)
+            waiting.extend(tensor.op.inputs)
+    return False
+
+
+@contextlib.contextmanager
+def no_new_variables(tower: str) -> Iterator[None]:
+    """The scope in which making a `tf.Variable` is an error that names it and the tower."""
+
+    def refuse(_: Callable[..., Any], **options: Any) -> None:
+        raise new_variable_error(tower, options.get("name") or "Variable")
+
+    with tf.variable_creator_scope(refuse):
+        yield
+
+
+def stateful_error(path: str = "") -> ValueError:
+    """Returns the error for a recurrent layer that keeps a state for each row of a batch."""
+    received = f" Received '{path}'." if path else ""
+    return ValueError(
+        "A recurrent layer with stateful=True keeps a state for each row of a batch, of which a "
+        f"tower sees only some.{received} Leave stateful out, take and return the state in the "
+        "tower function, and pass StepOptions(carried=towers.Carried(specs, num_rows)): it goes on "
+        "from batch to batch."
+    )
+
+
+def new_variable_error(tower: str, name: str) -> RuntimeError:
+    """Returns the error for a tower that makes a variable."""
+    return RuntimeError(
+        f"{tower} would create the variable '{name}'. Towers share variables and own none: make "
+        "layers and variables once, outside of the tower function, under "
+        "`placement.scope()`."
+    )
