@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -17,22 +16,6 @@ from towers.data.text import TextCodec
 _CACHE_SIZE = 1 << 18  # Number of tokens whose ids are cached, some 50 MB.
 
 
-@dataclasses.dataclass
-class Totals:
-    """What is on the disk for certain.
-
-    Attributes:
-        chunks: number of chunks.
-        tokens, characters: {part: number of them}.
-        unknown: number of unknown tokens, of all parts.
-    """
-
-    chunks: int = 0
-    tokens: dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(PARTS, 0))
-    characters: dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(PARTS, 0))
-    unknown: int = 0
-
-
 class Encoding(TokenFiles):
     """The files of ids of an unfinished corpus.
 
@@ -43,31 +26,41 @@ class Encoding(TokenFiles):
 
     Attributes:
         codec: of the text.
-        totals: of what was written.
         dtype: of the ids.
     """
 
     def __init__(self, folder: Path, work: Path, codec: TextCodec):
-        super().__init__(work, {part: array_file(folder, part) for part in PARTS})
+        paths = {part: array_file(folder, part) for part in PARTS}
+        zeros = dict.fromkeys(PARTS, 0)
+        numbers = {"chunks": 0, "tokens": zeros, "characters": {**zeros}, "unknown": 0}
+        super().__init__(work, paths, numbers)
         self.codec = codec
         self.dtype = dtype_of_ids(len(codec.vocabulary))
-        self.totals = Totals(**self.files.state)
         self._known: dict[str, tuple[int, ...]] = {}
 
     @property
     def content(self) -> str:
         """The number of tokens."""
-        return f"{self.num_tokens:,} tokens"
+        return f"{self._total:,} tokens"
 
     @property
-    def num_tokens(self) -> int:
-        """The number of tokens that are written, of all parts."""
-        return sum(self.totals.tokens.values())
+    def num_tokens(self) -> dict[str, int]:
+        """The number of tokens of each part."""
+        return self.state["tokens"]
+
+    @property
+    def num_characters(self) -> dict[str, int]:
+        """The number of characters of each part, without blanks, and with one for each line."""
+        return self.state["characters"]
+
+    @property
+    def _total(self) -> int:
+        return sum(self.num_tokens.values())
 
     @property
     def unknown_share(self) -> float:
         """The share of unknown tokens."""
-        return self.totals.unknown / max(1, self.num_tokens)
+        return self.state["unknown"] / max(1, self._total)
 
     def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
         """Writes the ids of the next lines; the mark of a line is the number of its part."""
@@ -79,17 +72,12 @@ class Encoding(TokenFiles):
         ids, lengths = spelling.ids(chunk.places, chunk.lengths, vocabulary.end, end_all=as_written)
         part_of_ids = np.repeat(marks, lengths)
         characters = chunk.characters + (lengths > 0)
-        self.totals.unknown += int(np.count_nonzero(ids == vocabulary.unknown))
+        self.state["unknown"] += int(np.count_nonzero(ids == vocabulary.unknown))
         for number, part in enumerate(PARTS):
             own = ids[part_of_ids == number]
-            self.files.append(part, own.astype(self.dtype).data)
-            self.totals.tokens[part] += len(own)
-            self.totals.characters[part] += int(characters[marks == number].sum())
-        self.totals.chunks += 1
-
-    def save(self) -> None:
-        """Makes sure that all is on the disk, then journals it."""
-        self.files.save(dataclasses.asdict(self.totals))
+            self.append(part, own.astype(self.dtype).data)
+            self.num_tokens[part] += len(own)
+            self.num_characters[part] += int(characters[marks == number].sum())
 
     def _look_up(self, token: str) -> tuple[int, ...]:
         if len(self._known) >= _CACHE_SIZE:

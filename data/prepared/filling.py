@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,27 +16,8 @@ from towers.data.prepared.progress import Progress
 from towers.data.text import TextSettings
 
 
-class TokenFiles(abc.ABC):
-    """Files that take the tokens of one chunk after another; used as a context.
-
-    Args:
-        folder: of the journal; what an earlier process journalled in it is kept.
-        paths: {name of a file: its path}.
-
-    Attributes:
-        files: to which `add` appends.
-        num_chunks: whose tokens are in the files.
-    """
-
-    def __init__(self, folder: Path, paths: Mapping[str, Path]):
-        self.files = JournalledFiles(folder, paths)
-        self.num_chunks: int = self.files.state.get("chunks", 0)
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.files.close()
+class TokenFiles(JournalledFiles, abc.ABC):
+    """Files that take the tokens of one chunk after another; `state` counts the `chunks`."""
 
     @property
     @abc.abstractmethod
@@ -53,10 +32,6 @@ class TokenFiles(abc.ABC):
             chunk: the tokens.
             marks: uint8, of its texts.
         """
-
-    @abc.abstractmethod
-    def save(self) -> None:
-        """Makes sure that all is on the disk, then journals it."""
 
 
 def fill(
@@ -80,11 +55,11 @@ def fill(
     Returns:
         A line if the texts seem to be of another language, or none.
     """
-    if files.num_chunks:
+    if files.state["chunks"]:
         write(f"goes on after {files.content} that an earlier process prepared")
     letters = Letters()
     chunks = letters.of(chunks)
-    for _ in range(files.num_chunks):
+    for _ in range(files.state["chunks"]):
         next(chunks, None)
     progress.restart()
     marks: collections.deque[list[int]] = collections.deque()  # Of the chunks that processes have.
@@ -96,8 +71,8 @@ def fill(
 
     for tokenised in tokenise(texts(), settings, processes):
         files.add(tokenised, np.array(marks.popleft(), np.uint8))
-        files.num_chunks += 1
-        if files.files.is_due:
+        files.state["chunks"] += 1
+        if files.is_due:
             files.save()
     files.save()
     misfit = letters.misfit(settings.language)

@@ -36,20 +36,25 @@ class DialogueIndex(TokenFiles):
     Args:
         folder: of the files; what an earlier process journalled in it is kept.
 
-    Attributes:
-        num_turns: in the files.
-        report: lines about what was read, None until all of it is.
     """
 
     def __init__(self, folder: Path):
         self._paths = {name: folder / name for name in (*_DTYPES, _WORDS)}
-        super().__init__(folder, self._paths)
-        self.num_turns: int = self.files.state.get("turns", 0)
-        self.report: list[str] | None = self.files.state.get("report")
+        super().__init__(folder, self._paths, {"chunks": 0, "turns": 0, "report": None})
         with self._paths[_WORDS].open(encoding="utf-8") as lines:
             self._ids = {json.loads(line): number for number, line in enumerate(lines)}
-        counts = self.files.array()
+        counts = self.array()
         self._counts = np.zeros([2, 1 << 16], np.int64) if counts is None else counts
+
+    @property
+    def num_turns(self) -> int:
+        """The number of turns in the files."""
+        return self.state["turns"]
+
+    @property
+    def report(self) -> list[str] | None:
+        """Lines about what was read, None until all of it is."""
+        return self.state["report"]
 
     @property
     def content(self) -> str:
@@ -69,25 +74,24 @@ class DialogueIndex(TokenFiles):
             "marks": marks,
         }
         for name, values in arrays.items():
-            self.files.append(name, values.data)
-        self.num_turns += len(marks)
+            self.append(name, values.data)
+        self.state["turns"] += len(marks)
 
     def _numbers(self, words: Sequence[str]) -> np.ndarray:
         """Returns the provisional ids of some words; new ones are written."""
         ids, before = self._ids, len(self._ids)
         numbers = [ids.setdefault(word, len(ids)) for word in words]
         new = [json.dumps(word) + "\n" for word in words if ids[word] >= before]
-        self.files.append(_WORDS, "".join(new).encode())
+        self.append(_WORDS, "".join(new).encode())
         return np.array(numbers, np.uint32)
 
-    def save(self) -> None:
+    def save(self, array: np.ndarray | None = None) -> None:
         """Makes sure that all is on the disk, then journals it."""
-        state = {"chunks": self.num_chunks, "turns": self.num_turns, "report": self.report}
-        self.files.save(state, self._counts[:, : len(self._ids)])
+        super().save(self._counts[:, : len(self._ids)])
 
     def finish(self, report: list[str]) -> None:
         """Keeps the report of dialogues that are read to their end."""
-        self.report = report
+        self.state["report"] = report
         self.save()
 
     def words(self) -> list[str]:

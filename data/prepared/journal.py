@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from towers.ground.durable import sync_folder, write_file
 JOURNAL = "journal.json"
 SECONDS_BETWEEN_SAVES = 10.0  # A killed process loses at most this much work.
 
+Own = TypeVar("Own", bound="JournalledFiles")
+
 
 class JournalledFiles:
     """Files that are appended to side by side.
@@ -25,19 +27,22 @@ class JournalledFiles:
     What a killed process wrote behind the last line of its journal is cut off, so that the files
     fit each other and the state.
 
+    Used as a context; what was not saved is lost at its end.
+
     Args:
         folder: of the journal; what an earlier process journalled in it is kept.
         paths: {name of a file: its path}.
+        state: at the beginning.
 
     Attributes:
-        state: what was journalled last, empty at the beginning.
+        state: what goes into the journal, as JSON; that of the last save at first.
     """
 
-    def __init__(self, folder: Path, paths: Mapping[str, Path]):
+    def __init__(self, folder: Path, paths: Mapping[str, Path], state: dict[str, Any]):
         self._folder = folder
         path = folder / JOURNAL
         journal = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        self.state: dict[str, Any] = journal.get("state", {})
+        self.state: dict[str, Any] = journal.get("state", state)
         self._array_file: str | None = journal.get("array")
         self._sizes: dict[str, int] = {
             name: journal.get("sizes", {}).get(name, 0) for name in paths
@@ -48,8 +53,10 @@ class JournalledFiles:
         self._num_saves = journal.get("saves", 0)
         self._saved = time.monotonic()
 
-    def close(self) -> None:
-        """Closes the files; what was not saved is lost."""
+    def __enter__(self: Own) -> Own:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for file in self._files.values():
             with contextlib.suppress(OSError):  # A full disk was said when it was written to.
                 file.close()
@@ -64,17 +71,16 @@ class JournalledFiles:
         """Whether the last save is so long ago that another one is due."""
         return time.monotonic() - self._saved >= SECONDS_BETWEEN_SAVES
 
-    def save(self, state: Mapping[str, Any], array: np.ndarray | None = None) -> None:
-        """Makes sure that all is on the disk, then journals it with a state.
+    def save(self, array: np.ndarray | None = None) -> None:
+        """Makes sure that all is on the disk, then journals it with the state.
 
         Args:
-            state: what goes into JSON.
             array: of numbers, which `array` returns after a kill.
         """
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
-        self.state, self._num_saves = dict(state), self._num_saves + 1
+        self._num_saves += 1
         old = self._array_file
         if array is not None:
             self._array_file = f"array{self._num_saves}.npy"

@@ -20,8 +20,8 @@ from towers.data.prepared.preparation import TextPreparation
 from towers.data.prepared.processes import number_of_processes
 from towers.data.prepared.progress import Progress
 from towers.data.prepared.text_corpus import TextCorpus
+from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import PARTS, describe_others, describe_parts, find_texts
-from towers.data.reading.text_report import TextReport
 from towers.data.reading.texts import Reader
 from towers.data.text import TextCodec, TextSettings
 from towers.ground.durable import publish
@@ -138,19 +138,19 @@ def _finish(
     encoding: Encoding, report: Sequence[str], settings: TextPreparation, folder: Path, key: str
 ) -> None:
     """Writes the manifest; raises ValueError if there is nothing to train on or to evaluate."""
-    totals = encoding.totals
-    if not (totals.tokens["train"] and totals.tokens["valid"]):
+    num_tokens = encoding.num_tokens
+    if not (num_tokens["train"] and num_tokens["valid"]):
         raise ValueError(
             "A text must give passages for the parts train and valid. Received "
-            f"{totals.tokens['train']:,} and {totals.tokens['valid']:,} tokens; give more text, "
+            f"{num_tokens['train']:,} and {num_tokens['valid']:,} tokens; give more text, "
             f"files whose names say train and valid, or a larger share than "
             f"held_out={settings.held_out}. What was read: {'; '.join(report)}."
         )
-    parts = ", ".join(f"{totals.tokens[part]:,} {part}" for part in PARTS)
+    parts = ", ".join(f"{num_tokens[part]:,} {part}" for part in PARTS)
     summary = [
         *report,
         f"tokens: {parts}; vocabulary of {len(encoding.codec.vocabulary):,}, "
         f"{encoding.unknown_share:.2%} of the tokens are unknown",
     ]
-    facts = {"characters": totals.characters, "parts": [p for p in PARTS if totals.tokens[p]]}
+    facts = {"characters": encoding.num_characters, "parts": [p for p in PARTS if num_tokens[p]]}
     write_manifest(folder, key, summary, {part: [encoding.dtype.name] for part in PARTS}, facts)

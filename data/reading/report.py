@@ -1,10 +1,11 @@
-"""The report of reading files: counts of kept, skipped and repaired items, with their places."""
+"""The reports of reading files: counts of kept, skipped and changed items, with their places."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 BLANK_LINE = "blank lines"
 BLANK_TURN = "blank turns"
@@ -12,7 +13,9 @@ NO_LETTER = "turns without a letter or digit"
 NUL = "turns with NUL characters"
 TOO_LONG = "lines or turns that are too long"
 UNDECODED = "turns with bytes that do not decode"
-NUM_PLACES = 3
+NUL_LINE = "lines with NUL characters"
+UNDECODED_LINE = "lines with many bytes that do not decode"
+FEW_UNDECODED = "lines with a few bytes that do not decode, without these"
 UNDECODED_SHARE = 0.1  # Of all lines; above this share the encoding is probably wrong.
 ENCODING_ADVICE = (
     "its encoding may differ: try another (--encoding), such as gb18030, big5, cp1252 or utf-16"
@@ -20,33 +23,25 @@ ENCODING_ADVICE = (
 
 
 @dataclass
-class ReadingReport:
-    """Counts of what was read, with the first few places of every problem.
+class Report:
+    """Counts of what was read, with the first places of every problem.
 
     Attributes:
         num_files: files that were read.
         num_lines: lines in them.
-        num_dialogues: dialogues yielded, also without any usable turn.
-        num_turns: turns with text in those dialogues.
-        skipped: {reason: number of turns, lines, dialogues or files left out}.
-        repaired: {reason: number of items yielded, but changed}.
-        places: {reason: the first places, as `file:line`}.
-        notes: further information, such as how a file was interpreted.
+        skipped: {reason: number of items left out}.
+        repaired: {reason: number of items that are used, but changed}.
+        places: {reason: the first places}.
     """
+
+    num_places: ClassVar[int] = 1
+    repaired_verb: ClassVar[str] = "used"
 
     num_files: int = 0
     num_lines: int = 0
-    num_dialogues: int = 0
-    num_turns: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     repaired: Counter[str] = field(default_factory=Counter)
     places: dict[str, list[str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def keep(self, dialogue: Sequence[str]) -> None:
-        """Counts a dialogue that is yielded."""
-        self.num_dialogues += 1
-        self.num_turns += sum(map(bool, dialogue))
 
     def skip(self, reason: str, place: str) -> None:
         """Counts an item that is left out."""
@@ -54,9 +49,47 @@ class ReadingReport:
         self._remember(f"skipped {reason}", place)
 
     def repair(self, reason: str, place: str) -> None:
-        """Counts an item that is yielded, but changed."""
+        """Counts an item that is used, but changed."""
         self.repaired[reason] += 1
-        self._remember(f"repaired {reason}", place)
+        self._remember(f"{self.repaired_verb} {reason}", place)
+
+    def changes(self) -> list[str]:
+        """Returns a line for each reason, the most frequent first."""
+        verbs = {"skipped": self.skipped, self.repaired_verb: self.repaired}
+        return [
+            f"{verb} {number:,} {reason} (first: {', '.join(self.places[f'{verb} {reason}'])})"
+            for verb, counts in verbs.items()
+            for reason, number in counts.most_common()
+            if number
+        ]
+
+    def _remember(self, key: str, place: str) -> None:
+        places = self.places.setdefault(key, [])
+        if len(places) < self.num_places:
+            places.append(place)
+
+
+@dataclass
+class ReadingReport(Report):
+    """Counts of dialogues.
+
+    Attributes:
+        num_dialogues: dialogues yielded, also without any usable turn.
+        num_turns: turns with text in those dialogues.
+        notes: further information, such as how a file was interpreted.
+    """
+
+    num_places: ClassVar[int] = 3
+    repaired_verb: ClassVar[str] = "repaired"
+
+    num_dialogues: int = 0
+    num_turns: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def keep(self, dialogue: Sequence[str]) -> None:
+        """Counts a dialogue that is yielded."""
+        self.num_dialogues += 1
+        self.num_turns += sum(map(bool, dialogue))
 
     def note(self, text: str) -> None:
         """Adds a sentence to the summary."""
@@ -67,8 +100,7 @@ class ReadingReport:
         return [
             f"read {count(self.num_dialogues, 'dialogue')} of {count(self.num_turns, 'turn')} "
             f"from {count(self.num_files, 'file')} of {count(self.num_lines, 'line')}",
-            *self._lines_of("skipped", self.skipped),
-            *self._lines_of("repaired", self.repaired),
+            *self.changes(),
             *self.notes,
             *([ENCODING_ADVICE] if self.suggests_other_encoding() else []),
         ]
@@ -92,17 +124,23 @@ class ReadingReport:
         # A JSON array may have all its dialogues in one line.
         return undecoded > UNDECODED_SHARE * max(self.num_lines, self.num_turns)
 
-    def _remember(self, key: str, place: str) -> None:
-        places = self.places.setdefault(key, [])
-        if len(places) < NUM_PLACES:
-            places.append(place)
 
-    def _lines_of(self, verb: str, counts: Counter[str]) -> list[str]:
-        return [
-            f"{verb} {number:,} {reason} (first: {', '.join(self.places[f'{verb} {reason}'])})"
-            for reason, number in counts.most_common()
-            if number
-        ]
+@dataclass
+class TextReport(Report):
+    """Counts of lines; `num_lines` are used."""
+
+    @property
+    def suggests_other_encoding(self) -> bool:
+        """Whether so many lines do not decode that the encoding is probably wrong."""
+        skipped = self.skipped[NUL_LINE] + self.skipped[UNDECODED_LINE]
+        damaged = skipped + self.repaired[FEW_UNDECODED]
+        return damaged > UNDECODED_SHARE * (self.num_lines + skipped)
+
+    def lines(self) -> list[str]:
+        """Returns the report as lines of text."""
+        read = f"read {count(self.num_lines, 'line')} from {count(self.num_files, 'file')}"
+        advice = [ENCODING_ADVICE] if self.suggests_other_encoding else []
+        return [read, *self.changes(), *advice]
 
 
 def count(number: int, noun: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from towers.data.compression import decompressed, read_errors
 from towers.data.extras import import_extra
+from towers.data.reading.report import FEW_UNDECODED, NUL_LINE, UNDECODED_LINE, TextReport
 from towers.data.reading.text_files import TextFile
-from towers.data.reading.text_report import FEW_UNDECODED, NUL, UNDECODED, TextReport
 from towers.data.text.files import reason_of
 
 CHUNK_BYTES = 1 << 18
@@ -70,10 +70,10 @@ class Reader(NamedTuple):
 
     def _is_whole(self, line: str, file: TextFile) -> bool:
         if "\0" in line:
-            self.report.skip(NUL, f"{file.path}, {line[:20]!r}")
+            self.report.skip(NUL_LINE, f"{file.path}, {line[:20]!r}")
             return False
         if line.count(DAMAGED) > max(1, len(line) // 10):
-            self.report.skip(UNDECODED, f"{file.path}, {line[:20]!r}")
+            self.report.skip(UNDECODED_LINE, f"{file.path}, {line[:20]!r}")
             return False
         if DAMAGED in line:
             self.report.repair(FEW_UNDECODED, f"{file.path}, {line[:20]!r}")

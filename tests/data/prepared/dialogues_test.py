@@ -385,7 +385,7 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
 
     def fail(self, chunk, marks):
         if not left[0]:
-            self.files.append("tokens", b"behind the journal")
+            self.append("tokens", b"behind the journal")
             raise KeyboardInterrupt
         left[0] -= 1
         add(self, chunk, marks)
