@@ -15,13 +15,14 @@ from towers.data.prepared.caches import Write, open_or_prepare
 from towers.data.prepared.chunks import in_chunks
 from towers.data.prepared.corpus import CODEC
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
+from towers.data.prepared.dialogue_index import DialogueIndex, marked
+from towers.data.prepared.dialogue_writing import write_dialogues
 from towers.data.prepared.digests import digest_files
 from towers.data.prepared.filling import fill
-from towers.data.prepared.index import DialogueIndex, marked
+from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.prepared.processes import number_of_processes
 from towers.data.prepared.progress import Progress
-from towers.data.prepared.writing import write_dialogues
 from towers.data.reading import (
     ReadingReport,
     WeightedPath,
@@ -31,14 +32,14 @@ from towers.data.reading import (
     repeated,
     weighted_paths,
 )
-from towers.data.text import SPECIALS, SUBWORD_FILE, train_subwords
+from towers.data.text import SUBWORD_FILE
 from towers.ground.durable import make_folder, publish
 
 Dialogues = Iterable[Sequence[str]]
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
 Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]
 Item = TypeVar("Item")
-_SUBWORD_TURNS = 200_000  # Subwords are learned from at most twice as many turns.
+SUBWORD_TURNS = 400_000  # Of more turns, subwords are learnt from at least about half as many.
 _FEW = 1000  # Dialogues that are in memory at a time.
 
 
@@ -221,29 +222,14 @@ def _with_subwords(
     num_bytes: int,
     write: Write,
 ) -> DialoguePreparation:
-    """Returns the settings with a subword model, learned once from the training dialogues."""
+    """Returns the settings with a subword model, learnt once from the training dialogues."""
     model = folder / CODEC / SUBWORD_FILE  # Where the codec would copy it to.
     if not model.exists():
         with Progress("learning the subwords", num_bytes, write) as progress:
             dialogues = read(ReadingReport(), progress.add)
             turns = (turn for is_held_out, turns in dialogues if not is_held_out for turn in turns)
-            texts = map(settings.text.normalise, _evenly_spaced(turns, _SUBWORD_TURNS))
-            size = settings.vocabulary_size - len(SPECIALS)
-            train_subwords(filter(None, texts), size, work / SUBWORD_FILE)
+            learn_subwords(evenly_spaced(turns, SUBWORD_TURNS), settings, work / SUBWORD_FILE)
         make_folder(model.parent)
         publish(work / SUBWORD_FILE, model)
     text = dataclasses.replace(settings.text, subword_model=str(model))
     return dataclasses.replace(settings, text=text)
-
-
-def _evenly_spaced(texts: Iterable[str], count: int) -> list[str]:
-    """Returns every text or, of more than twice `count` texts, every n-th."""
-    kept: list[str] = []
-    stride = 1
-    for number, text in enumerate(texts):
-        if number % stride == 0:
-            kept.append(text)
-            if len(kept) > 2 * count:
-                kept = kept[::2]
-                stride *= 2
-    return kept

@@ -1,30 +1,34 @@
-"""Learning the vocabulary of a text from a sample of its training passages."""
+"""Learning a vocabulary from a sample: of a text all of it, of dialogues the subwords."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from towers.data.prepared.chunks import Chunk, in_chunks
 from towers.data.prepared.passages import TRAIN
-from towers.data.prepared.preparation import TextPreparation
+from towers.data.prepared.preparation import Preparation, TextPreparation
 from towers.data.prepared.processes import tokenise
 from towers.data.text import (
     SPECIALS,
     SUBWORD_FILE,
     TextCodec,
+    TextSettings,
     build_vocabulary,
     build_words,
     train_subwords,
 )
 from towers.ground.durable import make_folder
 
+Item = TypeVar("Item")
 SAMPLE_CHARACTERS = 8_000_000  # A shorter text is counted whole; of a longer one at least half.
 SUBWORD_CHARACTERS = 2_000_000  # SentencePiece learns from one core; this takes half a minute.
 
@@ -52,15 +56,14 @@ def learn_codec(
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
     text = settings.text
-    sample = _sampled(passages, math.inf if text.as_written else SAMPLE_CHARACTERS)
+    trained = (passage.texts for passage in passages if passage.marks[0] == TRAIN)
+    sample = evenly_spaced(trained, math.inf if text.as_written else SAMPLE_CHARACTERS, _characters)
     if not sample:
         return False
     if text.learns_subwords:
-        lines = (line for passage in _thinned(sample, SUBWORD_CHARACTERS) for line in passage)
-        model = folder / SUBWORD_FILE
-        size = settings.vocabulary_size - len(SPECIALS)
-        train_subwords(filter(None, map(text.normalise, lines)), size, model)
-        text = dataclasses.replace(text, subword_model=str(model))
+        some = sample[:: max(1, -(-sum(map(_characters, sample)) // SUBWORD_CHARACTERS))]
+        lines = itertools.chain.from_iterable(some)
+        text = learn_subwords(lines, settings, folder / SUBWORD_FILE)
     counts: collections.Counter[str] = collections.Counter()
     chunks = in_chunks(Chunk(lines, []) for lines in sample)
     for chunk in tokenise((chunk.texts for chunk in chunks), text, processes):
@@ -71,23 +74,32 @@ def learn_codec(
     return True
 
 
-def _sampled(passages: Iterator[Chunk], most: float) -> list[list[str]]:
-    """Returns every training passage or, of more characters, every n-th; at least half of them."""
-    kept: list[list[str]] = []
-    stride, number, num_characters = 1, 0, 0
-    for passage in passages:
-        if passage.marks[0] != TRAIN:
-            continue
+def _characters(lines: Sequence[str]) -> int:
+    return sum(map(len, lines))
+
+
+def learn_subwords(texts: Iterable[str], settings: Preparation, model: Path) -> TextSettings:
+    """Writes a subword model that is learnt from some texts; returns the settings that name it."""
+    text = settings.text
+    size = settings.vocabulary_size - len(SPECIALS)
+    train_subwords(filter(None, map(text.normalise, texts)), size, model)
+    return dataclasses.replace(text, subword_model=str(model))
+
+
+def evenly_spaced(
+    items: Iterable[Item], most: float, size: Callable[[Item], int] = lambda _: 1
+) -> list[Item]:
+    """Returns every item or, of those larger together than `most`, every n-th.
+
+    The sample is at least about half as large.
+    """
+    kept: list[Item] = []
+    stride, total = 1, 0
+    for number, item in enumerate(items):
         if number % stride == 0:
-            kept.append(passage.texts)
-            num_characters += sum(map(len, passage.texts))
-            if num_characters > most:
+            kept.append(item)
+            total += size(item)
+            if total > most:
                 kept, stride = kept[::2], stride * 2
-                num_characters = sum(len(line) for lines in kept for line in lines)
-        number += 1
+                total = sum(map(size, kept))
     return kept
-
-
-def _thinned(sample: list[list[str]], most: int) -> list[list[str]]:
-    num_characters = sum(len(line) for lines in sample for line in lines)
-    return sample[:: max(1, -(-num_characters // most))]

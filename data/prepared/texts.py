@@ -12,7 +12,6 @@ from towers.data.prepared.caches import Write, open_or_prepare
 from towers.data.prepared.chunks import Chunk, in_chunks
 from towers.data.prepared.corpus import CODEC, write_manifest
 from towers.data.prepared.digests import digest_files
-from towers.data.prepared.encoding import Encoding
 from towers.data.prepared.filling import fill
 from towers.data.prepared.learning import learn_codec
 from towers.data.prepared.passages import passages, passages_of_parts
@@ -20,6 +19,7 @@ from towers.data.prepared.preparation import TextPreparation
 from towers.data.prepared.processes import number_of_processes
 from towers.data.prepared.progress import Progress
 from towers.data.prepared.text_corpus import TextCorpus
+from towers.data.prepared.text_ids import TextIds
 from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import PARTS, describe_others, describe_parts, find_texts
 from towers.data.reading.texts import Reader
@@ -122,23 +122,23 @@ def _prepare(
         report = TextReport()
         codec = TextCodec.load(folder / CODEC)
         with (
-            Encoding(folder, work, codec) as encoding,
+            TextIds(folder, work, codec) as ids,
             Progress("tokenising", num_bytes, write) as progress,
         ):
             chunks = in_chunks(read(report, progress.add))
-            misfit = fill(encoding, chunks, codec.settings, processes, progress, write)
+            misfit = fill(ids, chunks, codec.settings, processes, progress, write)
         advice = [] if report.suggests_other_encoding or codec.settings.as_written else misfit
         lines = [*(report.lines() if report.num_files else []), *notes(), *advice]
-        _finish(encoding, lines, settings, folder, cache.name)
+        _finish(ids, lines, settings, folder, cache.name)
 
     return open_or_prepare(cache, TextCorpus, prepare, write)
 
 
 def _finish(
-    encoding: Encoding, report: Sequence[str], settings: TextPreparation, folder: Path, key: str
+    ids: TextIds, report: Sequence[str], settings: TextPreparation, folder: Path, key: str
 ) -> None:
     """Writes the manifest; raises ValueError if there is nothing to train on or to evaluate."""
-    num_tokens = encoding.num_tokens
+    num_tokens = ids.num_tokens
     if not (num_tokens["train"] and num_tokens["valid"]):
         raise ValueError(
             "A text must give passages for the parts train and valid. Received "
@@ -149,8 +149,8 @@ def _finish(
     parts = ", ".join(f"{num_tokens[part]:,} {part}" for part in PARTS)
     summary = [
         *report,
-        f"tokens: {parts}; vocabulary of {len(encoding.codec.vocabulary):,}, "
-        f"{encoding.unknown_share:.2%} of the tokens are unknown",
+        f"tokens: {parts}; vocabulary of {len(ids.codec.vocabulary):,}, "
+        f"{ids.unknown_share:.2%} of the tokens are unknown",
     ]
-    facts = {"characters": encoding.num_characters, "parts": [p for p in PARTS if num_tokens[p]]}
-    write_manifest(folder, key, summary, {part: [encoding.dtype.name] for part in PARTS}, facts)
+    facts = {"characters": ids.num_characters, "parts": [p for p in PARTS if num_tokens[p]]}
+    write_manifest(folder, key, summary, {part: [ids.dtype.name] for part in PARTS}, facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +48,9 @@ class TextCodec:
         settings: how text is normalised and tokenised.
         vocabulary: of the tokens.
 
+    Attributes:
+        token_ids: `token_ids(token)`, the ids that spell a token, cached.
+
     Raises:
         ValueError: a file that the settings name is missing or wrong.
     """
@@ -55,23 +59,17 @@ class TextCodec:
         self.settings = settings
         self.vocabulary = vocabulary
         self._tokenizer = make_tokenizer(settings)
-        self._known: dict[str, tuple[int, ...]] = {}
+        self.token_ids = functools.lru_cache(_CACHE_SIZE)(vocabulary.ids)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without START and END; none for a text without tokens."""
         ids: list[int] = []
         for token in self._tokens(text):
-            ids.extend(self._known.get(token) or self._look_up(token))
+            ids.extend(self.token_ids(token))
         return ids
 
     def _tokens(self, text: str) -> list[str]:
         return self._tokenizer.tokenize(self.settings.normalise(text))
-
-    def _look_up(self, token: str) -> tuple[int, ...]:
-        if len(self._known) >= _CACHE_SIZE:
-            self._known.clear()
-        self._known[token] = self.vocabulary.ids(token)
-        return self._known[token]
 
     def encode_question(self, turns: Sequence[str], max_length: int | None = None) -> Question:
         """Returns the turns as one question; empty turns are left out.
@@ -87,7 +85,7 @@ class TextCodec:
             return self._with_copies(tokens[-max_length:] if max_length else tokens)
         ids: list[int] = []
         for token in tokens:
-            ids += (SEPARATOR,) if token is None else self._known.get(token) or self._look_up(token)
+            ids += (SEPARATOR,) if token is None else self.token_ids(token)
         return Question(ids[-max_length:] if max_length else ids, [])
 
     def read_question(self, turns: Sequence[str], max_length: int | None = None) -> Question:

@@ -26,12 +26,13 @@ from towers.data.prepared import (
     DialogueCorpus,
     DialoguePreparation,
     chunks,
-    index,
+    dialogue_index,
     journal,
     prepare_dialogues,
     prepare_files,
 )
-from towers.data.prepared.dialogues import _evenly_spaced, is_held_out
+from towers.data.prepared.dialogues import is_held_out
+from towers.data.prepared.learning import evenly_spaced
 from towers.data.reading import pair_turns
 from towers.data.text import TextSettings
 from towers.ground.special_ids import UNKNOWN
@@ -213,7 +214,7 @@ def test_dialogues_in_memory_are_not_said_to_be_read_from_files(tmp_path):
 
 @pytest.mark.parametrize(("count", "expected"), [(5, 10), (4, 5), (3, 5), (2, 3), (1, 2)])
 def test_a_sample_of_texts_is_evenly_spaced(count, expected):
-    kept = _evenly_spaced((str(number) for number in range(10)), count)
+    kept = evenly_spaced((str(number) for number in range(10)), 2 * count)
     assert len(kept) == expected <= 2 * count
     steps = {int(after) - int(before) for before, after in itertools.pairwise(kept)}
     assert kept[0] == "0" and len(steps) == 1
@@ -381,7 +382,7 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
     path = conv_file(tmp_path / "some.conv", random_dialogues(300))
     settings = DialoguePreparation(SPACES, held_out=0.2, **SMALL_SETTINGS[settings])
     expected = prepare_files(path, settings, tmp_path / "whole", processes=1, write=quiet)
-    add, left = index.DialogueIndex.add, [num_chunks]
+    add, left = dialogue_index.DialogueIndex.add, [num_chunks]
 
     def fail(self, chunk, marks):
         if not left[0]:
@@ -397,7 +398,7 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
         if num_chunks == 100:
             patched.setattr(module, "write_dialogues", fail_later)
         else:
-            patched.setattr(index.DialogueIndex, "add", fail)
+            patched.setattr(dialogue_index.DialogueIndex, "add", fail)
         prepare_files(path, settings, tmp_path / "caches", processes=1, write=quiet)
     read, said = [], []
     monkeypatch.setattr(module, "read_dialogues", counted(module.read_dialogues, read))

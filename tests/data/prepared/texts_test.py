@@ -13,7 +13,7 @@ import pytest
 
 from tests.data.prepared.text_helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
-from towers.data.prepared import chunks, encoding, journal, text_corpus
+from towers.data.prepared import chunks, journal, text_corpus, text_ids
 from towers.data.reading.text_files import PARTS
 from towers.ground.special_ids import END
 
@@ -171,7 +171,7 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(encoding.Encoding, "save", fail)
+    monkeypatch.setattr(text_ids.TextIds, "save", fail)
     with pytest.raises(OSError, match=r"No space left.*What is prepared stays"):
         prepare(tmp_path / "a.txt", tmp_path / "cache")
     monkeypatch.undo()
@@ -201,7 +201,7 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
     """Also with ids behind the journal's last line, which a kill leaves."""
     write_stories(tmp_path / "a.txt", 1000)
     expected = prepare(tmp_path / "a.txt", tmp_path / "whole")
-    add, left = encoding.Encoding.add, [num_chunks]
+    add, left = text_ids.TextIds.add, [num_chunks]
 
     def fail(self, chunk, parts):
         if not left[0]:
@@ -210,10 +210,10 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
         left[0] -= 1
         add(self, chunk, parts)
 
-    monkeypatch.setattr(encoding.Encoding, "add", fail)
+    monkeypatch.setattr(text_ids.TextIds, "add", fail)
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "a.txt", tmp_path / "cache")
-    monkeypatch.setattr(encoding.Encoding, "add", add)
+    monkeypatch.setattr(text_ids.TextIds, "add", add)
     lines = []
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", lines)
     assert ("goes on after" in lines[0]) == (num_chunks > 0)

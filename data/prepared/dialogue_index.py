@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from towers.data.prepared.filling import TokenFiles
 BEGINS, HELD_OUT = 1, 2  # Bits of the mark of a turn.
 _DTYPES = {"tokens": np.uint32, "lengths": np.uint32, "characters": np.uint32, "marks": np.uint8}
 _WORDS = "words"
+_BLOCK_TURNS, _BLOCK_TOKENS = 1 << 16, 1 << 20
 
 
 def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
@@ -111,17 +113,39 @@ class DialogueIndex(TokenFiles):
             if number >= max(1, min_dialogues)
         }
 
-    def read(self, name: str, start: int, count: int) -> np.ndarray:
-        """Returns a part of a saved file; mapped files would look like used memory.
+    def blocks(self) -> Iterator[Block]:
+        """Yields all turns in blocks, of at most `_BLOCK_TOKENS` tokens or one turn."""
+        turn = word = 0
+        while turn < self.num_turns:
+            lengths = self._read("lengths", turn, _BLOCK_TURNS)
+            ends = np.cumsum(lengths, dtype=np.int64)
+            size = max(1, int(np.searchsorted(ends, _BLOCK_TOKENS, "right")))
+            words = self._read("tokens", word, int(ends[:size][-1]))
+            characters, marks = (self._read(name, turn, size) for name in ("characters", "marks"))
+            yield Block(turn, words, lengths[:size], characters, marks)
+            turn, word = turn + len(marks), word + len(words)
 
-        Args:
-            name: `tokens`, the provisional ids of all turns, uint32; `lengths`, the number of
-                tokens of each turn, uint32; `characters`, that of its characters, uint32; or
-                `marks`, uint8.
-            start, count: the numbers that are read, fewer at the end.
-        """
+    def _read(self, name: str, start: int, count: int) -> np.ndarray:
+        """Returns a part of a saved file, shorter at its end; mapped, it looks like used memory."""
         dtype = np.dtype(_DTYPES[name])
         return np.fromfile(self._paths[name], dtype, count, offset=start * dtype.itemsize)
+
+
+class Block(NamedTuple):
+    """Some turns of a corpus that are next to each other.
+
+    Attributes:
+        first_turn: the number of the first one.
+        words: uint32, the provisional ids of all of them.
+        num_words, characters: uint32, of each turn; characters without blanks.
+        marks: uint8, of each turn.
+    """
+
+    first_turn: int
+    words: np.ndarray
+    num_words: np.ndarray
+    characters: np.ndarray
+    marks: np.ndarray
 
 
 def _uses(chunk: TokenisedChunk, marks: np.ndarray) -> np.ndarray:

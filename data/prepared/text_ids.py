@@ -13,10 +13,8 @@ from towers.data.prepared.spelling import Spelling
 from towers.data.reading.text_files import PARTS
 from towers.data.text import TextCodec
 
-_CACHE_SIZE = 1 << 18  # Number of tokens whose ids are cached, some 50 MB.
 
-
-class Encoding(TokenFiles):
+class TextIds(TokenFiles):
     """The files of ids of an unfinished corpus.
 
     Args:
@@ -36,7 +34,6 @@ class Encoding(TokenFiles):
         super().__init__(work, paths, numbers)
         self.codec = codec
         self.dtype = dtype_of_ids(len(codec.vocabulary))
-        self._known: dict[str, tuple[int, ...]] = {}
 
     @property
     def content(self) -> str:
@@ -65,9 +62,7 @@ class Encoding(TokenFiles):
     def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
         """Writes the ids of the next lines; the mark of a line is the number of its part."""
         vocabulary = self.codec.vocabulary
-        spelling = Spelling(
-            [self._known.get(token) or self._look_up(token) for token in chunk.table]
-        )
+        spelling = Spelling(list(map(self.codec.token_ids, chunk.table)))
         as_written = self.codec.settings.as_written
         ids, lengths = spelling.ids(chunk.places, chunk.lengths, vocabulary.end, end_all=as_written)
         part_of_ids = np.repeat(marks, lengths)
@@ -78,9 +73,3 @@ class Encoding(TokenFiles):
             self.append(part, own.astype(self.dtype).data)
             self.num_tokens[part] += len(own)
             self.num_characters[part] += int(characters[marks == number].sum())
-
-    def _look_up(self, token: str) -> tuple[int, ...]:
-        if len(self._known) >= _CACHE_SIZE:
-            self._known.clear()
-        self._known[token] = self.codec.vocabulary.ids(token)
-        return self._known[token]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from towers.data.prepared.corpus import CODEC, array_file, dtype_of_ids, write_manifest
 from towers.data.prepared.dialogue_corpus import PARTS, UNKNOWN_WORDS
-from towers.data.prepared.index import BEGINS, HELD_OUT, DialogueIndex
+from towers.data.prepared.dialogue_index import BEGINS, HELD_OUT, Block, DialogueIndex
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.prepared.spelling import Spelling
 from towers.data.reading.pairing import stride
 from towers.data.text import TextCodec, Vocabulary, build_vocabulary
 from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
-
-_BLOCK_TURNS, _BLOCK_TOKENS = 1 << 16, 1 << 20
 
 
 def write_dialogues(
@@ -47,7 +44,7 @@ def write_dialogues(
     finder = PairFinder(pairing=settings.pairing, context=settings.context)
     num_ids = len(vocabulary) + len(unknown_words)
     with _Arrays(folder, num_ids) as arrays:
-        for block in _blocks(index):
+        for block in index.blocks():
             arrays.add(block, spelling, finder, counts)
         arrays.append("unigram_counts", counts.unigrams)
     num_train, num_held_out = arrays.num_pairs
@@ -122,7 +119,7 @@ class _Arrays:
         """Writes further rows of an array."""
         self._files[name].write(np.ascontiguousarray(rows, self.types[name][0]).data)
 
-    def add(self, block: _Block, spelling: Spelling, finder: PairFinder, counts: _Counts) -> None:
+    def add(self, block: Block, spelling: Spelling, finder: PairFinder, counts: _Counts) -> None:
         """Writes what a block has."""
         ids, lengths = spelling.ids(block.words, block.num_words, SEPARATOR)
         self.append("tokens", ids)
@@ -137,35 +134,6 @@ class _Arrays:
             self.append(f"{part}_pairs", pairs[part_of == number])
             self.num_pairs[number] += int(np.sum(part_of == number))
         counts.add(ids, lengths, is_held_out, answers[part_of == 0])
-
-
-class _Block(NamedTuple):
-    """Some turns of a corpus that are next to each other.
-
-    Attributes:
-        first_turn: the number of the first one.
-        words: uint32, their provisional ids.
-        num_words, characters, marks: of the turns, as in the index.
-    """
-
-    first_turn: int
-    words: np.ndarray
-    num_words: np.ndarray
-    characters: np.ndarray
-    marks: np.ndarray
-
-
-def _blocks(index: DialogueIndex) -> Iterator[_Block]:
-    """Yields all turns in blocks, of at most `_BLOCK_TOKENS` tokens or one turn."""
-    turn = word = 0
-    while turn < index.num_turns:
-        lengths = index.read("lengths", turn, _BLOCK_TURNS)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        size = max(1, int(np.searchsorted(ends, _BLOCK_TOKENS, "right")))
-        words = index.read("tokens", word, int(ends[:size][-1]))
-        characters, marks = (index.read(name, turn, size) for name in ("characters", "marks"))
-        yield _Block(turn, words, lengths[:size], characters, marks)
-        turn, word = turn + len(marks), word + len(words)
 
 
 class PairFinder:
