@@ -55,16 +55,18 @@ def command_line_page() -> str:
     """Returns the page with every command's help."""
     parts = [
         "# Command line",
-        "`towers COMMAND --help` prints the text of a command. The exit code is 0, 1 if the "
+        "`towers COMMAND --help-all` prints the text of a command. The exit code is 0, 1 if the "
         "command failed, or 2 for wrong input.",
     ]
     for name, parser in command_parsers().items():
         with mock.patch.dict(os.environ, {"COLUMNS": str(WIDTH)}):
-            parts.append(f"## towers {name}\n\n```text\n{parser.format_help().rstrip()}\n```")
+            parts.append(
+                f"## towers {name}\n\n```text\n{parser.format_help(all_options=True).rstrip()}\n```"
+            )
     return "\n\n".join(parts) + "\n"
 
 
-def command_parsers() -> dict[str, argparse.ArgumentParser]:
+def command_parsers() -> dict[str, Any]:
     """Returns the parser of each command by name, in the order of `towers --help`."""
     from towers.scripts.main import build_parser
 

@@ -10,16 +10,22 @@ import os
 import platform
 import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
-from towers.scripts.commands.examples import HelpFormatter, epilog
-from towers.scripts.shown import brief, show, without_nodes
+from towers.scripts.commands.examples import epilog
+from towers.scripts.options.flags import HelpFormatter, Parser
+from towers.scripts.shown import show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
-from towers.scripts.wrong_input import WrongInputError, nearest
+from towers.scripts.wrong_input import (
+    WrongInputError,
+    fail,
+    is_of_tensorflow,
+    nearest,
+    show_traceback,
+)
 
 FAILED = 1
 BUG = (
@@ -107,25 +113,6 @@ def prepare_output() -> None:
             getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with a suggestion for an option that is not there."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Returns the options and what is left, without unknown options: these are errors."""
-        options, left = super().parse_known_args(args, namespace)
-        unknown = next((text.partition("=")[0] for text in left if text.startswith("-")), None)
-        if unknown is not None:
-            known = [name.lstrip("-") for action in self._actions for name in action.option_strings]
-            self.error(f"there is no option {unknown}.{nearest(unknown.lstrip('-'), known)}")
-        return options, left
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the message and ends with exit code 2."""
-        stop = "" if message.endswith((".", "?")) else "."
-        fail(f"{message}{stop} See `{self.prog} --help`.", WRONG_INPUT)
-        self.exit(WRONG_INPUT)
-
-
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     """Returns the parser of the command line.
 
@@ -152,6 +139,7 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         )
         if name in names:
             load_command(name).add_options(own)
+            own.add_help_all()
     return parser
 
 
@@ -167,15 +155,6 @@ def leave_quietly() -> int:
     return 128 + signal.SIGPIPE
 
 
-def fail(error: Exception | str, code: int) -> int:
-    """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
-    if isinstance(error, Exception) and os.environ.get("TOWERS_TRACEBACK"):
-        show_traceback(error)
-    text = without_nodes(str(error)) if is_of_tensorflow(error) else str(error)
-    show(f"towers: error: {brief(text)}", file=sys.stderr, colour="red")
-    return code
-
-
 def show_warning(
     message: Warning | str,
     category: type[Warning],
@@ -188,11 +167,6 @@ def show_warning(
     show(f"towers: warning: {message}", file=sys.stderr, colour="yellow")
 
 
-def show_traceback(error: Exception) -> None:
-    """Prints an error with its traceback."""
-    show("".join(traceback.format_exception(error)), file=sys.stderr)
-
-
 def is_for_users(error: Exception) -> bool:
     """Returns whether an error's message tells users enough.
 
@@ -203,11 +177,6 @@ def is_for_users(error: Exception) -> bool:
     if is_of_tensorflow(error) or getattr(error, "errno", None) == errno.ENOSPC:
         return True
     return isinstance(error, RuntimeError) and raising_module(error).startswith("towers.")
-
-
-def is_of_tensorflow(error: Exception | str) -> bool:
-    """Returns whether TensorFlow raised an error."""
-    return type(error).__module__.startswith("tensorflow.")
 
 
 def raising_module(error: Exception) -> str:

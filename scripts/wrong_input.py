@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
+import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
+
+from towers.scripts.shown import brief, show, without_nodes
 
 EXIT_CODE = 2  # Of a command with wrong input, as argparse has it.
 LISTED = 200  # Characters of the names that an error about an unknown one lists.
@@ -44,6 +49,25 @@ def describe(error: Exception) -> str:
         f"{error.filename}: {error.strerror}. Expected a path that this user may use; give another "
         "one, or change its rights."
     )
+
+
+def fail(error: Exception | str, code: int) -> int:
+    """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
+    if isinstance(error, Exception) and os.environ.get("TOWERS_TRACEBACK"):
+        show_traceback(error)
+    text = without_nodes(str(error)) if is_of_tensorflow(error) else str(error)
+    show(f"towers: error: {brief(text)}", file=sys.stderr, colour="red")
+    return code
+
+
+def show_traceback(error: Exception) -> None:
+    """Prints an error with its traceback."""
+    show("".join(traceback.format_exception(error)), file=sys.stderr)
+
+
+def is_of_tensorflow(error: Exception | str) -> bool:
+    """Returns whether TensorFlow raised an error."""
+    return type(error).__module__.startswith("tensorflow.")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

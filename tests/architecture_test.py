@@ -90,9 +90,10 @@ def test_imports_point_one_way():
 
 def test_the_ground_imports_no_tensorflow():
     """A copy of it is beside an exported model, and `towers --help` stands on it."""
-    heavy = {"tensorflow", "keras", "numpy"}
+    orders = {"towers.ground.epochs", "towers.ground.random_numbers"}  # No command's help needs it.
 
     def is_wrong(name):
+        heavy = {"tensorflow", "keras"} | (set() if name in orders else {"numpy"})
         at_the_top = [ast.Module([node], []) for node in MODULES[name].body if not is_lazy(node)]
         found = {one.split(".")[0] for tree in at_the_top for one in imports_within(tree)}
         return room_of(name) == GROUND and found & heavy
@@ -101,7 +102,9 @@ def test_the_ground_imports_no_tensorflow():
 
 
 def is_lazy(node):
-    """Returns whether a statement of a module only defines what runs later."""
+    """Returns whether a statement of a module only defines what runs later, or is for types."""
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) == "TYPE_CHECKING"
     return isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef))
 
 
@@ -174,8 +177,10 @@ def test_modules_do_not_import_their_own_package():
 
 
 def test_only_commands_see_the_command_line():
+    seeing = {"towers.scripts.main", "towers.scripts.options.flags"}
+
     def is_wrong(name):
-        if name == "towers.scripts.main" or name.startswith("towers.scripts.commands."):
+        if name in seeing or name.startswith("towers.scripts.commands."):
             return False
         return room_of(name) == "scripts" and "argparse" in imports_of(name)
 
@@ -185,8 +190,7 @@ def test_only_commands_see_the_command_line():
 def test_every_command_is_a_module():
     folder = "towers.scripts.commands."
     modules = {name.removeprefix(folder) for name in MODULES if name.startswith(folder)}
-    shared = {"options", "option_types", "config_file", "examples"}
-    assert modules - shared == set(COMMANDS)
+    assert modules - {"examples"} == set(COMMANDS)
 
 
 def test_devices_are_chosen_only_in_the_engine():
@@ -221,6 +225,36 @@ def test_nothing_is_pickled():
         return {one.split(".")[0] for one in imports_of(name)} & PICKLERS or unsafe & options
 
     assert not offenders(is_wrong)
+
+
+def test_one_generator_draws_every_order():
+    """Orders and augmentation are functions of (seed, epoch), drawn in one module."""
+    own = {"default_rng", "Generator", "Philox", "PCG64", "RandomState", "permutation", "shuffle"}
+    wrong = {f"{numpy}.random.{name}" for numpy in ("np", "numpy") for name in own}
+
+    def is_wrong(name):
+        if room_of(name) == "scripts" or name == "towers.ground.random_numbers":
+            return False
+        calls = (node for node in ast.walk(MODULES[name]) if isinstance(node, ast.Call))
+        return wrong & {ast.unparse(call.func) for call in calls}
+
+    assert not offenders(is_wrong)
+
+
+def test_the_order_of_an_epoch_is_defined_once():
+    once = {
+        "RowBatches": "towers.batches.own_rows",
+        "permutation": "towers.ground.random_numbers",
+        "steps_per_epoch": "towers.ground.epochs",
+    }
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    found = {
+        (node.name, name)
+        for name, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and node.name in once
+    }
+    assert found == set(once.items())
 
 
 def test_every_module_says_what_it_owns():

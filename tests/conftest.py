@@ -38,6 +38,7 @@ FAST = (
     "models/losses_test.py",
     "models/mlp_test.py",
     "towers/batches/feed_test.py",
+    "towers/ground/random_numbers_test.py",
     "towers/loop/rates_test.py",
     "towers/loop/trainer_test.py",
     "towers/optimizers",

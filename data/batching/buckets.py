@@ -9,36 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from towers.ground.epochs import Layout
+
 WIDTHS = (1, 3, 6)  # Numbers of neighbouring answer lengths that are tried as one bucket.
 NUM_EDGES = 4  # Padded lengths of questions, and of answers, where shapes are fixed.
-
-
-class Layout(NamedTuple):
-    """Which examples share a batch, and its shape; the same in every epoch.
-
-    Attributes:
-        examples: int64 [n], each example once, in the order of the batches.
-        groups: unsigned [n], ascending: examples (by their place in `examples`) of the same group
-            may change places.
-        bounds: int64 [num_batches + 1], where each batch begins in `examples`, and the end.
-        shapes: int64 [num_batches, 3]: rows, length of questions and length of answers.
-    """
-
-    examples: np.ndarray
-    groups: np.ndarray
-    bounds: np.ndarray
-    shapes: np.ndarray
-
-    @property
-    def num_batches(self) -> int:
-        """The number of batches, the same in every epoch."""
-        return len(self.shapes)
 
 
 def fitted_layout(
     questions: np.ndarray, answers: np.ndarray, *, batch_tokens: int, batch_size: int
 ) -> Layout:
     """Returns batches with little padding, each as long as its longest question and answer.
+
+    A batch's shape is its number of rows, the length of its questions and that of its answers.
 
     Examples are sorted by the length of the answer, then by the length of the question, which
     rises for one answer length and falls for the next, and cut wherever a batch is full. A small
@@ -57,7 +39,8 @@ def fitted_layout(
     groups = np.repeat(np.arange(len(best.order)), cells.counts[best.order])
     parts = np.split(cells.examples, np.cumsum(cells.counts)[:-1])
     examples = np.concatenate([parts[cell] for cell in best.order])
-    return Layout(examples, groups.astype(_smallest(len(best.order))), best.bounds, best.shapes)
+    groups = groups.astype(_smallest(len(best.order)))
+    return Layout(examples, groups, best.bounds, best.shapes, batches_move=True)
 
 
 def num_tokens(shapes: np.ndarray) -> int:
@@ -168,7 +151,7 @@ def fixed_layout(
         bounds.append(start + np.arange(1, num_batches + 1) * size // num_batches)
         shapes += [(-(-size // num_batches), *lengths[start])] * num_batches
     groups = np.repeat(np.arange(len(sizes)), sizes).astype(_smallest(len(sizes)))
-    return Layout(examples, groups, np.concatenate(bounds), np.array(shapes))
+    return Layout(examples, groups, np.concatenate(bounds), np.array(shapes), batches_move=True)
 
 
 def edges_of(lengths: np.ndarray) -> np.ndarray:

@@ -1,5 +1,5 @@
 """Batches of question-answer pairs from prepared dialogues."""
 
-from towers.data.corpus.batches import PairBatches, pair_batches
+from towers.data.corpus.batches import pair_batches
 
-__all__ = ["PairBatches", "pair_batches"]
+__all__ = ["pair_batches"]

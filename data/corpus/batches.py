@@ -5,23 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from towers.data.batching.balance import balanced_order
-from towers.data.batching.buckets import Layout, fitted_layout, fixed_layout, num_tokens
-from towers.data.batching.epochs import ChooseRows, bucketed_epoch, row_counts
-from towers.data.batching.row_batches import RowBatches
+from towers.data.batching.buckets import fitted_layout, fixed_layout, num_tokens
 from towers.data.corpus.copying import number_unknown
 from towers.data.corpus.directions import lengths_of, slices_of, written_turns
 from towers.data.corpus.repeats import within_repeats
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.text import Vocabulary
+from towers.ground.epochs import Batch, Epochs, Layout, assembled, check_at_least_1
 from towers.ground.special_ids import END, PAD, UNKNOWN
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 
 def pair_batches(
@@ -37,8 +32,12 @@ def pair_batches(
     seed: int = 0,
     shuffle: bool = True,
     fixed_shapes: bool = False,
-) -> PairBatches:
-    """Returns `batches(epoch, first_step=0) -> tf.data.Dataset` over the pairs of a part.
+) -> Epochs:
+    """Returns the batches over the pairs of a part; their source is `Pairs`.
+
+    A batch is (question: int32 [rows, question_length], answer: int32 [rows, answer_length]),
+    padded with 0 at the end; answers end with END. With a vocabulary that copies, the unknown words
+    of each pair are numbered by `number_unknown`.
 
     Args:
         corpus: the prepared corpus.
@@ -61,18 +60,16 @@ def pair_batches(
     Raises:
         ValueError: a limit is below 1, a number is negative, or no pair is left.
     """
-    limits = {
-        "batch_tokens": batch_tokens,
-        "batch_size": batch_size,
-        "max_question_length": max_question_length,
-        "max_answer_length": max_answer_length,
-    }
-    for name, limit in limits.items():
-        if limit < 1:
-            raise ValueError(f"{name} must be at least 1. Received {limit}.")
-    for name, number in (("seed", seed), ("max_answer_repeats", max_answer_repeats)):
-        if number < 0:
-            raise ValueError(f"{name} must not be negative. Received {number}.")
+    import tensorflow as tf  # Not at the top: a corpus is prepared without TensorFlow.
+
+    check_at_least_1(
+        batch_tokens=batch_tokens,
+        batch_size=batch_size,
+        max_question_length=max_question_length,
+        max_answer_length=max_answer_length,
+    )
+    if max_answer_repeats < 0:
+        raise ValueError(f"max_answer_repeats must not be negative. Received {max_answer_repeats}.")
     pairs = np.asarray(corpus.pairs(part))
     read, written = lengths_of(corpus, pairs, direction)
     kept = written <= max_answer_length
@@ -90,9 +87,9 @@ def pair_batches(
     read = np.minimum(read, max_question_length)
     make_layout = fixed_layout if fixed_shapes else fitted_layout
     layout = make_layout(read, written, batch_tokens=batch_tokens, batch_size=batch_size)
-    return PairBatches(
-        corpus, pairs, direction, read, written, layout, seed, shuffle, left_out, num_repeated
-    )
+    source = Pairs(corpus, pairs, direction, read, written, layout, left_out, num_repeated)
+    load = assembled(source.assemble, (tf.TensorSpec([None, None], tf.int32),) * 2)
+    return Epochs(load, layout, len(pairs), seed, shuffle, source)
 
 
 def _chosen(kept: np.ndarray, *arrays: np.ndarray) -> Iterator[np.ndarray]:
@@ -100,8 +97,8 @@ def _chosen(kept: np.ndarray, *arrays: np.ndarray) -> Iterator[np.ndarray]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PairBatches(RowBatches):
-    """The batches of `pair_batches`.
+class Pairs:
+    """The pairs of `pair_batches`, and how a batch of them is made.
 
     Attributes:
         corpus: the prepared corpus.
@@ -109,7 +106,6 @@ class PairBatches(RowBatches):
         direction: as given.
         read, written: int32 [n], the numbers of their ids that are read and written.
         layout: which pairs share a batch.
-        seed, shuffle: as given.
         left_out: number of pairs whose answer is too long.
         num_repeated: number of pairs left out because their answer occurs too often.
     """
@@ -120,45 +116,8 @@ class PairBatches(RowBatches):
     read: np.ndarray
     written: np.ndarray
     layout: Layout
-    seed: int
-    shuffle: bool
     left_out: int
     num_repeated: int = 0
-
-    def row_counts(self, epoch: int) -> np.ndarray:
-        """Returns the number of rows of each batch of an epoch."""
-        return row_counts(self.layout, epoch, self._order_seed)
-
-    def rows(self, choose: ChooseRows, epoch: int, first_step: int) -> tf.data.Dataset:
-        """Returns the chosen rows of each batch of an epoch.
-
-        Each element is (question: int32 [rows, question_length], answer: int32 [rows,
-        answer_length]), padded with 0 at the end; answers end with END. With a vocabulary that
-        copies, the unknown words of each pair are numbered by `number_unknown`. Every pair occurs
-        exactly once in an epoch, in an order given by (seed, epoch).
-        """
-        return bucketed_epoch(
-            self.layout,
-            self._assemble,
-            epoch=epoch,
-            first_step=first_step,
-            seed=self._order_seed,
-            choose=choose,
-        )
-
-    @property
-    def _order_seed(self) -> int | None:
-        return self.seed if self.shuffle else None
-
-    @property
-    def num_examples(self) -> int:
-        """The number of pairs in an epoch."""
-        return len(self.pairs)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """The number of batches in an epoch, the same in each."""
-        return self.layout.num_batches
 
     @functools.cached_property
     def num_characters(self) -> int:
@@ -178,20 +137,19 @@ class PairBatches(RowBatches):
         reasons = {"longer answers": self.left_out, "answers repeated too often": self.num_repeated}
         left_out = ", ".join(f"{count:,} with {why}" for why, count in reasons.items() if count)
         return (
-            f"{self.num_examples:,} pairs in {self.steps_per_epoch:,} batches, "
+            f"{len(self.pairs):,} pairs in {self.layout.num_batches:,} batches, "
             f"{self.padding_share:.1%} of the tokens are padding"
             f"{f'; left out: {left_out}' if left_out else ''}"
         )
 
-    def _assemble(
-        self, pairs: np.ndarray, shape: np.ndarray, chosen: slice
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows of the batch of some pairs, given its number of rows and its lengths."""
-        num_rows, question_length, answer_length = shape
+    def assemble(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the questions and the answers of a batch, its rows balanced for any towers."""
+        num_rows, question_length, answer_length = self.layout.shapes[batch.number]
+        pairs = batch.rows
         pairs = pairs[np.argsort(self.read[pairs] + self.written[pairs], kind="stable")]
         num_missing = num_rows - len(pairs)
         rows = np.concatenate([pairs[:1].repeat(num_missing), pairs])
-        order = balanced_order(int(num_rows))[chosen]
+        order = balanced_order(int(num_rows))[batch.chosen]
         rows, counts = rows[order], order >= num_missing
 
         slices = slices_of(self.corpus, self.pairs[rows], self.direction)

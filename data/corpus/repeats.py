@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from towers.data.batching.random_numbers import REPEATS_STREAM, permutation
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.text import Vocabulary
+from towers.ground.random_numbers import REPEATS_STREAM, permutation
 
 
 def within_repeats(corpus: DialogueCorpus, answers: np.ndarray, most: int) -> np.ndarray:

@@ -10,17 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batching.epochs import (
-    ChooseRows,
-    bounds_of,
-    check_position,
-    chosen_rows,
-)
-from towers.data.batching.random_numbers import permutation
-from towers.data.batching.row_batches import RowBatches
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.image_files import Part
 from towers.data.image_files.records import parse_record, read_bytes
+from towers.ground.epochs import Epoch, Epochs, even_layout
 
 NUM_PREFETCHED = 2  # Batches kept ready: enough to hide a slow one, and memory stays bounded.
 MIX_STREAM = 2**40  # Beyond every example's number, so that batches draw other random numbers.
@@ -28,11 +21,24 @@ MIX_STREAM = 2**40  # Beyond every example's number, so that batches draw other 
 Pair = tuple[tf.Tensor, tf.Tensor]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ImageFileBatches(RowBatches):
-    """`batches(epoch, first_step=0) -> tf.data.Dataset` over a part of an image set in files.
+def image_file_batches(
+    part: Part,
+    num_classes: int,
+    batch_size: int,
+    augmentation: Augmentation,
+    several_labels: bool = False,
+    *,
+    mixup: float = 0.0,
+    seed: int = 0,
+    shuffle: bool = True,
+) -> Epochs:
+    """Returns the batches over a part of an image set in files; their source is `Pictures`.
 
-    Attributes:
+    A batch is (images, labels) with images: float32 [rows, size, size, 3], 0 to 255, and labels:
+    int32 [rows] or, with several labels or with mixup, float32 [rows, classes]. The augmentation of
+    each example follows from (seed, epoch) as the order does.
+
+    Args:
         part: the examples.
         num_classes: the number of classes.
         batch_size: examples in a global batch; the last batch of an epoch may be smaller.
@@ -43,72 +49,51 @@ class ImageFileBatches(RowBatches):
         seed: of the order and of the augmentation.
         shuffle: whether each epoch has its own order.
     """
+    source = Pictures(part, num_classes, augmentation, several_labels, mixup)
+    layout = even_layout(len(part), batch_size)
+    return Epochs(source.load, layout, len(part), seed, shuffle, source)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pictures:
+    """Pictures in files, as a network takes them; the attributes are as in `image_file_batches`."""
 
     part: Part
     num_classes: int
-    batch_size: int
     augmentation: Augmentation
-    several_labels: bool = False
-    mixup: float = 0.0
-    seed: int = 0
-    shuffle: bool = True
+    several_labels: bool
+    mixup: float
 
-    def row_counts(self, epoch: int) -> np.ndarray:
-        """Returns the number of rows of each batch of an epoch."""
-        return np.diff(self._bounds)
+    def load(self, epoch: Epoch) -> tf.data.Dataset:
+        """Returns the batches of an epoch.
 
-    def rows(self, choose: ChooseRows, epoch: int, first_step: int) -> tf.data.Dataset:
-        """Returns the chosen rows of each batch of an epoch.
-
-        Each element is (images, labels) with images: float32 [rows, size, size, 3], 0 to 255, and
-        labels: int32 [rows] or, with several labels or with mixup, float32 [rows, classes].
-        Every example occurs exactly once in an epoch. The order and the augmentation of each
-        example follow from (seed, epoch), so no batch before `first_step` is read. With mixup, the
-        row before the chosen ones is read as well: the first one is mixed with it.
+        With mixup, the row before the chosen ones is read as well: the first one is mixed with it.
         """
-        check_position(epoch, first_step, self.steps_per_epoch)
-        places = self._places(choose)
-        num_steps = self.steps_per_epoch - first_step
-        read = np.concatenate([np.zeros([0], np.int64), *places[first_step:]])
-        examples = tf.data.Dataset.from_tensor_slices(self._order(epoch)[read]).map(
+        places = self._places(epoch)
+        left = places[epoch.first_step :]
+        read = np.concatenate([np.zeros([0], np.int64), *left])
+        examples = tf.data.Dataset.from_tensor_slices(epoch.order()[read]).map(
             self._example(epoch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
         # All batches are of one size but the last, which is not larger.
         batches = examples.batch(max(map(len, places), default=1)).apply(
-            tf.data.experimental.assert_cardinality(num_steps)
+            tf.data.experimental.assert_cardinality(len(left))
         )
         if self.mixup:
-            steps = tf.data.Dataset.range(first_step, self.steps_per_epoch)
-            batches = tf.data.Dataset.zip(steps, batches).map(self._mix(epoch, choose))
+            batches = tf.data.Dataset.zip(epoch.steps(), batches).map(self._mix(epoch))
         return batches.prefetch(NUM_PREFETCHED)
 
-    def _places(self, choose: ChooseRows) -> list[np.ndarray]:
+    def _places(self, epoch: Epoch) -> list[np.ndarray]:
         """Returns, for each step, which places of the epoch's order are read, as int64.
 
         With mixup the first is that of the row before, or of the last row before the first one.
         """
         places = []
-        for begin, end, (start, stop) in zip(
-            self._bounds, self._bounds[1:], chosen_rows(self._bounds, choose), strict=False
-        ):
+        for (begin, end), (start, stop) in zip(epoch.bounds, epoch.spans, strict=True):
             own = np.arange(start, stop)
             before = begin + (start - begin - 1) % (end - begin)
             places.append(np.append(before, own) if self.mixup else own)
         return places
-
-    @property
-    def _bounds(self) -> np.ndarray:
-        return bounds_of(self.num_examples, self.batch_size)
-
-    @property
-    def num_examples(self) -> int:
-        """The number of examples in an epoch."""
-        return len(self.part)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """The number of batches in an epoch, a smaller last one included."""
-        return -(-self.num_examples // self.batch_size)
 
     @property
     def input_spec(self) -> tf.TensorSpec:
@@ -131,9 +116,9 @@ class ImageFileBatches(RowBatches):
             fn_output_signature=tf.TensorSpec(shape, tf.float32),
         )
 
-    def _example(self, epoch: int) -> Callable[[tf.Tensor], Pair]:
+    def _example(self, epoch: Epoch) -> Callable[[tf.Tensor], Pair]:
         """Returns the function from the number of an example to its pixels and labels."""
-        key = self._key(epoch)
+        key = key_of(epoch)
         labels, read = self._labels, self._read
 
         @tf.autograph.experimental.do_not_convert
@@ -143,14 +128,14 @@ class ImageFileBatches(RowBatches):
 
         return example
 
-    def _mix(self, epoch: int, choose: ChooseRows) -> Callable[..., Pair]:
+    def _mix(self, epoch: Epoch) -> Callable[..., Pair]:
         """Returns the function that mixes each example with the one before it in its batch.
 
         It takes the examples of the rows, after the one before them.
         """
-        key = self._key(epoch)
-        sizes = tf.constant(np.diff(self._bounds))
-        rows = tf.constant(chosen_rows(self._bounds, choose) - self._bounds[:-1, None])
+        key = key_of(epoch)
+        sizes = tf.constant(np.diff(epoch.bounds)[:, 0])
+        rows = tf.constant(epoch.chosen)
 
         @tf.autograph.experimental.do_not_convert
         def mix(step: tf.Tensor, batch: Pair) -> Pair:
@@ -170,16 +155,6 @@ class ImageFileBatches(RowBatches):
             )
 
         return mix
-
-    def _key(self, epoch: int) -> tf.Tensor:
-        """Returns the half of every seed that follows from (seed, epoch), an int64 scalar."""
-        (word,) = np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)
-        return tf.constant(word.astype(np.int64))
-
-    def _order(self, epoch: int) -> np.ndarray:
-        if self.shuffle:
-            return permutation(self.num_examples, seed=self.seed, epoch=epoch)
-        return np.arange(self.num_examples, dtype=np.int32)
 
     @functools.cached_property
     def _read(self) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -216,3 +191,9 @@ class ImageFileBatches(RowBatches):
             ),
             axis=0,
         )
+
+
+def key_of(epoch: Epoch) -> tf.Tensor:
+    """Returns the half of every seed that follows from (seed, epoch), an int64 scalar."""
+    (word,) = np.random.SeedSequence([epoch.seed, epoch.number]).generate_state(1, np.uint64)
+    return tf.constant(word.astype(np.int64))

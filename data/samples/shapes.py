@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from towers.ground.random_numbers import generator
+
 CLASS_NAMES = (
     "disc",
     "ring",
@@ -64,7 +66,7 @@ def records(num_images: int, *, seed: int) -> bytes:
 
 def draw(num_images: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns images, uint8 [n, 32, 32, 3], and labels, uint8 [n], equally many of each class."""
-    random = np.random.Generator(np.random.Philox(key=seed))
+    random = generator(seed)
     labels = np.argsort(random.random(num_images)).astype(np.int64) % len(CLASS_NAMES)
     inside = shape_masks(labels, random)
     background, foreground = colours(num_images, random)

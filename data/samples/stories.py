@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from towers.ground.random_numbers import generator
 
 PARTS = {"train": (2400, 1), "valid": (240, 2), "test": (240, 3)}  # Number of stories and seed.
 GIRLS = ["anna", "clara", "emma", "julia"]
@@ -59,8 +59,7 @@ def text(part: str) -> str:
         raise ValueError(f"part must be one of {', '.join(PARTS)}. Received {part!r}.")
     num_stories, seed = PARTS[part]
     # Uniform numbers, since their stream is the same in every version of NumPy.
-    generator = np.random.Generator(np.random.Philox(key=seed))
-    uniforms = generator.random((num_stories, NUM_GAPS + len(SENTENCES)))
+    uniforms = generator(seed).random((num_stories, NUM_GAPS + len(SENTENCES)))
     return "".join(story(row) for row in uniforms.tolist())
 
 

@@ -1,15 +1,16 @@
 """The vocabulary of a text as it is written: the most frequent words, and one id for all others.
 
-Its special ids are defined here and nowhere else: PAD 0, END 1 (of a line), UNKNOWN 2.
+Its first ids are PAD, WORD_END and WORD_UNKNOWN (`towers.ground.special_ids`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from towers.ground.special_ids import WORD_END, WORD_UNKNOWN
+
 from .vocabulary import Unit, Vocabulary
 
-PAD, END, UNKNOWN = range(3)
 SPECIALS = ("<pad>", "<eos>", "<unk>")
 
 
@@ -38,7 +39,7 @@ class WordVocabulary(Vocabulary):
     """
 
     specials = SPECIALS[:1]
-    end, unknown = END, UNKNOWN
+    end, unknown = WORD_END, WORD_UNKNOWN
 
     def __init__(self, units: Iterable[Unit], num_copies: int = 0) -> None:
         super().__init__(units, num_copies)
@@ -47,6 +48,6 @@ class WordVocabulary(Vocabulary):
             raise ValueError(f"units must begin with {', '.join(SPECIALS[1:])}. Received {first}.")
 
     def ids(self, token: str) -> tuple[int, ...]:
-        """Returns the id of a word, UNKNOWN for one that is not in the vocabulary."""
+        """Returns the id of a word, WORD_UNKNOWN for one that is not in the vocabulary."""
         whole = self.id_of(token)
         return (self.unknown if whole is None else whole,)

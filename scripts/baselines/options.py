@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
+
+from towers.scripts.options.setting import Amount, Count, Flag, Names, Numbers, Parts, Paths, Seed
+from towers.scripts.training.options import BatchedRecipeOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkOptions:
+class BenchmarkOptions(BatchedRecipeOptions):
     """The subjects and the length of a benchmark.
 
     Attributes:
         towers: numbers of towers to compare.
         gpus_per_tower: devices that share the layers of each tower.
-        against: names of the rivals.
-        exchange: how towers with a copy of the variables each sum gradients, packs or nccl; each
-            is timed beside towers as they are by default.
-        slow: factor by which the last tower is slower, for a comparison of synchronous and
-            asynchronous towers; None for a comparison with rivals.
-        input: to measure the input instead of steps: nothing for a report about it, or numbers of
-            processes for what that of one of them takes; None for neither.
-        repetitions: number of repetitions of each measurement.
-        steps: number of steps in a repetition.
-        data: the folder or the files, None for the recipe's default.
-        seed: seed of the data's order.
-        json: whether to print a JSON object as the last line.
+        against: plain, fit, mirrored, mirrored_fit; with --input, of recipe images: tf_data,
+            keras_directory.
+        exchange: packs, nccl: also time several towers with a copy of the parameters each that sum
+            gradients in this way.
+        slow: instead, compare synchronous with asynchronous towers while the last one takes FACTOR
+            times as long.
+        input: instead, measure the input: examples/s of the pipeline alone, CPU of an example,
+            memory, and the share of a step that waits, on as many towers as the largest number
+            says; with numbers, the processor time of the input of one of N processes, whose batch
+            is N times the recipe's.
+        repetitions: of each measurement.
+        steps: in a repetition.
+        data: the data's folder, or files (default: datasets/...).
+        seed: of the data's order.
+        json: print one JSON object as the last line.
     """
 
-    towers: tuple[int, ...] = (1, 2)
-    gpus_per_tower: int = 1
-    against: tuple[str, ...] = ()
-    exchange: tuple[str, ...] = ()
-    slow: float | None = None
-    input: tuple[int, ...] | None = None
-    repetitions: int = 10
-    steps: int = 20
-    data: tuple[str, ...] | None = None
-    seed: int = 0
+    towers: Numbers = (1, 2)
+    gpus_per_tower: Parts = 1
+    against: Names = ()
+    exchange: Names = ()
+    slow: Annotated[Amount | None, "FACTOR"] = None
+    input: Annotated[Numbers | None, "N,N", Flag(nargs="?", const=())] = None
+    repetitions: Annotated[Count, "R"] = 10
+    steps: Annotated[Count, "S"] = 20
+    data: Paths | None = None
+    seed: Seed = 0
     json: bool = False

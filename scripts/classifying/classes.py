@@ -12,7 +12,7 @@ def check_images(session: Session, what: str) -> None:
         session: of a run.
         what: needs images, such as `towers predict`.
     """
-    if not hasattr(session.data.test, "pixels_of"):
+    if not hasattr(session.data.test.source, "pixels_of"):
         raise ValueError(
             f"{what} needs a run with images. Received a run of {session.recipe.name}, which "
             f"speaks with `towers {session.recipe.command}`."
@@ -33,4 +33,4 @@ def class_names(session: Session) -> tuple[str, ...]:
     about = session.data.about or {}
     if "classes" in about:
         return tuple(about["classes"])
-    return session.data.test.image_set.class_names
+    return session.data.test.source.image_set.class_names

@@ -73,7 +73,7 @@ def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Pred
         paths: the files.
         most: how many classes of each.
     """
-    names, spec = class_names(session), session.data.test.input_spec
+    names, spec = class_names(session), session.data.test.source.input_spec
     classify = classify_images(session)
     for start in counted(range(0, len(paths), BATCH_SIZE), "predicting"):
         inputs = {}

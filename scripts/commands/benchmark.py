@@ -8,21 +8,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from towers.scripts.baselines.options import BenchmarkOptions
-from towers.scripts.commands.option_types import (
-    int_list,
-    name_list,
-    positive_float,
-    positive_int,
-)
-from towers.scripts.commands.options import (
-    add_json_option,
-    add_recipe_options,
-    add_sharing_option,
-    chosen_recipe,
-    read_options,
-)
+from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
+from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
@@ -32,30 +21,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("recipe", metavar="RECIPE")
-    parser.add_argument("--towers", type=int_list, metavar="N,N",
-                        help="numbers of towers to compare (default: 1,2)")  # fmt: skip
-    add_sharing_option(parser)
-    parser.add_argument("--against", type=name_list, metavar="NAME,NAME",
-                        help="plain, fit, mirrored, mirrored_fit; with --input, of recipe images: "
-                             "tf_data, keras_directory (default: none)")  # fmt: skip
-    parser.add_argument("--exchange", type=name_list, metavar="NAME,NAME",
-                        help="packs, nccl: also time several towers with a copy of the parameters "
-                             "each that sum gradients in this way (default: none)")  # fmt: skip
-    parser.add_argument("--slow", type=positive_float, metavar="FACTOR",
-                        help="instead, compare synchronous with asynchronous towers while the "
-                             "last one takes FACTOR times as long (default: none)")  # fmt: skip
-    parser.add_argument("--input", type=int_list, nargs="?", const=(), metavar="N,N",
-                        help="instead, measure the input: examples/s of the pipeline alone, CPU "
-                             "of an example, memory, and the share of a step that waits, on as "
-                             "many towers as the largest number says; with numbers, the processor "
-                             "time of the input of one of N processes, whose batch is N times the "
-                             "recipe's (default: none)")  # fmt: skip
-    parser.add_argument("--repetitions", type=positive_int, metavar="R", help="default: 10")
-    parser.add_argument("--steps", type=positive_int, metavar="S",
-                        help="steps in a repetition (default: 20)")  # fmt: skip
-    add_recipe_options(parser)
-    add_json_option(parser)
+    add_flags(parser, BenchmarkOptions)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -65,7 +31,7 @@ def run(given: argparse.Namespace) -> int:
 
     options = read_options(BenchmarkOptions, given)
     with wrong_input():
-        recipe = chosen_recipe(given)
+        recipe = chosen_recipe(vars(given))
     if options.input:
         return run_input(recipe, options)
     report: Any

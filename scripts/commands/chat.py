@@ -5,58 +5,51 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+from typing import Annotated
 
-from towers.scripts.commands.options import (
-    add_decoding_options,
-    add_device_options,
-    add_model_options,
-    add_reranking_options,
-    read_options,
-)
+from towers.scripts.options.flags import add_flags, read_options
+from towers.scripts.options.setting import Flag, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
-from towers.scripts.training.options import DeviceOptions, ModelOptions
-from towers.scripts.wrong_input import wrong_input
+from towers.scripts.training.options import DecodingOptions, DeviceOptions, ModelOptions
+from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
-@dataclasses.dataclass(frozen=True)
-class ChatOptions:
-    """The source of the questions; by default they are typed.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChatOptions(ModelOptions):
+    """The model, and the source of the questions; by default they are typed.
 
     Attributes:
-        ask: questions, or nothing.
-        stdin: whether they are the lines of the standard input.
+        decoding: how answers are found.
+        devices: the choice of the devices.
+        ask: ask these questions in turn instead of typed ones (default: none).
+        stdin: print one answer per input line; TABs separate turns.
     """
 
-    ask: tuple[str, ...] = ()
+    decoding: DecodingOptions
+    devices: DeviceOptions
+    ask: Annotated[tuple[str, ...], "QUESTION", Flag(nargs="+")] = ()
     stdin: bool = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    add_model_options(parser)
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--ask", nargs="+", metavar="QUESTION",
-                       help="ask these questions in turn instead of typed ones "
-                            "(default: none)")  # fmt: skip
-    group.add_argument("--stdin", action="store_true",
-                       help="print one answer per input line; TABs separate turns")  # fmt: skip
-    add_decoding_options(parser)
-    add_reranking_options(parser)
-    add_device_options(parser)
+    add_flags(parser, ChatOptions, rare=all_settings(DeviceOptions))
 
 
 def run(given: argparse.Namespace) -> int:
     """Answers typed questions, those of --ask, or each line of the standard input."""
+    options = read_options(ChatOptions, given)
+    if options.ask and options.stdin:
+        raise WrongInputError("--ask and --stdin contradict each other: give one of them.")
     import_tensorflow_quietly()
     from towers.scripts.chatbot import conversation
     from towers.scripts.chatbot.opening import open_answerer
-    from towers.scripts.training.options import DecodingOptions
     from towers.scripts.training.trained import open_model
 
-    options, decoding = read_options(ChatOptions, given), read_options(DecodingOptions, given)
+    decoding = options.decoding
     with wrong_input():
-        opened = open_model(read_options(ModelOptions, given), read_options(DeviceOptions, given))
+        opened = open_model(options, options.devices)
         make_answerer = functools.cache(functools.partial(open_answerer, opened))
         answerer = make_answerer(decoding)
     talk = conversation.Conversation(opened, decoding, make_answerer)

@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Prints a script for your shell: put its output where the shell looks for completions, or "
         "evaluate it when the shell starts."
     )
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    parser.add_argument("shell", choices=SHELLS)
 
 
 def run(given: argparse.Namespace) -> int:

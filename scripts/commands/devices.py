@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 from typing import Any
 
-from towers.scripts.commands.options import add_json_option
+from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 
 
+@dataclasses.dataclass(frozen=True)
+class DevicesOptions:
+    """What is printed.
+
+    Attributes:
+        json: print one JSON object as the last line.
+    """
+
+    json: bool = False
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    add_json_option(parser)
+    add_flags(parser, DevicesOptions)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -27,7 +39,7 @@ def run(given: argparse.Namespace) -> int:
             show(f"{kind} {device['number']}: {device['name']}{place}")
     if not found["GPU"]:
         show("no GPU: towers run on virtual CPUs")
-    if given.json:
+    if read_options(DevicesOptions, given).json:
         show(json.dumps(found))
     return 0
 

@@ -10,12 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towers.scripts.commands.options import (
-    add_device_options,
-    add_json_option,
-    add_sharing_option,
-    read_options,
-)
+from towers.scripts.options.flags import add_flags, read_options
+from towers.scripts.options.setting import Folder
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions
@@ -34,12 +30,12 @@ class DoctorOptions:
 
     Attributes:
         devices: the choice of the devices.
-        run_dir: the folder of the runs.
-        json: whether the last line is one JSON object.
+        run_dir: where runs will be.
+        json: print one JSON object as the last line.
     """
 
     devices: DeviceOptions
-    run_dir: str = "runs"
+    run_dir: Folder = "runs"
     json: bool = False
 
 
@@ -49,10 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Looks at the software, the GPUs, the memory and the disk, and trains a few steps on one "
         "tower and on all towers: the weights must be the same. Exit code 1 if something is wrong."
     )
-    parser.add_argument("--run-dir", metavar="DIR", help="where runs will be (default: runs)")
-    add_json_option(parser)
-    add_device_options(parser)
-    add_sharing_option(parser)
+    add_flags(parser, DoctorOptions)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import Annotated
 
-from towers.scripts.commands.option_types import path_name
-from towers.scripts.commands.options import read_options
+from towers.scripts.options.flags import add_flags, read_options
+from towers.scripts.options.setting import Folder
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.wrong_input import wrong_input
@@ -17,25 +18,19 @@ class DownloadOptions:
     """The download of a data set.
 
     Attributes:
-        name: the data set.
-        data: the folder, None for datasets/NAME.
-        url: another address that serves the same files.
+        name: mnist, fashion_mnist, cifar10 or ptb.
+        data: the folder (default: datasets/NAME).
+        url: another address that serves the same files (default: the official one).
     """
 
-    name: str
-    data: str | None = None
-    url: str | None = None
+    name: Annotated[str, "NAME"]
+    data: Folder | None = None
+    url: Annotated[str | None, "URL"] = None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("name", metavar="NAME", help="mnist, fashion_mnist, cifar10 or ptb")
-    parser.add_argument("--data", type=path_name, metavar="DIR", help="default: datasets/NAME")
-    parser.add_argument(
-        "--url",
-        metavar="URL",
-        help="another address that serves the same files (default: the official one)",
-    )
+    add_flags(parser, DownloadOptions)
 
 
 def run(given: argparse.Namespace) -> int:

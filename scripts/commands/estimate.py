@@ -6,39 +6,39 @@ import argparse
 import dataclasses
 import json
 
-from towers.scripts.commands.option_types import positive_int
-from towers.scripts.commands.options import (
-    add_json_option,
-    add_recipe_options,
-    add_sharing_option,
-    chosen_recipe,
-    read_options,
-)
+from towers.scripts.options.flags import add_flags, read_options
+from towers.scripts.options.setting import Count, Parts, Paths, Seed
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
-from towers.scripts.training.options import DeviceOptions, TrainOptions
+from towers.scripts.training.catalogue import chosen_recipe
+from towers.scripts.training.options import (
+    BatchedRecipeOptions,
+    DeviceOptions,
+    Precision,
+    TrainOptions,
+)
 from towers.scripts.training.text_plot import table
 from towers.scripts.wrong_input import wrong_input
 
 
 @dataclasses.dataclass(frozen=True)
-class EstimateOptions:
+class EstimateOptions(BatchedRecipeOptions):
     """The training to estimate.
 
     Attributes:
         towers: how many.
-        gpus_per_tower: devices that share the layers of each.
+        gpus_per_tower: devices that share the layers of each tower.
         precision: as `towers train` takes it.
-        data: the folder or the files, None for the recipe's default.
+        data: the data's folder, or files (default: datasets/...).
         seed: of the data's order.
-        json: whether the last line is one JSON object.
+        json: print one JSON object as the last line.
     """
 
-    towers: int = 2
-    gpus_per_tower: int = 1
-    precision: str = "float32"
-    data: tuple[str, ...] | None = None
-    seed: int = 0
+    towers: Count = 2
+    gpus_per_tower: Parts = 1
+    precision: Precision = "float32"
+    data: Paths | None = None
+    seed: Seed = 0
     json: bool = False
 
 
@@ -49,14 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "on each device, and how many bytes move in a step. Activations "
         "and the rows of looked-up tables come on top."
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="see `towers recipes`")
-    parser.add_argument("--towers", type=positive_int, metavar="N",
-                        help="how many (default: 2)")  # fmt: skip
-    add_sharing_option(parser)
-    parser.add_argument("--precision", choices=("float32", "float64", "bfloat16", "float16"),
-                        help="default: float32")  # fmt: skip
-    add_recipe_options(parser)
-    add_json_option(parser)
+    add_flags(parser, EstimateOptions)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -68,7 +61,7 @@ def run(given: argparse.Namespace) -> int:
     options = read_options(EstimateOptions, given)
     with wrong_input():
         session = open_session(
-            chosen_recipe(given),
+            chosen_recipe(vars(given)),
             data=options.data,
             devices=DeviceOptions(towers=1, parameters="cpu"),
             seed=options.seed,

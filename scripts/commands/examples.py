@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 
 HEADING = "examples:"
@@ -52,15 +51,6 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
         "towers completion fish > ~/.config/fish/completions/towers.fish",
     ),
 }
-
-
-class HelpFormatter(argparse.HelpFormatter):
-    """Wraps all texts but the examples."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if text.startswith(HEADING):
-            return text
-        return super()._fill_text(text, width, indent)
 
 
 def epilog(command: str) -> str:

@@ -11,40 +11,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 from towers.ground.durable import publish
-from towers.scripts.commands.option_types import path_name
-from towers.scripts.commands.options import add_decoding_options, add_model_options, read_options
+from towers.scripts.options.flags import add_flags, read_options
+from towers.scripts.options.setting import Folder
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
-from towers.scripts.training.options import ModelOptions
+from towers.scripts.training.options import DecodingOptions, ModelOptions, SearchOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportOptions:
-    """The place of the export.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions(ModelOptions):
+    """The model, and the place of its export.
 
     Attributes:
-        output: the folder, None for RUN_DIR/export.
+        decoding: how a chatbot answers; the export keeps it.
+        output: the folder (default: RUN_DIR/export).
     """
 
-    output: str | None = None
+    decoding: SearchOptions
+    output: Folder | None = None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    add_model_options(parser)
-    parser.add_argument("--output", type=path_name, metavar="DIR", help="default: RUN_DIR/export")
-    add_decoding_options(parser)
+    add_flags(parser, ExportOptions)
 
 
 def run(given: argparse.Namespace) -> int:
     """Writes the export and prints how to use it."""
     import_tensorflow_quietly()
     from towers.scripts.exporting.kinds import choose_writer
-    from towers.scripts.training.options import DecodingOptions
 
-    options = read_options(ModelOptions, given)
-    folder = Path(read_options(ExportOptions, given).output or Path(options.run_dir) / "export")
+    options = read_options(ExportOptions, given)
+    folder = Path(options.output or Path(options.run_dir) / "export")
     with wrong_input():  # Such as a file of the data that is gone.
         write = choose_writer(options, read_options(DecodingOptions, given))
     if folder.exists():

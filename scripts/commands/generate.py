@@ -5,53 +5,38 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import warnings
+from typing import Annotated
 
-from towers.scripts.commands.option_types import number_of_tokens, positive_int
-from towers.scripts.commands.options import (
-    add_device_options,
-    add_model_options,
-    add_sampling_options,
-    read_options,
-)
+from towers.scripts.options.flags import add_flags, read_options
+from towers.scripts.options.setting import Count, Tokens, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
-from towers.scripts.training.options import DeviceOptions, ModelOptions
+from towers.scripts.training.options import DeviceOptions, ModelOptions, SamplingOptions
 from towers.scripts.wrong_input import wrong_input
 
 
-@dataclasses.dataclass(frozen=True)
-class GenerateOptions:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerateOptions(ModelOptions):
     """The text to generate.
 
     Attributes:
-        prompt: its first words, separated by spaces.
+        sampling: of the words, by default at temperature 1.
+        devices: the choice of the devices.
+        prompt: words separated by spaces.
         length: words after the prompt.
-        num_samples: how many texts.
-        temperature, top_k, top_p: of the sampling.
-        seed: of the samples.
+        num_samples: texts to write.
     """
 
-    prompt: str = ""
-    length: int = 50
-    num_samples: int = 1
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
+    sampling: SamplingOptions
+    devices: DeviceOptions
+    prompt: Annotated[str, "TEXT"] = ""
+    length: Tokens = 50
+    num_samples: Annotated[Count, "M"] = 1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    add_model_options(parser)
-    parser.add_argument(
-        "--prompt", metavar="TEXT", help="words separated by spaces (default: none)"
-    )
-    parser.add_argument("--length", type=number_of_tokens, metavar="N",
-                        help="words after the prompt (default: 50)")  # fmt: skip
-    parser.add_argument("--num-samples", type=positive_int, metavar="M",
-                        help="texts to write (default: 1)")  # fmt: skip
-    add_sampling_options(parser.add_argument_group("sampling (default: at temperature 1)"))
-    add_device_options(parser)
+    add_flags(parser, GenerateOptions, rare=all_settings(DeviceOptions))
 
 
 def run(given: argparse.Namespace) -> int:
@@ -62,21 +47,21 @@ def run(given: argparse.Namespace) -> int:
     from towers.scripts.training.trained import open_model
 
     options = read_options(GenerateOptions, given)
-    model, devices = read_options(ModelOptions, given), read_options(DeviceOptions, given)
+    sampling = options.sampling
     with wrong_input():
         decoding = Decoding(
             n_best=options.num_samples,
-            temperature=options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
+            temperature=sampling.temperature or 1.0,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
             max_length=options.length,
         )
-        opened = open_model(model, devices, command="generate")
+        opened = open_model(options, options.devices, command="generate")
     prompt = opened.text.encode(options.prompt)
     if unknown := prompt.count(opened.special_ids.unknown):
         warn_of_unknown(unknown, len(prompt))
     samples = generate(
-        opened.model, decoding, prompt, special_ids=opened.special_ids, seed=options.seed
+        opened.model, decoding, prompt, special_ids=opened.special_ids, seed=sampling.seed
     )
     for number, ids in enumerate(samples, start=1):
         if len(samples) > 1:

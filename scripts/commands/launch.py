@@ -6,14 +6,6 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 
-from towers.scripts.commands.option_types import (
-    int_list,
-    name_list,
-    number_of_parts,
-    path_name,
-    positive_int,
-)
-from towers.scripts.commands.options import read_options
 from towers.scripts.launching.addresses import (
     LaunchOptions,
     choose_cluster,
@@ -28,6 +20,7 @@ from towers.scripts.launching.processes import (
     worker_environment,
 )
 from towers.scripts.launching.watching import forward_signals, watch
+from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
@@ -40,31 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "and its part of every batch; together they train one model. Under Slurm's srun, and "
         "where TF_CONFIG names a cluster (Kubernetes), it starts the process of its place."
     )
-    parser.add_argument("--processes", type=number_of_parts, metavar="N",
-                        help="how many here (default: one per GPU of --gpus, or 2)")  # fmt: skip
-    parser.add_argument("--gpus", type=int_list, metavar="LIST",
-                        help="dealt to the processes in order (default: all)")  # fmt: skip
-    parser.add_argument("--log-dir", type=path_name, metavar="DIR",
-                        help="folder of worker.0.log, ... (default: logs)")  # fmt: skip
-    parser.add_argument("--cluster", type=name_list, metavar="HOST:PORT,...",
-                        help="several machines, a process on each (default: this one)")  # fmt: skip
-    parser.add_argument("--index", type=int, metavar="I",
-                        help="the number of this machine's address in --cluster, "
-                             "from 0 (default: none)")  # fmt: skip
-    parser.add_argument("--port", type=positive_int, metavar="P",
-                        help="first port of a Slurm job's processes (default: by the job's "
-                             "number)")  # fmt: skip
-    group = parser.add_argument_group("machines that find each other")
-    group.add_argument("--nnodes", type=number_of_parts, metavar="N",
-                       help="how many machines, each with its processes (default: this "
-                            "one)")  # fmt: skip
-    group.add_argument("--node-rank", type=int, metavar="I",
-                       help="the number of this machine, from 0 (default: none)")  # fmt: skip
-    group.add_argument("--coordinator", metavar="HOST:PORT",
-                       help="an address of machine 0, the same on all (default: "
-                            "none)")  # fmt: skip
-    parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="-- train ...",
-                        help="the same on every machine")  # fmt: skip
+    add_flags(parser, LaunchOptions)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -6,31 +6,28 @@ import argparse
 import dataclasses
 import json
 import sys
+from typing import Annotated
 
-from towers.scripts.commands.option_types import positive_int
-from towers.scripts.commands.options import add_json_option, add_model_options, read_options
+from towers.scripts.options.flags import add_flags, read_options
+from towers.scripts.options.setting import Count, Flag
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
-from towers.scripts.training.options import DeviceOptions, EvaluateOptions
+from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
 @dataclasses.dataclass(frozen=True)
-class PredictOptions:
-    """The files, and what is printed about each.
+class PredictOptions(ModelOptions):
+    """The model and the files, and what is printed about each.
 
     Attributes:
-        run_dir: the run's directory.
-        files: image files and folders.
-        checkpoint: best or latest.
-        top: how many classes of each file.
-        json: whether the last line is one JSON object.
+        files: pictures, or folders of them.
+        top: so many classes of each file.
+        json: print one JSON object as the last line.
     """
 
-    run_dir: str
-    files: tuple[str, ...]
-    checkpoint: str = "best"
-    top: int = 3
+    files: Annotated[tuple[str, ...], "FILE", Flag(is_argument=True, nargs="+")] = ()
+    top: Count = 3
     json: bool = False
 
 
@@ -40,12 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Prints the most probable classes of image files. Images are scaled to the network's size. "
         "A file that is no image is named and left out; the exit code is 2 then."
     )
-    add_model_options(parser)
-    parser.add_argument("files", nargs="+", metavar="FILE",
-                        help="pictures, or folders of them")  # fmt: skip
-    parser.add_argument("--top", type=positive_int, metavar="N",
-                        help="so many classes of each file (default: 3)")  # fmt: skip
-    add_json_option(parser)
+    add_flags(parser, PredictOptions)
 
 
 def run(given: argparse.Namespace) -> int:

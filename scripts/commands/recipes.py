@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from towers.scripts.shown import show
-from towers.scripts.training.catalogue import summaries
+from towers.scripts.training.catalogue import describe_recipe, find_recipe, summaries
 from towers.scripts.training.fields import describe_fields
-from towers.scripts.training.outline import Outline, read_outline
 from towers.scripts.wrong_input import wrong_input
 
 
@@ -22,8 +21,10 @@ def run(given: argparse.Namespace) -> int:
         print_recipes()
         return 0
     with wrong_input():
-        outline = read_outline(given.recipe)
-    print_recipe(outline)
+        description, fields = describe_recipe(given.recipe), find_recipe(given.recipe).fields
+    show(f"{description}\n\nFields (--set FIELD=VALUE):")
+    for line in describe_fields(fields):
+        show(f"  {line}")
     return 0
 
 
@@ -33,10 +34,3 @@ def print_recipes() -> None:
     width = max(map(len, lines))
     for name, line in lines.items():
         show(f"{name:<{width}}  {line}")
-
-
-def print_recipe(outline: Outline) -> None:
-    """Prints a recipe's description, and its fields with their values, meanings and bounds."""
-    show(f"{outline.description}\n\nFields (--set FIELD=VALUE):")
-    for line in describe_fields(outline.fields):
-        show(f"  {line}")

@@ -7,9 +7,10 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.commands.options import add_json_option, read_options
+from towers.scripts.options.flags import add_flags, read_options
+from towers.scripts.options.setting import Flag
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -25,11 +26,12 @@ class RunsOptions:
     """The runs to show.
 
     Attributes:
-        paths: a folder, or `compare` and run directories.
-        json: whether the last line is one JSON object.
+        paths: the folder of the runs (default: runs), or `compare` and two or more run
+            directories.
+        json: print one JSON object as the last line.
     """
 
-    paths: tuple[str, ...] = ()
+    paths: Annotated[tuple[str, ...], "FOLDER", Flag(is_argument=True, nargs="*")] = ()
     json: bool = False
 
 
@@ -42,10 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Lists the runs at and below a folder, or compares some: the settings that differ, the "
         "metrics side by side, and the curves."
     )
-    parser.add_argument("paths", nargs="*", metavar="FOLDER",
-                        help="default: runs; or `compare` and two or more run "
-                             "directories")  # fmt: skip
-    add_json_option(parser)
+    add_flags(parser, RunsOptions)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -41,18 +41,18 @@ def write_classifier(session: Session, folder: Path) -> str:
     """
     write_model(session.model, {"classify": classify_images(session)}, folder)
     write_settings({"classes": list(class_names(session)), **(session.data.about or {})}, folder)
-    return f"its signature classify takes {session.data.test.input_description}"
+    return f"its signature classify takes {session.data.test.source.input_description}"
 
 
 def classify_images(session: Session) -> Callable[..., Any]:
     """Returns `classify(images) -> dict`, one graph for every number of images."""
-    batches = session.data.test
+    source = session.data.test.source
     has_several = getattr(session.recipe.fields, "multi_label", False)
     probabilities_of = tf.sigmoid if has_several else tf.nn.softmax
 
-    @tf.function(input_signature=[batches.input_spec], autograph=False)
+    @tf.function(input_signature=[source.input_spec], autograph=False)
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits = session.model(batches.pixels_of(images), training=False)
+        logits = session.model(source.pixels_of(images), training=False)
         probabilities = probabilities_of(tf.cast(logits, tf.float32))
         return {"probabilities": probabilities, "classes": tf.argmax(probabilities, -1)}
 

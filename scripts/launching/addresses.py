@@ -9,9 +9,11 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from towers.scripts.launching.rendezvous import Node, meet, warn_of_loopback
 from towers.scripts.launching.schedulers import Place, check_is_task, scheduled_place
+from towers.scripts.options.setting import Count, Flag, Folder, Numbers, Parts
 from towers.scripts.shown import show
 
 DEFAULT_PROCESSES = 2
@@ -23,28 +25,31 @@ class LaunchOptions:
     """The processes to start.
 
     Attributes:
-        command_line: `train` with its arguments, behind `--` or not.
-        processes: how many here, None for one per GPU of `gpus`, or 2.
-        gpus: numbers of the GPUs, which are dealt to the processes in order.
-        log_dir: the folder of the logs.
-        cluster: host:port of each process, of several machines.
-        index: the number of this machine's address in the cluster.
-        nnodes: the number of machines that meet at the coordinator.
-        node_rank: the number of this machine among them.
-        coordinator: host:port where the machine of number 0 tells all addresses.
-        port: the first port of a Slurm job's processes, None for one by the job's number.
+        command_line: `train` with its arguments, the same on every machine.
+        processes: how many here (default: one per GPU of --gpus, or 2).
+        gpus: dealt to the processes in order (default: all).
+        log_dir: folder of worker.0.log, ...
+        cluster: several machines, a process on each (default: this one).
+        index: the number of this machine's address in --cluster, from 0 (default: none).
+        nnodes: how many machines meet at --coordinator, each with its processes (default: this
+            one).
+        node_rank: the number of this machine among them, from 0 (default: none).
+        coordinator: an address of machine 0, the same on all (default: none).
+        port: first port of a Slurm job's processes (default: by the job's number).
     """
 
-    command_line: tuple[str, ...] = ()
-    processes: int | None = None
-    gpus: tuple[int, ...] | None = None
-    log_dir: str = "logs"
-    cluster: tuple[str, ...] | None = None
-    index: int | None = None
-    nnodes: int | None = None
-    node_rank: int | None = None
-    coordinator: str | None = None
-    port: int | None = None
+    command_line: Annotated[
+        tuple[str, ...], "-- train ...", Flag(is_argument=True, nargs="...")
+    ] = ()
+    processes: Parts | None = None
+    gpus: Annotated[Numbers | None, "LIST"] = None
+    log_dir: Folder = "logs"
+    cluster: Annotated[tuple[str, ...] | None, "HOST:PORT,..."] = None
+    index: Annotated[int | None, "I"] = None
+    nnodes: Parts | None = None
+    node_rank: Annotated[int | None, "I"] = None
+    coordinator: Annotated[str | None, "HOST:PORT"] = None
+    port: Annotated[Count | None, "P"] = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,34 +15,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import keras
-import tensorflow as tf
-
-from towers.data.corpus import pair_batches
-from towers.data.prepared import (
-    DialogueCorpus,
-    DialoguePreparation,
-    prepare_dialogues,
-    prepare_files,
-)
-from towers.data.samples.conversations import conversations
-from towers.data.text import TextCodec, TextSettings
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
-from towers.models import answering, unigrams
-from towers.models.decoding import Decoding
-from towers.models.seq2seq import seq2seq
-from towers.models.transformer import transformer
-from towers.scripts.chatbot.answerer import Answerer
-from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
-from towers.scripts.chatbot.introduction import about_data
-from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from towers.data.prepared import DialogueCorpus
+    from towers.data.text import TextCodec
+    from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 
 CACHE = DATA_SETS / "prepared"
 PARTS = ("train", "held_out")
@@ -157,6 +145,9 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a corpus, which is prepared if it was not before."""
+    from towers.data.corpus import pair_batches
+    from towers.scripts.chatbot.introduction import about_data
+
     corpus = prepare(fields, paths)
     limits: dict[str, Any] = {
         "batch_tokens": fields.batch_tokens,
@@ -179,7 +170,7 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         text=corpus.text,
         corpus=corpus,
         key=corpus.key,
-        summary=train.summary,
+        summary=train.source.summary,
         about=about_data(paths, fields.language, train.num_examples),
     )
 
@@ -199,6 +190,10 @@ def prepare(
         processes: how many tokenise files; by default one for each core.
         write: receives the lines about a corpus while it is prepared.
     """
+    from towers.data.prepared import DialoguePreparation, prepare_dialogues, prepare_files
+    from towers.data.samples.conversations import conversations
+    from towers.data.text import TextSettings
+
     preparation = DialoguePreparation(
         TextSettings(
             language=fields.language,
@@ -235,12 +230,16 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
     """Lets the network begin with the shares of the training answers' tokens."""
+    from towers.models import unigrams
+
     if fields.unigram_bias:
         unigrams.predict_unigrams(model.projection.bias, data.corpus.target_counts)
 
 
 def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the recurrent network with attention."""
+    from towers.models.seq2seq import seq2seq
+
     return seq2seq(
         vocabulary_size,
         cell=fields.cell,
@@ -259,6 +258,8 @@ def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:
 
 def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the Transformer."""
+    from towers.models.transformer import transformer
+
     return transformer(
         vocabulary_size,
         size=fields.hidden_size,
@@ -277,6 +278,8 @@ NETWORKS = {"recurrent": make_recurrent, "transformer": make_transformer}
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function, whose weight is the number of answer tokens."""
+    from towers.models import answering
+
     smoothing = fields.label_smoothing if training else 0.0
     return answering.answering(
         model,
@@ -289,6 +292,10 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
 
 def to_keras(question: tf.Tensor, answer: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
     """Returns a batch as `fit` takes it: inputs, labels, and 1 for each label that counts."""
+    import tensorflow as tf
+
+    from towers.models import answering
+
     counted = (answer != PAD) & (answer != UNKNOWN)
     inputs = (question, answering.decoder_inputs(answer, SPECIAL_IDS.start))
     return inputs, answer, tf.cast(counted, tf.float32)
@@ -299,12 +306,12 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
 
     That of unigrams is of answers.
     """
-    tokens_per_character = metrics["examples"] / data.test.num_characters
+    tokens_per_character = metrics["examples"] / data.test.source.num_characters
     perplexities = {
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
     }
-    if data.test.direction != "backward":
+    if data.test.source.direction != "backward":
         perplexities["unigram_perplexity"] = data.corpus.unigram_perplexity
     return perplexities
 
@@ -314,6 +321,11 @@ def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> Cha
 
     Only a model that answers questions has one.
     """
+    from towers.models.decoding import Decoding
+    from towers.scripts.chatbot.answerer import Answerer
+    from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
+    from towers.scripts.chatbot.ranking import AnswerRanker
+
     if fields.direction != "forward":
         return None
     decoding = Decoding(max_length=fields.max_answer_length)
@@ -333,6 +345,8 @@ def make_answer_evaluator(fields: Fields, model: keras.Model, data: Data) -> Cha
 
 def load_text(folder: Path) -> TextCodec:
     """Returns the vocabulary and the text settings that a run saved."""
+    from towers.data.text import TextCodec
+
     return TextCodec.load(folder)
 
 

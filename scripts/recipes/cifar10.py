@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import keras
-
-from towers.data.images import augmentation
-from towers.data.images import cifar10 as cifar10_files
-from towers.data.images.batches import image_batches
-from towers.data.images.image_set import content_key
-from towers.models import cnn, losses
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
+
+if TYPE_CHECKING:
+    import keras
 
 INPUT_SHAPE, NUM_CLASSES = (24, 24, 3), 10
 
@@ -42,6 +38,11 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches: 24x24 crops, standardised; distorted for training."""
+    from towers.data.images import augmentation
+    from towers.data.images import cifar10 as cifar10_files
+    from towers.data.images.batches import image_batches
+    from towers.data.images.image_set import content_key
+
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     distorted, plain = augmentation.tutorial_training(), augmentation.tutorial_evaluation()
     return Data(
@@ -53,6 +54,8 @@ def make_data(fields: Fields, folder: Path, seed: int) -> Data:
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
+    from towers.models import cnn
+
     return cnn.cifar_cnn(
         INPUT_SHAPE,
         NUM_CLASSES,
@@ -63,6 +66,8 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
+    from towers.models import losses
+
     return losses.classification(model, training=training)
 
 

@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import keras
-
-from towers.data.images import augmentation
-from towers.data.images import cifar10 as cifar10_files
-from towers.data.images.batches import image_batches
-from towers.data.images.image_set import content_key
-from towers.models import losses, resnet
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
+
+if TYPE_CHECKING:
+    import keras
 
 INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
 
@@ -41,6 +37,11 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches, normalised per channel; padded, cropped and flipped for training."""
+    from towers.data.images import augmentation
+    from towers.data.images import cifar10 as cifar10_files
+    from towers.data.images.batches import image_batches
+    from towers.data.images.image_set import content_key
+
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     moments = augmentation.channel_moments(train.images)
     augmented = augmentation.resnet_training(*moments)
@@ -54,6 +55,8 @@ def make_data(fields: Fields, folder: Path, seed: int) -> Data:
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
+    from towers.models import resnet
+
     return resnet.cifar_resnet(
         INPUT_SHAPE, NUM_CLASSES, depth=fields.depth, weight_decay=fields.weight_decay
     )
@@ -61,6 +64,8 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
+    from towers.models import losses
+
     return losses.classification(model, training=training)
 
 

@@ -12,27 +12,27 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import keras
-
-from towers.data.image_files.augmentation import Augmentation
-from towers.data.image_files.batches import ImageFileBatches
-from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION
-from towers.data.image_files.image_files import ImageFiles, Part, open_image_files
-from towers.data.image_files.preparation import Prepared, prepare_records
-from towers.models import applications, cnn, label_losses, losses, mlp, resnet
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.wrong_input import nearest
 
+if TYPE_CHECKING:
+    import keras
+
+    from towers.data.image_files.image_files import ImageFiles, Part
+    from towers.data.image_files.preparation import Prepared
+    from towers.ground.epochs import Epochs
+
 CACHE = DATA_SETS / "prepared"
 CHANNELS = 3
 UP_TO_1 = common.Bound("from 0 to 1", lambda value: 0 <= value <= 1)
 USUAL = -1.0
 DECAYED = ("cifar_resnet", "cifar_cnn")
+OURS = (*DECAYED, "lenet", "mlp", "softmax")
 PART_OF_1 = common.Bound("above 0, at most 1", lambda value: 0 < value <= 1)
 
 
@@ -91,11 +91,15 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels from 0 to 255."""
+    from towers.data.image_files.augmentation import Augmentation
+    from towers.data.image_files.batches import image_file_batches
+    from towers.data.image_files.examples import TRAIN
+
     check_fields(fields)
     image_files = open_files(fields, folder)
     num_classes = image_files.num_classes
 
-    def batches(part: Part, kind: str, **options: Any) -> ImageFileBatches:
+    def batches(part: Part, kind: str, **options: Any) -> Epochs:
         augmentation = Augmentation(
             fields.size,
             kind,
@@ -105,7 +109,7 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
             only_jpeg=part.is_jpeg,
         )
         several = fields.multi_label
-        return ImageFileBatches(
+        return image_file_batches(
             part, num_classes, fields.batch_size, augmentation, several, **options
         )
 
@@ -122,6 +126,8 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
 
 def open_files(fields: Fields, folder: Path | None, threads: int | None = None) -> ImageFiles:
     """Returns the image set; ValueError if none is given."""
+    from towers.data.image_files.image_files import open_image_files
+
     if folder is None:
         raise ValueError(
             "Recipe images trains on your own pictures: give --data FOLDER, such as a folder with "
@@ -139,6 +145,8 @@ def open_files(fields: Fields, folder: Path | None, threads: int | None = None) 
 
 def evaluated_part(fields: Fields, image_files: ImageFiles) -> str:
     """Returns the part that `part` names, or the first one that is not for training."""
+    from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION
+
     if fields.part:
         return fields.part
     held_out = [name for name in PARTS if name != TRAIN and name in image_files.parts]
@@ -158,6 +166,9 @@ def content_key(image_files: ImageFiles, fields: Fields) -> str:
 
 def check_fields(fields: Fields) -> None:
     """Raises ValueError for fields that do not go together."""
+    from towers.data.image_files.examples import PARTS
+    from towers.models import applications
+
     is_ours = fields.network in OURS
     if not is_ours and fields.network not in applications.application_names():
         known = [*OURS, *applications.application_names()]
@@ -185,9 +196,13 @@ def check_fields(fields: Fields) -> None:
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with the preparation of the pixels inside."""
-    shape, num_classes = (fields.size, fields.size, CHANNELS), data.test.num_classes
+    import keras
+
+    from towers.models import applications
+
+    shape, num_classes = (fields.size, fields.size, CHANNELS), data.test.source.num_classes
     if fields.network in OURS:
-        body = OURS[fields.network](fields, shape, num_classes)
+        body = make_ours(fields, shape, num_classes)
         images = keras.Input(shape, name="images")
         prepared = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="prepared")(images)
         if fields.standardize:
@@ -208,21 +223,26 @@ def standardized(images: keras.KerasTensor) -> keras.KerasTensor:
 
     A picture of one colour becomes 0: 1e-4 is added to the variance, of pixels from -1 to 1.
     """
+    import keras
+
     layer = keras.layers.LayerNormalization(
         axis=(1, 2, 3), epsilon=1e-4, center=False, scale=False, name="standardized"
     )
     return layer(images)
 
 
-OURS: dict[str, Callable[[Fields, tuple[int, int, int], int], keras.Model]] = {
-    "cifar_resnet": lambda fields, shape, classes: resnet.cifar_resnet(
-        shape, classes, depth=fields.depth, shortcut="projection", **decay_of(fields)
-    ),
-    "cifar_cnn": lambda fields, shape, classes: cnn.cifar_cnn(shape, classes, **decay_of(fields)),
-    "lenet": lambda fields, shape, classes: cnn.lenet(shape, classes),
-    "mlp": lambda fields, shape, classes: mlp.mlp(shape, classes),
-    "softmax": lambda fields, shape, classes: mlp.softmax_regression(shape, classes),
-}
+def make_ours(fields: Fields, shape: tuple[int, int, int], num_classes: int) -> keras.Model:
+    """Returns the network of this project that the field names, one of `OURS`."""
+    from towers.models import cnn, mlp, resnet
+
+    if fields.network == "cifar_resnet":
+        return resnet.cifar_resnet(
+            shape, num_classes, depth=fields.depth, shortcut="projection", **decay_of(fields)
+        )
+    if fields.network == "cifar_cnn":
+        return cnn.cifar_cnn(shape, num_classes, **decay_of(fields))
+    makers = {"lenet": cnn.lenet, "mlp": mlp.mlp, "softmax": mlp.softmax_regression}
+    return makers[fields.network](shape, num_classes)
 
 
 def decay_of(fields: Fields) -> dict[str, Any]:
@@ -232,6 +252,8 @@ def decay_of(fields: Fields) -> dict[str, Any]:
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
+    from towers.models import label_losses, losses
+
     smoothing = fields.label_smoothing if training else 0.0
     if fields.multi_label:
         make = label_losses.several_labels
@@ -249,6 +271,8 @@ def prepare(
     write: Callable[[str], None] = show,
 ) -> Prepared:
     """Writes the pictures into record files, from which a slow disk reads faster."""
+    from towers.data.image_files.preparation import prepare_records
+
     image_files = open_files(fields, folder, threads=processes)
     return prepare_records(
         image_files, CACHE, stored_side=fields.stored_side, threads=processes, write=write

@@ -16,21 +16,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import keras
-
-from towers.data.language import piece_batches, stream_batches
-from towers.data.prepared import TextCorpus, TextPreparation, prepare_texts
-from towers.data.text import LineCodec, TextSettings
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
-from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm, unigrams
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
+
+if TYPE_CHECKING:
+    import keras
+
+    from towers.data.prepared import TextCorpus
+    from towers.data.text import LineCodec
 
 CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "pieces")
@@ -113,6 +113,8 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a text, which is prepared if it was not before."""
+    from towers.data.language import piece_batches, stream_batches
+
     check_choice("Field form", fields.form, FORMS)
     check_choice("Field network", fields.network, NETWORKS)
     corpus = prepare(fields, paths)
@@ -162,6 +164,9 @@ def prepare(
     Raises:
         ValueError: there is no path, or something is wrong with the fields or the files.
     """
+    from towers.data.prepared import TextPreparation, prepare_texts
+    from towers.data.text import TextSettings
+
     if paths is None:
         raise ValueError(
             "Recipe language_model trains on your own text: name files or folders with --data. "
@@ -192,12 +197,16 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
     """Lets the network begin with the shares of the training text's tokens."""
+    from towers.models import unigrams
+
     if fields.unigram_bias:
         unigrams.predict_unigrams(model.output_bias, data.corpus.unigram_counts)
 
 
 def make_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the network of Zaremba et al. 2014."""
+    from towers.models import rnn_lm
+
     return rnn_lm.rnn_language_model(
         vocabulary_size,
         hidden_size=fields.hidden_size,
@@ -209,6 +218,8 @@ def make_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
 
 def make_awd_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the network of Merity et al. 2018."""
+    from towers.models import awd_lstm
+
     return awd_lstm.awd_lstm(
         vocabulary_size,
         embedding_size=fields.embedding_size,
@@ -225,6 +236,8 @@ def make_awd_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
 
 def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the Transformer."""
+    from towers.models import transformer_lm
+
     return transformer_lm.transformer_lm(
         vocabulary_size,
         size=fields.hidden_size,
@@ -244,6 +257,8 @@ NETWORKS = {"lstm": make_lstm, "awd_lstm": make_awd_lstm, "transformer": make_tr
 
 def make_tower_fn(fields: Fields, model: Any, training: bool) -> Any:
     """Returns the tower function, whose weight is the number of tokens."""
+    from towers.models import language_losses
+
     make = language_losses.streams if fields.form == "streams" else language_losses.sentences
     return make(model, training=training)
 
@@ -266,6 +281,8 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
 
 def load_text(folder: Path) -> LineCodec:
     """Returns the vocabulary and the text settings that a run saved."""
+    from towers.data.text import LineCodec
+
     return LineCodec.load(folder)
 
 

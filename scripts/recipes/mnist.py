@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import keras
-
-from towers.data.images import augmentation, idx
-from towers.data.images.batches import image_batches
-from towers.data.images.image_set import content_key
-from towers.models import cnn, losses, mlp, resnet
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.wrong_input import nearest
+
+if TYPE_CHECKING:
+    import keras
+
+    from towers.data.images import augmentation
 
 INPUT_SHAPE, NUM_CLASSES = (28, 28, 1), 10
 
@@ -49,6 +48,10 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -> Data:
     """Returns the batches, pixels in [0, 1]."""
+    from towers.data.images import augmentation, idx
+    from towers.data.images.batches import image_batches
+    from towers.data.images.image_set import content_key
+
     train, test = (idx.load(folder, split, name=name) for split in ("train", "test"))
     scaled = augmentation.scaled()
     augmented = augmentation.Transform(scaled.operations + shifts(fields.augmentation))
@@ -61,6 +64,8 @@ def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -
 
 def shifts(name: str) -> tuple[augmentation.Operation, ...]:
     """Returns the operations of an augmentation; the padding is black, as the background is."""
+    from towers.data.images import augmentation
+
     height, width, _ = INPUT_SHAPE
     shift = (augmentation.pad(2), augmentation.random_crop(height, width))
     known = {"none": (), "shifts": shift, "shifts_and_flips": (*shift, augmentation.random_flip())}
@@ -71,6 +76,8 @@ def shifts(name: str) -> tuple[augmentation.Operation, ...]:
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
+    from towers.models import cnn, mlp, resnet
+
     rate = fields.dropout_rate
     networks = {
         "lenet": lambda: cnn.lenet(
@@ -88,6 +95,8 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
+    from towers.models import losses
+
     smoothing = fields.label_smoothing if training else 0.0
     return losses.classification(model, training=training, label_smoothing=smoothing)
 

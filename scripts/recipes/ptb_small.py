@@ -14,25 +14,30 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import keras
-import tensorflow as tf
-
-from towers.data.language import sentence_batches, stream_batches
-from towers.data.prepared import prepare_words
-from towers.data.reading.word_files import read_words
-from towers.data.text import LineCodec
-from towers.data.text.words import END, PAD, UNKNOWN
-from towers.models import language_losses, rnn_lm
+from towers.ground.special_ids import PAD, WORD_END, WORD_UNKNOWN
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from towers.data.text import LineCodec
+
 CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "sentences")
 EVALUATION_STEPS = 100  # More are faster, and change nothing: the state is carried on.
+SPECIAL_IDS = SpecialIds(
+    padding=PAD,
+    unknown=WORD_UNKNOWN,
+    start=WORD_END,
+    end=WORD_END,
+    unspoken=(PAD, WORD_UNKNOWN),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +71,16 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches of a folder's files."""
+    from towers.data.reading.word_files import read_words
+
     return make_batches(fields, read_words(folder), seed)
 
 
 def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
     """Returns the batches of a text's parts; the evaluation has every token of its part once."""
+    from towers.data.language import sentence_batches, stream_batches
+    from towers.data.prepared import prepare_words
+
     corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=show)
     if fields.form not in FORMS:
         raise ValueError(f"Field form must be one of {', '.join(FORMS)}. Received {fields.form!r}.")
@@ -90,18 +100,22 @@ def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
+    from towers.models import rnn_lm
+
     return rnn_lm.rnn_language_model(
         len(data.text),
         hidden_size=fields.hidden_size,
         num_layers=fields.num_layers,
         dropout_rate=fields.dropout_rate,
         initial_scale=fields.initial_scale,
-        padding_id=PAD,
+        padding_id=SPECIAL_IDS.padding,
     )
 
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function, whose weight is the number of tokens."""
+    from towers.models import language_losses
+
     make = language_losses.streams if fields.form == "streams" else language_losses.sentences
     return make(model, training=training)
 
@@ -113,8 +127,10 @@ def make_carried(fields: Fields, model: keras.Model) -> Any:
 
 def to_keras(*batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns a batch as `fit` takes it, which carries no state: inputs, labels, weights."""
+    import tensorflow as tf
+
     inputs, targets, *_ = batch
-    return inputs, targets, tf.cast(targets != PAD, tf.float32)
+    return inputs, targets, tf.cast(targets != SPECIAL_IDS.padding, tf.float32)
 
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
@@ -124,6 +140,8 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
 
 def load_text(folder: Path) -> LineCodec:
     """Returns the vocabulary that a run saved."""
+    from towers.data.text import LineCodec
+
     return LineCodec.load(folder)
 
 
@@ -150,9 +168,7 @@ RECIPE = Recipe(
     maximize=False,
     unit="tokens",
     command="generate",
-    special_ids=SpecialIds(
-        padding=PAD, unknown=UNKNOWN, start=END, end=END, unspoken=(PAD, UNKNOWN)
-    ),
+    special_ids=SPECIAL_IDS,
     make_data=make_data,
     make_model=make_model,
     make_tower_fn=make_tower_fn,

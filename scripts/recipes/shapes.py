@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
-
-from towers.data.images import augmentation
-from towers.data.images import cifar10 as cifar10_files
-from towers.data.images.batches import image_batches
-from towers.data.images.image_set import content_key
-from towers.data.samples import shapes
-from towers.models import cnn, losses
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
+
+if TYPE_CHECKING:
+    import keras
 
 INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
 
@@ -40,6 +35,12 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels in [0, 1]; without a folder those of the embedded files."""
+    from towers.data.images import augmentation
+    from towers.data.images import cifar10 as cifar10_files
+    from towers.data.images.batches import image_batches
+    from towers.data.images.image_set import content_key
+    from towers.data.samples import shapes
+
     folder = folder or shapes.folder()
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     scaled = augmentation.scaled()
@@ -52,6 +53,8 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
+    from towers.models import cnn
+
     return cnn.lenet(
         INPUT_SHAPE, NUM_CLASSES, filters=fields.filters, hidden_size=fields.hidden_size
     )
@@ -59,6 +62,8 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
+    from towers.models import losses
+
     return losses.classification(model, training=training)
 
 

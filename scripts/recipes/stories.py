@@ -12,16 +12,18 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from towers.data.reading.word_files import read_words
-from towers.data.samples import stories
 from towers.scripts.recipes import ptb_small
 from towers.scripts.training.recipe import Data
 
 
 def make_data(fields: ptb_small.Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches of a folder's files, or without a folder those of the stories."""
+    from towers.data.samples import stories
+
+    if folder is not None:
+        return ptb_small.make_data(fields, folder, seed)
     texts = {part: stories.text(part) for part in stories.PARTS}
-    return ptb_small.make_batches(fields, read_words(folder) if folder else texts, seed)
+    return ptb_small.make_batches(fields, texts, seed)
 
 
 RECIPE = dataclasses.replace(

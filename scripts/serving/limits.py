@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
+
+from towers.scripts.options.setting import Amount, Count
 
 ERROR_TYPES = {429: "rate_limit_error", 500: "server_error"}  # Each from this status on.
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one request, and all of them together, may ask for.
+    """Limits of one request, and of all of them together.
 
     Attributes:
         max_batch: answers that are decoded together.
-        max_waiting: requests that wait for their turn.
-        timeout: seconds for the body of a request to come, and again for its answer.
+        max_waiting: requests that wait for their turn; further ones get 429.
+        timeout: seconds for the body of a request to come, and again for its answer, before it
+            gets 504.
         max_messages: messages of one request.
         max_message_length: characters of one message.
-        max_body: bytes of one request's body.
+        max_body: bytes of one request's body; larger ones get 413.
         max_choices: answers to one question.
     """
 
-    max_batch: int = 64
-    max_waiting: int = 256
-    timeout: float = 30.0
-    max_messages: int = 100
-    max_message_length: int = 2000
-    max_body: int = 1_000_000
-    max_choices: int = 5
+    max_batch: Count = 64
+    max_waiting: Count = 256
+    timeout: Annotated[Amount, "SECONDS"] = 30.0
+    max_messages: Count = 100
+    max_message_length: Count = 2000
+    max_body: Annotated[Count, "BYTES"] = 1_000_000
+    max_choices: Count = 5
 
 
 class RefusedError(Exception):

@@ -7,16 +7,41 @@ import dataclasses
 import importlib
 import inspect
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from towers.scripts.training.fields import parse_overrides, replace_fields
+from towers.scripts.training.options import FLAGS
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import nearest
 
 DATA_SETS = pathlib.Path("datasets")  # `towers download` puts the data sets here.
 RECIPES_FOLDER = pathlib.Path(__file__).parents[1] / "recipes"
+
+
+def chosen_recipe(given: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe that a command line names, its fields set by the flags and `--set`."""
+    flags = {name: given[name] for name in FLAGS if name in given}
+    overrides = list(given.get("overrides", ()))
+    if given.get("xla", False) and hasattr(find_recipe(given["recipe"]).fields, "fixed_shapes"):
+        overrides.insert(0, "fixed_shapes=true")  # XLA compiles a step for each shape.
+    return load_recipe(given["recipe"], overrides, **flags)
+
+
+def check_contradictions(given: Mapping[str, Any]) -> None:
+    """Raises ValueError if options say one thing twice: steps and epochs, or a field by two.
+
+    Of several values for one option the last counts, as everywhere.
+    """
+    texts = [one for one in given.get("overrides", ()) if "=" in one]
+    fields = {one.partition("=")[0].strip().replace("-", "_"): f"--set {one}" for one in texts}
+    flags = {name: f"--{name.replace('_', '-')} {given[name]}" for name in FLAGS if name in given}
+    both = [(flags[name], fields[name]) for name in flags if name in fields]
+    if "steps" in given and "epochs" in {**fields, **flags}:
+        both.append((f"--steps {given['steps']}", {**fields, **flags}["epochs"]))
+    for one, other in both:
+        raise ValueError(f"{one} and {other} contradict each other: give one of them.")
 
 
 def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recipe:

@@ -1,32 +1,168 @@
-"""The text of a config file: every option and every field of a training, as TOML."""
+"""Config files: options and a recipe's fields in TOML or YAML; what the command line gives wins."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from towers.scripts.options.setting import Setting, all_settings, settings_of
 from towers.scripts.shown import OBEYED
-from towers.scripts.training.fields import Fields, field_meanings
-from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.catalogue import check_contradictions
+from towers.scripts.training.options import FLAGS, TrainOptions
 from towers.scripts.training.recipe import Recipe
+from towers.scripts.wrong_input import nearest
 
 HEADER = "# `towers train --config FILE` starts this run; options of the command line win."
-SAID_ONCE = ("overwrite",)  # Not kept in a file.
 FIELDS_TABLE = "set"  # As the option that sets a field.
+YAML_SUFFIXES = (".yaml", ".yml")
+SAID_ONCE = ("overwrite",)  # Not kept in a file.
+COMMAND_LINE_ONLY = ("config", "dump_config", *SAID_ONCE)
+INSTEAD = {"steps": "epochs", "epochs": "steps"}  # One is given instead of the other.
+
+
+def read_config(path: Path, *kinds: type) -> dict[str, Any]:
+    """Returns the options of a config file, each of its setting's type.
+
+    Args:
+        path: of the file.
+        kinds: the dataclasses of options that it may set.
+
+    Raises:
+        ValueError: the file cannot be understood, contradicts itself, or has an unknown key or a
+            wrong value.
+        OSError: it cannot be read.
+        ImportError: it is YAML, and the library for it is not installed.
+    """
+    settings = {setting.key: setting for setting in all_settings(*kinds).values()}
+    try:
+        given = dict(options_of(parse_file(path), settings))
+        check_contradictions(given)
+        return given
+    except RecursionError as error:
+        raise ValueError(f"{path}: its values are nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def parse_file(path: Path) -> Mapping[str, Any]:
+    """Returns the content of a TOML or YAML file."""
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix.lower() in YAML_SUFFIXES:
+        content = parse_yaml(text, path)
+    else:
+        try:
+            import tomllib
+        except ImportError:  # Python 3.10.
+            import tomli as tomllib
+        content = tomllib.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"expected lines such as `recipe = ...`, received {content!r:.60}")
+    return content
+
+
+def parse_yaml(text: str, path: Path) -> Any:
+    """Returns the content of a YAML file."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError(
+            f"{path} is YAML, and pyyaml is not installed. Install it with: pip install "
+            "'towers[yaml]', or write TOML."
+        ) from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def options_of(
+    content: Mapping[str, Any], settings: Mapping[str, Setting]
+) -> Iterator[tuple[str, Any]]:
+    """Yields the names and the values of a file's options."""
+    check_spellings(content)
+    for key, value in content.items():
+        setting = settings.get(str(key).replace("_", "-"))
+        if key == FIELDS_TABLE:
+            yield "overrides", list(overrides_in(value))
+        elif setting is None:
+            raise ValueError(
+                f"there is no option {key!r}.{nearest(str(key), settings)} A field of the recipe "
+                f"belongs below a line [{FIELDS_TABLE}]."
+            )
+        elif setting.name in COMMAND_LINE_ONLY:
+            raise ValueError(f"{key!r} belongs on the command line. Leave it out of the file.")
+        else:
+            yield setting.name, value_in(key, value, setting)
+
+
+def check_spellings(content: Mapping[str, Any]) -> None:
+    """Raises ValueError if two keys are one, such as run-dir and run_dir."""
+    found: dict[str, str] = {}
+    for key in map(str, content):
+        other = found.setdefault(key.replace("_", "-"), key)
+        if other != key:
+            raise ValueError(f"{other!r} and {key!r} are one option: give it once")
+
+
+def overrides_in(fields: Any) -> Iterator[str]:
+    """Yields the recipe's fields as the texts of `--set`."""
+    if not isinstance(fields, dict):
+        raise ValueError(f"[{FIELDS_TABLE}] must hold lines FIELD = VALUE, not {fields!r:.60}")
+    check_spellings(fields)
+    for name, value in fields.items():
+        yield f"{name}={','.join(texts_of(name, value))}"
+
+
+def value_in(key: str, value: Any, setting: Setting) -> Any:
+    """Returns the value of an option in a file."""
+    if setting.kind is bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"{key} takes true or false, not {value!r}")
+        return value
+    texts = texts_of(key, value)
+    if not texts:
+        raise ValueError(f"{key} is an empty list. Leave it out for the default.")
+    try:
+        if setting.is_given_in_parts:
+            return tuple(map(setting.read, texts))
+        return setting.read(",".join(texts))
+    except ValueError as error:
+        raise ValueError(f"argument --{setting.key}: {error}") from error
+
+
+def texts_of(key: str, value: Any) -> list[str]:
+    """Returns the value of a file, or those of its list, as the command line has them."""
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, (bool, str, int, float)) for one in values):
+        raise ValueError(f"{key} takes a text, a number, true or false, or a list of one kind")
+    return [str(one).lower() if isinstance(one, bool) else str(one) for one in values]
+
+
+def merged(file: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a file and of a command line, which wins."""
+    before, overrides = dict(file), line.get("overrides", [])
+    overridden = {one.partition("=")[0].strip().replace("-", "_") for one in overrides}
+    for name in {*line, *overridden}:
+        before.pop(INSTEAD.get(name, ""), None)
+    for name in overridden.intersection(FLAGS):
+        before.pop(name, None)
+    return {**before, **line, "overrides": [*file.get("overrides", []), *overrides]}
 
 
 def config_text(recipe: Recipe, options: TrainOptions) -> str:
     """Returns the config file of a training; what has no value by default is left out."""
     values = {"recipe": recipe.name, "run_dir": f"runs/{recipe.name}"}
-    values.update(
-        (name, value)
-        for name, value in flattened(options)
-        if value is not None and name not in SAID_ONCE
-    )
-    lines = [HEADER, "", *(f"{key_of(name)} = {toml_of(values[name])}" for name in values)]
-    return "\n".join([*lines, "", *field_lines(recipe.fields, options), ""])
+    values |= {name: value for name, value in flattened(options) if value is not None}
+    lines = [f"{name.replace('_', '-')} = {toml_of(values[name])}" for name in values]
+    table = [
+        f"{name} = {toml_of(getattr(recipe.fields, name))}  # {setting.meaning}"
+        for name, setting in settings_of(type(recipe.fields)).items()
+        if name != "epochs" or options.steps is None  # Steps are given instead of epochs.
+    ]
+    return "\n".join([HEADER, "", *lines, "", f"[{FIELDS_TABLE}]", *table, ""])
 
 
 def flattened(options: Any) -> Iterator[tuple[str, Any]]:
@@ -35,23 +171,8 @@ def flattened(options: Any) -> Iterator[tuple[str, Any]]:
         value = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
             yield from flattened(value)
-        else:
+        elif field.name not in SAID_ONCE:
             yield field.name, value
-
-
-def field_lines(fields: Fields, options: TrainOptions) -> Iterator[str]:
-    """Yields the table of a recipe's fields, each with its meaning."""
-    yield f"[{FIELDS_TABLE}]"
-    meanings = field_meanings(type(fields))
-    for field in dataclasses.fields(fields):
-        if field.name != "epochs" or options.steps is None:  # Steps are given instead of epochs.
-            value = toml_of(getattr(fields, field.name))
-            yield f"{field.name} = {value}  # {meanings[field.name]}"
-
-
-def key_of(name: str) -> str:
-    """Returns the key of an option: its name on the command line, without the dashes."""
-    return name.replace("_", "-")
 
 
 def toml_of(value: Any) -> str:

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import re
-import typing
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
 
+from towers.scripts.options.setting import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    Bound,
+    parse,
+    settings_of,
+    shown,
+)
 from towers.scripts.wrong_input import nearest
 
 MOST_EPOCHS = 10**9
-MOST_INT = 2**63
-AnyFields = TypeVar("AnyFields", bound="Fields")
-
-
-class Bound(NamedTuple):
-    """The values that a field takes; it stands in the field's `Annotated` type.
-
-    Attributes:
-        text: as errors and `towers recipes` say it, such as `above 0`.
-        holds: `holds(value)` of a number.
-    """
-
-    text: str
-    holds: Callable[[float], bool]
-
-
-POSITIVE = Bound("above 0", lambda value: 0 < value < float("inf"))
-NOT_NEGATIVE = Bound("at least 0", lambda value: 0 <= value < float("inf"))
-SHARE = Bound("in [0, 1)", lambda value: 0 <= value < 1)
 EPOCHS = Bound(f"from 0 to {MOST_EPOCHS:,}", lambda value: 0 <= value < MOST_EPOCHS)
+AnyFields = TypeVar("AnyFields", bound="Fields")
+__all__ = ["EPOCHS", "NOT_NEGATIVE", "POSITIVE", "SHARE", "Bound", "Fields"]  # For recipes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,108 +62,44 @@ class Fields:
 
 
 def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
-    """Returns fields with other values; raises ValueError for a value outside of its bounds."""
+    """Returns fields with other values.
+
+    Raises:
+        ValueError: a value is of another type, as in a record by hand, or outside of its bounds.
+    """
     replaced = dataclasses.replace(fields, **values)
-    check_types(replaced)
-    check_bounds(replaced)
+    for name, setting in settings_of(type(fields)).items():
+        value = getattr(replaced, name)
+        if not setting.holds(value):
+            raise ValueError(f"Field {name} takes {setting.takes}. Received {value!r}.")
+        for bound in setting.broken(value):
+            raise ValueError(f"Field {name} must be {bound.text}. Received {value}.")
     return replaced
-
-
-def check_types(fields: Fields) -> None:
-    """Raises ValueError for a value that is not of its field's type, as in a record by hand."""
-    for name, kind in typing.get_type_hints(type(fields)).items():
-        value = getattr(fields, name)
-        if not is_of(kind, value):
-            raise ValueError(f"Field {name} takes {expected_kind(kind)}. Received {value!r}.")
-
-
-def is_of(kind: Any, value: Any) -> bool:
-    """Returns whether a value is of a field's type."""
-    if typing.get_origin(kind) is tuple:
-        element = typing.get_args(kind)[0]
-        return isinstance(value, tuple) and all(is_of(element, one) for one in value)
-    if typing.get_args(kind):  # Such as str | None.
-        return any(is_of(one, value) for one in typing.get_args(kind))
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    if kind is int:
-        return isinstance(value, int) and abs(value) < MOST_INT
-    return isinstance(value, int | float if kind is float else kind)
-
-
-def expected_kind(kind: Any) -> str:
-    """Returns what a field of this type takes, in words."""
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return names.get(kind, "values such as 1,2")
-
-
-def check_bounds(fields: Fields) -> None:
-    """Raises ValueError for a field outside of its bounds."""
-    for name, bounds in field_bounds(type(fields)).items():
-        value = getattr(fields, name)
-        for bound in bounds:
-            if not all(map(bound.holds, value if isinstance(value, tuple) else (value,))):
-                raise ValueError(f"Field {name} must be {bound.text}. Received {value}.")
-
-
-def field_bounds(kind: type[Fields]) -> dict[str, list[Bound]]:
-    """Returns the bounds of each field, of a tuple those of its elements."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    return {
-        name: [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Bound)]
-        for name, hint in hints.items()
-    }
 
 
 def parse_overrides(kind: type[Fields], overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the values of `field=value` texts, each of its field's type."""
-    types = typing.get_type_hints(kind)
-    values = {}
+    settings, values = settings_of(kind), {}
     for override in overrides:
         name, equals, text = override.partition("=")
-        name = name.strip().replace("-", "_")
+        name, text = name.strip().replace("-", "_"), text.strip()
         if not equals:
             raise ValueError(f"--set takes FIELD=VALUE. Received {override!r}.")
-        if name not in types:
-            raise ValueError(f"The recipe has no field {name!r}.{nearest(name, types)}")
-        values[name] = parse_value(name, text.strip(), types[name])
+        if name not in settings:
+            raise ValueError(f"The recipe has no field {name!r}.{nearest(name, settings)}")
+        try:
+            values[name] = parse(settings[name].kind, text)
+        except ValueError as error:
+            expected = settings[name].takes
+            raise ValueError(f"Field {name} takes {expected}. Received {text!r}.") from error
     return values
-
-
-def parse_value(name: str, text: str, kind: Any) -> Any:
-    """Returns a field's value from its text."""
-    try:
-        if typing.get_origin(kind) is tuple:
-            element = typing.get_args(kind)[0]
-            return tuple(element(part) for part in text.split(",") if part.strip())
-        if kind is bool:
-            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-        return kind(text)
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"Field {name} takes {expected_kind(kind)}. Received {text!r}.") from error
 
 
 def describe_fields(fields: Fields) -> list[str]:
     """Returns a line for each field: its value, its meaning and its bounds."""
-    meanings, bounds = field_meanings(type(fields)), field_bounds(type(fields))
     lines = []
-    for field in dataclasses.fields(fields):
-        value = getattr(fields, field.name)
-        shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        limits = " and ".join(bound.text for bound in bounds[field.name])
-        lines.append(
-            f"{field.name}={shown}  {meanings[field.name]}{f' ({limits})' if limits else ''}"
-        )
+    for name, setting in settings_of(type(fields)).items():
+        bounds = " and ".join(bound.text for bound in setting.bounds)
+        line = f"{name}={shown(getattr(fields, name))}  {setting.meaning}"
+        lines.append(f"{line} ({bounds})" if bounds else line)
     return lines
-
-
-def field_meanings(kind: type) -> dict[str, str]:
-    """Returns the meaning of each field from the docstrings of a class and its bases."""
-    meanings: dict[str, str] = {}
-    names = "|".join(field.name for field in dataclasses.fields(kind))
-    # The lines that continue a meaning are indented further than its name.
-    entry = re.compile(rf"^( *)({names}): (.*(?:\n\1 +\S.*)*)", re.MULTILINE)
-    for base in reversed(kind.__mro__):
-        for _, name, meaning in entry.findall(inspect.getdoc(base) or ""):
-            meanings[name] = " ".join(meaning.split())
-    return meanings

@@ -3,30 +3,98 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated, Literal
+
+from towers.scripts.options.setting import (
+    Amount,
+    Count,
+    Flag,
+    Folder,
+    Numbers,
+    Parts,
+    Paths,
+    RunDir,
+    Seed,
+    StepRange,
+    Switch,
+    Tokens,
+)
+
+Checkpoint = Literal["best", "latest"]
+Precision = Literal["float32", "float64", "bfloat16", "float16"]
+Overrides = Annotated[tuple[str, ...], "FIELD=VALUE", Flag(name="set", action="append")]
+# The fields of recipes that have a flag of their own.
+FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """Text: fields of the recipes that have some.
+
+    Attributes:
+        language: of the text (default: the recipe's).
+        kind: format of the files (default: recognised).
+        encoding: such as gb18030 (default: utf-8).
+        context: earlier turns that belong to a question (default: the recipe's).
+    """
+
+    language: Annotated[str | None, "zh|en"] = None
+    kind: Annotated[str | None, "KIND"] = None
+    encoding: Annotated[str | None, "CODEC"] = None
+    context: Annotated[int | None, "K"] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RecipeOptions:
+    """The choice of a recipe, and of its fields.
+
+    Attributes:
+        recipe: see `towers recipes`.
+        overrides: any other field of the recipe (default: see `towers recipes RECIPE`).
+        text: fields of the recipes that have some.
+    """
+
+    recipe: Annotated[str, "RECIPE"]
+    overrides: Overrides = ()
+    text: TextOptions = TextOptions()
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchedRecipeOptions(RecipeOptions):
+    """The choice of a recipe, of its fields and of the size of its batches.
+
+    Attributes:
+        batch_size: examples in one update, over all towers (default: the recipe's).
+    """
+
+    batch_size: Annotated[Count | None, "B"] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceOptions:
-    """The choice of the devices.
+    """Devices.
 
     Attributes:
-        towers: how many, None for one per GPU.
-        cpu_towers: how many where there is no GPU, if `towers` is None.
-        gpus: numbers of the GPUs to use, None for the first ones.
-        gpus_per_tower: GPUs (or virtual CPUs) that share the layers of each tower.
-        virtual: whether to split one GPU into the towers.
-        gpu_memory: limit in GB, or a fraction of a GPU's memory; None to grow with need.
-        parameters: where the shared variables live: auto, cpu, tower0 or replicated.
-        tf32: whether GPUs may round the factors of float32 products; None for TensorFlow's default.
+        towers: how many (default: one per GPU, or one on the CPU).
+        cpu_towers: how many where there is no GPU, without --towers.
+        gpus: only these, such as 0,2 (default: all).
+        gpus_per_tower: share each tower's layers between N GPUs, for models that one is too small
+            for; without a GPU between virtual CPUs.
+        virtual: split one GPU into the towers.
+        gpu_memory: limit in GB, or a fraction of a GPU's memory (default: grows with need).
+        parameters: where the shared variables live; replicated: a copy on each tower; auto: on
+            several GPUs the faster of cpu and replicated.
+        tf32: whether GPUs may round the factors of float32 products to 10 bits of mantissa
+            (default: where they can, they do).
     """
 
-    towers: int | None = None
-    cpu_towers: int = 1
-    gpus: tuple[int, ...] | None = None
-    gpus_per_tower: int = 1
-    virtual: bool = False
-    gpu_memory: float | None = None
-    parameters: str = "auto"
+    towers: Parts | None = None
+    cpu_towers: Parts = 1
+    gpus: Annotated[Numbers | None, "LIST"] = None
+    gpus_per_tower: Parts = 1
+    virtual: Switch = False
+    gpu_memory: Annotated[Amount | None, "GB|FRACTION"] = None
+    parameters: Literal["auto", "cpu", "tower0", "replicated"] = "auto"
     tf32: bool | None = None
 
 
@@ -35,64 +103,67 @@ class EngineOptions:
     """How a step runs.
 
     Attributes:
-        engine: towers, mirrored (MirroredStrategy) or keras (fit).
-        updates: sync, or async where each tower updates by itself.
-        accumulate: micro-batches of each shard.
-        precision: float32, float64, bfloat16 or float16.
-        xla: whether XLA compiles each tower.
-        batch_norm: how the towers' moving averages become one: mean, or the first tower's.
-        deterministic: whether every run on the same machine gives the same numbers.
-        exchange: how copies of the variables sum their gradients: packs, nccl or auto.
+        engine: to compare: MirroredStrategy, or fit.
+        updates: async: each tower takes batches and updates by itself.
+        accumulate: cut each shard into K micro-batches.
+        precision: of the numbers that the towers compute with.
+        xla: compile each tower with XLA.
+        batch_norm: how the towers' moving averages become one.
+        deterministic: the same numbers in every run on the same machine, and for every number of
+            towers with the same number of micro-batches in all, a power of two per tower.
+        exchange: how copies of the variables sum their gradients: by packs between the towers, or
+            by NCCL (on CPUs, a ring); auto: nccl if it was the fastest on four or more GPUs.
     """
 
-    engine: str = "towers"
-    updates: str = "sync"
-    accumulate: int = 1
-    precision: str = "float32"
-    xla: bool = False
-    batch_norm: str = "mean"
-    deterministic: bool = False
-    exchange: str = "auto"
+    engine: Literal["towers", "mirrored", "keras"] = "towers"
+    updates: Literal["sync", "async"] = "sync"
+    accumulate: Annotated[Parts, "K"] = 1
+    precision: Precision = "float32"
+    xla: Switch = False
+    batch_norm: Literal["first", "mean"] = "mean"
+    deterministic: Switch = False
+    exchange: Literal["auto", "packs", "nccl"] = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
 class PeriodOptions:
-    """How often a training reports, evaluates and saves, in steps.
+    """Reports, evaluations and checkpoints.
 
     Attributes:
-        report_every: between two lines of report.
-        evaluate_every: between two evaluations, None for every epoch.
-        early_stopping: evaluations without a better one before the training stops, or None.
-        checkpoint_every: between two checkpoints, None for every epoch.
-        checkpoint_minutes: the longest time between two checkpoints.
-        keep_checkpoints: how many of the latest are kept; the best one is kept besides.
+        report_every: steps between two lines of report.
+        evaluate_every: steps between two evaluations (default: every epoch).
+        early_stopping: stop after N evaluations without a better one (default: never).
+        checkpoint_every: steps between two checkpoints (default: every epoch).
+        checkpoint_minutes: also save after M minutes.
+        keep_checkpoints: keep the N latest, and the best.
     """
 
-    report_every: int = 50
-    evaluate_every: int | None = None
-    early_stopping: int | None = None
-    checkpoint_every: int | None = None
-    checkpoint_minutes: float = 10.0
-    keep_checkpoints: int = 3
+    report_every: Annotated[Count, "STEPS"] = 50
+    evaluate_every: Annotated[Count | None, "STEPS"] = None
+    early_stopping: Count | None = None
+    checkpoint_every: Annotated[Count | None, "STEPS"] = None
+    checkpoint_minutes: Annotated[Amount, "M"] = 10.0
+    keep_checkpoints: Count = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputOptions:
-    """What a training prints.
+    """Output.
 
     Attributes:
-        quiet: whether to print warnings and errors only.
-        verbose: whether to print every save, the model's size and the versions as well.
-        json: whether the last line is one JSON object.
-        histograms: steps between two histograms of every trained variable, None for none.
-        profile: the first and the last step to profile, such as 100-110, or None.
+        quiet: print warnings and errors only.
+        verbose: also print every save, the model's size and the versions.
+        json: print one JSON object with the run's metrics as the last line.
+        histograms: steps between two histograms of every trained variable, for TensorBoard
+            (default: none).
+        profile: record these steps for TensorBoard's profiler, such as 100-110 (default: none).
     """
 
-    quiet: bool = False
-    verbose: bool = False
+    quiet: Switch = False
+    verbose: Switch = False
     json: bool = False
-    histograms: int | None = None
-    profile: str | None = None
+    histograms: Annotated[Count | None, "STEPS"] = None
+    profile: StepRange | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,28 +172,98 @@ class TrainOptions:
 
     Attributes:
         devices, engine, periods, output: the groups.
-        run_dir: the run's directory, None for runs/RECIPE.
-        data: the folder or the files, None for the recipe's default.
+        run_dir: the run's directory (default: runs/RECIPE).
+        data: the data's folder, or files (default: datasets/...).
         seed: of the initial values, of the data's order and of all random numbers.
-        steps: how many, None for as many as the recipe's epochs have.
-        max_minutes: the time after which this process stops, or None.
-        init_from: the directory of the run with whose weights a new run begins, or None.
-        overwrite: whether another run in the directory is removed.
-        log_placement: whether to print on which device each kind of op runs.
+        steps: instead of epochs (default: none).
+        max_minutes: stop and save after M minutes; the same command goes on (default: no limit).
+        init_from: begin with the weights of another run, as far as names and shapes are the same
+            (default: none).
+        overwrite: remove the run that is in the directory; asks first on a terminal.
+        log_placement: print on which device each kind of op runs.
     """
 
     devices: DeviceOptions
     engine: EngineOptions
     periods: PeriodOptions
     output: OutputOptions
-    run_dir: str | None = None
-    data: tuple[str, ...] | None = None
-    seed: int = 0
-    steps: int | None = None
-    max_minutes: float | None = None
-    init_from: str | None = None
+    run_dir: Folder | None = None
+    data: Paths | None = None
+    seed: Seed = 0
+    steps: Annotated[Count | None, "S"] = None
+    max_minutes: Annotated[Amount | None, "M"] = None
+    init_from: RunDir | None = None
     overwrite: bool = False
-    log_placement: bool = False
+    log_placement: Switch = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions:
+    """The choice of a trained model.
+
+    Attributes:
+        run_dir: the run's directory.
+        checkpoint: of the run.
+    """
+
+    run_dir: RunDir
+    checkpoint: Checkpoint = "best"
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingOptions:
+    """Sampling.
+
+    Attributes:
+        temperature: sample; below 1 prefers likely words more, above 1 less (default: 1 with
+            --top-k or --top-p).
+        top_k: sample from the K most likely words (default: all).
+        top_p: nucleus sampling: the smallest set of words with probability P (default: 1).
+        seed: of samples.
+    """
+
+    temperature: Annotated[Amount | None, "T"] = None
+    top_k: Annotated[Count | None, "K"] = None
+    top_p: Annotated[Amount | None, "P"] = None
+    seed: Seed = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchOptions(SamplingOptions):
+    """Decoding, greedy by default.
+
+    Attributes:
+        beam: beam search with N beams.
+        nbest: N answers to each question, with scores.
+        length_penalty: exponent of Wu et al. 2016, for beam search.
+        no_repeat_ngram: never repeat a sequence of N tokens (default: no such rule).
+        repetition_penalty: make tokens that were said F times less likely.
+        max_length: at most N tokens in an answer (default: the recipe's).
+    """
+
+    beam: Parts = 1
+    nbest: Parts = 1
+    length_penalty: Annotated[float, "A"] = 1.0
+    no_repeat_ngram: Count | None = None
+    repetition_penalty: Annotated[Amount, "F"] = 1.0
+    max_length: Tokens | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingOptions(SearchOptions):
+    """Reranking (Li et al. 2016).
+
+    Attributes:
+        mmi: rerank by this run, trained with --set direction=backward or answers (default: none).
+        candidates: choose among N samples; a beam search gives its beams.
+        mmi_weight: weight of its log probabilities.
+        length_reward: added for each token of an answer.
+    """
+
+    mmi: RunDir | None = None
+    candidates: Parts = 20
+    mmi_weight: Annotated[Amount, "W"] = 0.5
+    length_reward: Annotated[float, "R"] = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,67 +273,25 @@ class EvaluateOptions:
     Attributes:
         run_dir: the run's directory.
         devices: the choice of the devices.
-        data: the folder or the files, None for those of the training.
-        checkpoint: best or latest.
-        batch_size: examples in one batch, None for the run's.
-        overrides: texts such as `part=test`.
-        classes: whether to tell of each class.
-        tune: whether to search how much a second run counts for the order of answers.
+        decoding: how a chatbot answers.
+        data: the folder or the files (default: those of the training).
+        checkpoint: of the run.
+        batch_size: examples in one batch (default: the run's).
+        overrides: a field, such as part=test (default: the run's).
+        classes: image runs: also print each class's recall and precision, and which classes were
+            taken for which.
+        tune: chatbots: first search --mmi-weight and --length-reward on held-out questions that
+            are not asked afterwards.
+        json: print one JSON object as the last line.
     """
 
-    run_dir: str
+    run_dir: RunDir
     devices: DeviceOptions
-    data: tuple[str, ...] | None = None
-    checkpoint: str = "best"
-    batch_size: int | None = None
-    overrides: tuple[str, ...] = ()
+    decoding: DecodingOptions = DecodingOptions()
+    data: Paths | None = None
+    checkpoint: Checkpoint = "best"
+    batch_size: Annotated[Count | None, "B"] = None
+    overrides: Overrides = ()
     classes: bool = False
     tune: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelOptions:
-    """The choice of a trained model.
-
-    Attributes:
-        run_dir: the run's directory.
-        checkpoint: best or latest.
-    """
-
-    run_dir: str
-    checkpoint: str = "best"
-
-
-@dataclasses.dataclass(frozen=True)
-class DecodingOptions:
-    """How answers are decoded; by default greedily.
-
-    Attributes:
-        beam: number of beams.
-        nbest: answers to each question.
-        length_penalty: exponent of Wu et al. 2016, for beam search.
-        temperature, top_k, top_p: of sampling; without any of them nothing is sampled.
-        no_repeat_ngram: length of the sequences that are never repeated, or None.
-        repetition_penalty: factor by which tokens that were said become less likely.
-        max_length: tokens of an answer, None for the recipe's number.
-        seed: of samples.
-        mmi: the directory of a run whose model reranks the answers, or None.
-        candidates: samples among which it chooses; a beam search gives as many as it has beams.
-        mmi_weight: weight of its log probabilities.
-        length_reward: added to the score of a reranked answer for each of its tokens.
-    """
-
-    beam: int = 1
-    nbest: int = 1
-    length_penalty: float = 1.0
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    no_repeat_ngram: int | None = None
-    repetition_penalty: float = 1.0
-    max_length: int | None = None
-    seed: int = 0
-    mmi: str | None = None
-    candidates: int = 20
-    mmi_weight: float = 0.5
-    length_reward: float = 2.0
+    json: bool = False

@@ -32,7 +32,7 @@ class Data(NamedTuple):
     """The data of a recipe.
 
     Attributes:
-        train: `train(epoch, first_step)` with `steps_per_epoch` and `num_examples`.
+        train: `train(epoch, first_step)`, an `Epochs`.
         test: the same for the test data; its epoch 0 has every test example once.
         text: of a recipe with text, the codec between text and ids.
         corpus: of a recipe with a corpus of the user's, the source of the batches.

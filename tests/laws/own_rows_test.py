@@ -12,14 +12,12 @@ from tests.data.prepared.helpers import LIMITS, corpus_of
 from towers.batches.own_rows import OwnRows
 from towers.data.corpus import pair_batches
 from towers.data.image_files.augmentation import Augmentation
-from towers.data.image_files.batches import ImageFileBatches
+from towers.data.image_files.batches import image_file_batches
 from towers.data.image_files.image_files import Part
 from towers.data.images import augmentation
 from towers.data.images.batches import image_batches
-from towers.data.language.pieces import piece_batches
-from towers.data.language.sentences import sentence_batches
-from towers.data.language.streams import stream_batches
-from towers.data.text.words import END
+from towers.data.language.batches import piece_batches, sentence_batches, stream_batches
+from towers.ground.special_ids import WORD_END as END
 
 PARTS = [
     (3, 2),
@@ -42,7 +40,7 @@ def files(folder, **options):
     names = list(map(str, paths))
     labels = [(number % 3,) for number in range(len(paths))]
     part = Part(names, names, whole_files, whole_files, labels, is_jpeg=False)
-    return ImageFileBatches(part, 3, 5, Augmentation(4, "flip"), **options)
+    return image_file_batches(part, 3, 5, Augmentation(4, "flip"), **options)
 
 
 SOURCES = {
@@ -63,6 +61,7 @@ SOURCES = {
     "mixed_files": lambda folder: files(folder, mixup=0.4),
     "pieces": lambda folder: piece_batches(sentences(), 6, 5, first=END),
     "streams": lambda folder: stream_batches(sentences(), 5, 4),
+    "arrays": lambda folder: towers.batches_from((sentences(),), 6, shuffle=True),
 }
 
 

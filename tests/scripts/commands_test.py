@@ -19,9 +19,9 @@ from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.summaries import read_scalars
 from towers.scripts.main import COMMANDS, main
+from towers.scripts.options.setting import meanings_of, settings_of
 from towers.scripts.training import recipe
 from towers.scripts.training.catalogue import find_recipe, load_recipe, recipe_names
-from towers.scripts.training.fields import field_bounds, field_meanings
 from towers.scripts.training.run_directory import different_fields
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
@@ -109,7 +109,7 @@ def test_recipe_shows_every_field_with_its_meaning(name, capsys):
     for field in dataclasses.fields(fields):
         (line,) = [line for line in output.splitlines() if line.startswith(f"  {field.name}=")]
         assert len(line.split()) > 3
-        assert all(bound.text in line for bound in field_bounds(type(fields))[field.name])
+        assert all(bound.text in line for bound in settings_of(type(fields))[field.name].bounds)
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -134,7 +134,7 @@ def test_meanings_of_more_than_one_line_are_whole():
         first: int = 0
         second: int = 0
 
-    assert field_meanings(Example) == {
+    assert meanings_of(Example) == {
         "first": "begins here, ends there, with: colons.",
         "second": "short.",
     }

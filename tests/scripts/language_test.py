@@ -13,7 +13,9 @@ from tests.scripts.runs import arrays_of
 from towers.data.prepared import prepare_words
 from towers.data.reading.word_files import read_words
 from towers.data.samples import stories
-from towers.data.text.words import END, PAD, UNKNOWN
+from towers.ground.special_ids import PAD
+from towers.ground.special_ids import WORD_END as END
+from towers.ground.special_ids import WORD_UNKNOWN as UNKNOWN
 from towers.models.decoding import Decoding
 from towers.saving.summaries import read_scalars
 from towers.scripts.main import main

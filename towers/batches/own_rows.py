@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
 from towers.batches.shards import Batch, Shard, check_batch_spec, cut_rows
+from towers.ground.epochs import ChooseRows
 from towers.travel.pairs import part_sizes
-
-ChooseRows = Callable[[int], slice]
 
 
 @runtime_checkable

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
+
+from towers.ground.epochs import Epochs, assembled, even_layout
 
 NUM_PREFETCHED = 2  # Batches; they are fetched in one thread, since few sources are made for more.
 
@@ -27,75 +28,24 @@ class RandomAccess(Protocol):
         """Returns an example."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RandomAccessBatches:
-    """`batches(epoch, first_step=0) -> tf.data.Dataset` over data with random access.
-
-    Any step of an epoch is found at once: nothing before it is read.
-
-    Attributes:
-        fetch: from the numbers of examples, int64 [batch], to the tensors of a batch.
-        structure: the batch's structure with a spec in the place of each tensor.
-        num_examples: the number of examples.
-        batch_size: examples in a global batch; the last one of an epoch may be smaller.
-        shuffle: whether each epoch has an order of its own, which follows from the seed.
-        seed: of the order.
-    """
-
-    fetch: Fetch
-    structure: Structure
-    num_examples: int
-    batch_size: int
-    shuffle: bool = False
-    seed: int = 0
-
-    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from one of its steps on."""
-        order, size = self._order(epoch), self.batch_size
-        specs = tf.nest.flatten(self.structure)
-
-        def fetch(step: np.ndarray) -> list[np.ndarray]:
-            return self.fetch(order[step * size : (step + 1) * size])
-
-        @tf.autograph.experimental.do_not_convert
-        def batch_at(step: tf.Tensor) -> Structure:
-            tensors = tf.numpy_function(fetch, [step], [spec.dtype for spec in specs])
-            shaped = [
-                tf.ensure_shape(tensor, spec.shape)
-                for tensor, spec in zip(tensors, specs, strict=True)
-            ]
-            return tf.nest.pack_sequence_as(self.structure, shaped)
-
-        steps = tf.data.Dataset.range(first_step, self.steps_per_epoch)
-        return steps.map(batch_at).prefetch(NUM_PREFETCHED)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """The number of batches in an epoch, a smaller last one included."""
-        return -(-self.num_examples // self.batch_size)
-
-    def _order(self, epoch: int) -> np.ndarray:
-        if not self.shuffle:
-            return np.arange(self.num_examples)
-        return np.random.default_rng([self.seed, epoch]).permutation(self.num_examples)
-
-
 def random_access_batches(
     source: RandomAccess, batch_size: int, *, shuffle: bool = False, seed: int = 0
-) -> RandomAccessBatches:
+) -> Epochs:
     """Returns the batches of a source with random access.
 
     Args:
         source: an array, or a tuple or a dictionary of arrays with a row for each example; or
             anything else with `__len__` and `__getitem__` (and `__getitems__`, if it has that),
             whose examples are numbers, texts, arrays, or tuples or dictionaries of them.
-        batch_size, shuffle, seed: as in `RandomAccessBatches`.
+        batch_size: examples in a global batch; the last one of an epoch may be smaller.
+        shuffle: whether each epoch has an order of its own, which follows from the seed.
+        seed: of the order.
 
     Raises:
         ValueError: the source is empty, its arrays differ in length, or the batch size is below 1.
     """
-    if not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number above 0. Received {batch_size!r}.")
+    if not isinstance(batch_size, int | np.integer):
+        raise ValueError(f"batch_size must be a whole number. Received {batch_size!r}.")
     if isinstance(source, str | bytes):
         raise ValueError(
             f"The data must be examples. Received the text {source[:60]!r}; read the file first."
@@ -104,7 +54,8 @@ def random_access_batches(
         fetch, structure, count = open_arrays(source)
     else:
         fetch, structure, count = open_examples(source)
-    return RandomAccessBatches(fetch, structure, count, batch_size, shuffle, seed)
+    load = assembled(lambda batch: fetch(batch.own), structure, parallel=None, ahead=NUM_PREFETCHED)
+    return Epochs(load, even_layout(count, int(batch_size)), count, seed, shuffle)
 
 
 def open_arrays(source: Structure) -> tuple[Fetch, Structure, int]:

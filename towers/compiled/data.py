@@ -15,7 +15,9 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
+from towers.ground.epochs import Epoch, Epochs, even_layout
 from towers.ground.host import HOST
+from towers.ground.random_numbers import permutation
 
 
 class Data(Protocol):
@@ -79,8 +81,10 @@ class ArrayData:
 
     def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
         self.num_batches: int | None = adapter.num_batches
-        self._size, self._batch_size = adapter._num_samples, adapter.batch_size
-        self._shuffle, self._seed = shuffle, seed
+        layout = even_layout(adapter._num_samples, adapter.batch_size)
+        if shuffle == "batch":
+            layout = layout._replace(groups=layout.rows // adapter.batch_size)
+        self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
         arrays = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
         flat = keras.tree.flatten(arrays)
         if any(array is None for array in flat):
@@ -96,43 +100,27 @@ class ArrayData:
                 tf.convert_to_tensor, keras.tree.lists_to_tuples(arrays)
             )
 
-    def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
-        """Returns the batches of a pass over the arrays, from `first_batch` on."""
-        size, rows = self._batch_size, self._order(number)
-        starts = tf.data.Dataset.range(first_batch * size, self._size, size)
-
-        def take(start: tf.Tensor, order: tf.Tensor, arrays: Any) -> Any:
-            chosen = order[start : start + size]
-            return tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
-
-        # As Keras does: the arrays are no constants of a graph, which would be copied.
-        whole = tf.data.Dataset.from_tensors((rows, self._arrays)).repeat()
-        options = tf.data.Options()
-        options.experimental_optimization.apply_default_optimizations = False
-        batches = tf.data.Dataset.zip(starts, whole).map(
-            lambda start, both: take(start, *both), num_parallel_calls=tf.data.AUTOTUNE
-        )
-        return batches.with_options(options)
-
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
         return next(iter(self.one_pass(0)))
 
-    def _order(self, number: int) -> np.ndarray:
-        """Returns the order of the rows in a pass, int64."""
-        if not self._shuffle:
-            return np.arange(self._size)
-        random = np.random.default_rng([self._seed, number])
-        if self._shuffle != "batch":
-            return random.permutation(self._size)
-        starts = range(0, self._size, self._batch_size)
-        stops = (min(start + self._batch_size, self._size) for start in starts)
-        return np.concatenate(
-            [
-                start + random.permutation(stop - start)
-                for start, stop in zip(starts, stops, strict=True)
-            ]
+    def _load(self, epoch: Epoch) -> tf.data.Dataset:
+        """Returns the batches of a pass over the arrays."""
+
+        @tf.autograph.experimental.do_not_convert
+        def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
+            (start, stop), (order, arrays) = span, whole
+            chosen = order[start:stop]
+            return tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
+
+        # As Keras does: the arrays are no constants of a graph, which would be copied.
+        whole = tf.data.Dataset.from_tensors((epoch.order(), self._arrays)).repeat()
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
+        batches = tf.data.Dataset.zip(epoch.slices(), whole).map(
+            take, num_parallel_calls=tf.data.AUTOTUNE
         )
+        return batches.with_options(options)
 
 
 class PyData:
@@ -159,7 +147,7 @@ class PyData:
         count = self.num_batches
         order: Any = itertools.count() if count is None else np.arange(count)
         if self._shuffle and count is not None:
-            order = np.random.default_rng([self._seed, number]).permutation(count)
+            order = permutation(count, seed=self._seed, epoch=number)
         chosen = ChosenBatches(self._dataset, order, first_batch)
         return PassAdapter(chosen, self._dataset, self._class_weight).get_tf_dataset()
 

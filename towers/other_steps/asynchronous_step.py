@@ -16,24 +16,21 @@ import keras
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
-from towers.batches.shards import Batches, Shard, shard_specs
+from towers.batches.shards import Batches, Shard
 from towers.devices.placement import Placement
-from towers.step.arguments import check_kinds, check_trainable
+from towers.processes.processes import Processes
+from towers.step.arguments import check_kinds
+from towers.step.blueprint import Blueprint, draw_blueprint
 from towers.step.exchange import total_of
 from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.probe import Probe
-from towers.step.program import make_program
 from towers.step.results import mean_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
-from towers.step.update import Change, Scales, Update
+from towers.step.update import Change, Scales
 from towers.travel.gradients import scale_gradients
-from towers.travel.transfers import upload_for
-from towers.variables.copies import Copies
 from towers.variables.find_variables import captured_error
-from towers.variables.optimizers import check_optimizer
 
 
 def build_async_step(
@@ -56,30 +53,23 @@ def build_async_step(
         ValueError: an argument is wrong. Optimizer, placement, options, batches and variables are
             checked before the step is traced.
     """
-    check_optimizer(optimizer)
-    check_kinds(placement, options)
     check_shared(placement, options)
-    specs = shard_specs(batches, 1)
-    num_parts = options.accumulate
-    program = make_program(tower_fn, variables, placement, specs, options, num_parts)
-    check_trainable(program.shared)
-    if program.shared.captured:
+    blueprint = draw_blueprint(
+        tower_fn, variables, optimizer, placement, batches, options, Processes(), jointly=False
+    )
+    shared = blueprint.program.shared
+    if shared.captured:
         reason = "another tower may change them before the backward pass"
-        raise captured_error(program.shared.captured, reason)
-    copies = Copies(program.shared, optimizer, placement.copy_groups)
-    towers = [
-        Tower(program, program.shared.all, device, index, options)
-        for index, device in enumerate(placement.devices)
-    ]
-    probe = Probe(program, towers[0], enabled=options.probe)
-    step = AsyncStep(towers, Update(copies, program.carried, options), specs, probe)
+        raise captured_error(shared.captured, reason)
+    step = AsyncStep(blueprint)
     for graph in step.graphs:
-        check_handles(graph, program.shared)
+        check_handles(graph, shared)
     return step
 
 
 def check_shared(placement: Placement, options: StepOptions) -> None:
     """Raises ValueError for a placement or options that asynchronous towers cannot use."""
+    check_kinds(placement, options)
     if placement.parameters == "replicated":
         raise ValueError(
             "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "
@@ -102,30 +92,22 @@ class AsyncStep:
     """One update by one tower as a callable, made by `build_async_step`; threads may call it.
 
     Args:
-        towers: the towers.
-        update: changes the variables.
-        shard_specs: the specs of a batch as a single shard.
-        probe: asks the tower function before the first update.
+        blueprint: what it is built from.
 
     Attributes:
-        towers, update: as given.
+        towers: the towers.
+        update: changes the variables.
         devices: the towers' devices.
     """
 
-    def __init__(
-        self,
-        towers: Sequence[Tower],
-        update: Update,
-        shard_specs: tuple[Shard, ...],
-        probe: Probe,
-    ):
-        self.towers = list(towers)
-        self.update = update
-        self.devices = [tower.device for tower in towers]
-        self._probe = probe
+    def __init__(self, blueprint: Blueprint):
+        self.towers = blueprint.towers
+        self.update = blueprint.update
+        self.devices = [tower.device for tower in self.towers]
+        self._probe = blueprint.probe
         self._count = 0
         self._turn = threading.Lock()
-        self._computes = [self._trace(tower, shard_specs) for tower in self.towers]
+        self._computes = [self._trace(tower, blueprint.specs) for tower in self.towers]
         self._apply_change = self._trace_update()
 
     def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> AsyncResults:
@@ -199,7 +181,7 @@ class AsyncStep:
     ) -> tuple[Change, dict[str, Any]]:
         """Returns the change of one forward and backward pass, and the means over its batch."""
         copies = self.update.copies
-        upload = upload_for(copies.shared.read_whole, copies.devices, [tower.device])
+        upload = copies.shared.upload(copies.devices, [tower.device])
         with tower.scope():
             values, totals = tower.read(upload), None
             if tower.needs_denominators:

@@ -28,7 +28,7 @@ def check_kind(name: str, value: object, kind: type, example: str) -> None:
     """Raises ValueError for an argument of another kind; `example` makes one."""
     if not isinstance(value, kind):
         raise ValueError(
-            f"{name} must be a towers.{kind.__name__}, such as {example}. Received {value!r}."
+            f"{name} must be a {kind.__name__}, such as {example}. Received {value!r}."
         )
 
 

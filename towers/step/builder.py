@@ -11,26 +11,19 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from towers.batches.shards import Batches, Shard, shard_specs
+from towers.batches.shards import Batches, Shard
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
-from towers.step.arguments import check_kinds, check_trainable
+from towers.step.blueprint import Blueprint, draw_blueprint
 from towers.step.exchange import Exchange
 from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.probe import Probe
-from towers.step.program import make_program
 from towers.step.results import StepResults, step_results, tower_norms
 from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous, rendezvous_of
-from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
-from towers.step.update import Update
-from towers.travel.transfers import upload_for
-from towers.variables.copies import Copies
-from towers.variables.optimizers import check_optimizer
 
 
 def build_train_step(
@@ -65,25 +58,15 @@ def build_train_step(
         ValueError: an argument is wrong. Optimizer, batches and variables are checked before the
             step is traced.
     """
-    check_optimizer(optimizer)
-    check_kinds(placement, options, processes)
     processes = processes or Processes()
-    devices = placement.devices
-    specs = shard_specs(batches, len(devices))
-    num_parts = processes.count * len(devices) * options.accumulate
-    program = make_program(tower_fn, variables, placement, specs, options, num_parts)
-    check_trainable(program.shared)
+    blueprint = draw_blueprint(
+        tower_fn, variables, optimizer, placement, batches, options, processes
+    )
+    program = blueprint.program
     if program.stages is not None:
         check_one_process(processes)
-    copies = Copies(program.shared, optimizer, placement.copy_groups)
-    first = processes.first_tower(len(devices))
-    towers = [
-        Tower(program, copies.variables_of(index), group, index, options, first)
-        for index, group in enumerate(placement.groups)
-    ]
     exchange = Exchange(placement, processes, options.batch_norm, program.shared, program.stages)
-    probe = Probe(program, towers[0], enabled=options.probe)
-    step = TrainStep(towers, exchange, Update(copies, program.carried, options), specs, probe)
+    step = TrainStep(blueprint, exchange)
     check_handles(step.graph, program.shared)
     return step
 
@@ -101,35 +84,29 @@ class TrainStep:
     """One synchronous step as a callable, made by `build_train_step`.
 
     Args:
-        towers: the towers of this process.
+        blueprint: what it is built from.
         exchange: adds the towers' sums.
-        update: changes the variables.
-        shard_specs: the specs of each tower's shard.
-        probe: asks the tower function before the first step.
 
     Attributes:
-        towers, exchange, update: as given.
+        towers: the towers of this process.
+        exchange: as given.
+        update: changes the variables.
         devices: the towers' devices.
         processes: the processes that train this model.
     """
 
-    def __init__(
-        self,
-        towers: Sequence[Tower],
-        exchange: Exchange,
-        update: Update,
-        shard_specs: tuple[Shard, ...],
-        probe: Probe,
-    ):
-        self.towers = list(towers)
+    def __init__(self, blueprint: Blueprint, exchange: Exchange):
+        self.towers = blueprint.towers
         self.exchange = exchange
-        self.update = update
-        self.devices = [tower.device for tower in towers]
-        self._probe = probe
+        self.update = blueprint.update
+        self.devices = [tower.device for tower in self.towers]
         self.processes = exchange.processes
+        self._probe = blueprint.probe
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         # Calling it directly saves the lookup, half a millisecond a step.
-        self._traced = trace(self._step, exchange.device, shard_specs, tf.TensorSpec([], tf.int64))
+        self._traced = trace(
+            self._step, exchange.device, blueprint.specs, tf.TensorSpec([], tf.int64)
+        )
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
@@ -152,7 +129,7 @@ class TrainStep:
         """Returns each tower's sums; what several losses are divided by is summed before them."""
         pairs, totals = list(zip(self.towers, shards, strict=True)), None
         copies = self.update.copies
-        upload = upload_for(copies.shared.read_whole, copies.devices, self.devices)
+        upload = copies.shared.upload(copies.devices, self.devices)
         if self.towers[0].needs_denominators:
             with self._rendezvous() as rendezvous:
                 parts = [tower.weigh(shard, step, rendezvous, upload) for tower, shard in pairs]

@@ -23,7 +23,6 @@ from towers.step.synchronized import rendezvous_of
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
-from towers.travel.transfers import upload_for
 
 Pair = tuple[Any, Any]
 
@@ -112,7 +111,7 @@ class EvaluationStep:
 
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
-        upload = upload_for(self._shared.read_whole, [self._device], self.devices)
+        upload = self._shared.upload([self._device], self.devices)
         with rendezvous_of(len(self._towers), self._device) as rendezvous:
             sums = [
                 tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs

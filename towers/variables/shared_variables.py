@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from towers.devices.stages import Stages
+from towers.travel.transfers import Upload, upload_for
 
 
 class SharedVariables:
@@ -86,6 +87,15 @@ class SharedVariables:
             elif copy is not variable:
                 values[id(variable)] = copy.value
         return values
+
+    def upload(self, sources: Sequence[str], towers: Sequence[str]) -> Upload | None:
+        """Returns what brings the values to towers on GPUs; None if each is read where it is.
+
+        Args:
+            sources: the device of each copy of the variables.
+            towers: the towers' devices.
+        """
+        return upload_for(self.read_whole, sources, towers)
 
     def sources(self, values: dict[int, Any]) -> list[Any]:
         """Returns the sources of the gradient: the values read, or the variables themselves."""

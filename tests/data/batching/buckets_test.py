@@ -28,7 +28,7 @@ def test_layout_holds_every_example_once_in_shapes_that_fit(
     make_layout, lengths, batch_tokens, batch_size
 ):
     questions, answers = np.array(lengths).T
-    examples, groups, bounds, shapes = make_layout(
+    examples, groups, bounds, shapes, _ = make_layout(
         questions, answers, batch_tokens=batch_tokens, batch_size=batch_size
     )
     assert sorted(examples) == list(range(len(lengths)))
@@ -106,7 +106,7 @@ def test_batches_are_those_of_adding_one_example_after_another(lengths, batch_to
     """Equal examples are taken many at a time."""
     options = {"batch_tokens": batch_tokens, "batch_size": batch_size}
     layout = fitted_layout(*np.array(lengths).T, **options)
-    made = [layout.examples[start:end].tolist() for start, end in itertools.pairwise(layout.bounds)]
+    made = [layout.rows[start:end].tolist() for start, end in itertools.pairwise(layout.bounds)]
     assert made in [batches_one_by_one(lengths, width, **options) for width in WIDTHS]
     for batch, (rows, question, answer) in zip(made, layout.shapes.tolist(), strict=True):
         longest = [max(lengths[one][side] for one in batch) for side in (0, 1)]

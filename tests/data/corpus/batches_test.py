@@ -167,10 +167,10 @@ def test_pairs_with_too_long_answers_are_left_out_and_counted(tmp_path, part):
     expected = [row for row in expected_rows(corpus, part) if len(row[1]) <= 6]
     rows = rows_of(collect(batches(0)))
     assert sorted(rows) == sorted(expected)
-    assert batches.num_examples == len(rows) and batches.left_out == 4 - len(rows)
+    assert batches.num_examples == len(rows) and batches.source.left_out == 4 - len(rows)
     if part == "train":  # Held-out numbers are unknown words, spelled by several ids.
-        assert batches.left_out == 2
-        assert batches.summary.endswith("left out: 2 with longer answers")
+        assert batches.source.left_out == 2
+        assert batches.source.summary.endswith("left out: 2 with longer answers")
 
 
 REPEATED = ["yes"] * 9 + ["no"] * 4 + ["yes indeed"] * 2 + ["why on earth not"]
@@ -189,21 +189,22 @@ def repeated(tmp_path_factory):
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_an_answer_occurs_at_most_so_often_in_training(repeated, most):
     batches = pair_batches(repeated, "train", max_answer_repeats=most, **LIMITS)
-    answers = Counter(repeated.texts(pair)[1] for pair in batches.pairs)
+    answers = Counter(repeated.texts(pair)[1] for pair in batches.source.pairs)
     assert answers == {text: min(most, count) for text, count in Counter(REPEATED).items()}
-    assert batches.num_repeated == len(REPEATED) - answers.total()
+    assert batches.source.num_repeated == len(REPEATED) - answers.total()
     assert sorted(rows_of(collect(batches(0)))) == sorted(
         row
         for row, pair in zip(expected_rows(repeated), repeated.train_pairs, strict=True)
-        if pair.tolist() in batches.pairs.tolist()
+        if pair.tolist() in batches.source.pairs.tolist()
     )
 
 
 def test_the_same_repeats_are_left_out_for_every_seed_and_from_everywhere(repeated):
-    kept = [
-        pair_batches(repeated, "train", max_answer_repeats=3, seed=seed, **LIMITS).pairs.tolist()
+    made = [
+        pair_batches(repeated, "train", max_answer_repeats=3, seed=seed, **LIMITS)
         for seed in (0, 0, 7)
     ]
+    kept = [batches.source.pairs.tolist() for batches in made]
     assert kept[0] == kept[1] == kept[2]
     assert kept[0][:3] != repeated.train_pairs[:3].tolist()
 
@@ -212,13 +213,13 @@ def test_held_out_pairs_keep_all_repeats_and_zero_keeps_all(repeated):
     held_out = pair_batches(repeated, "held_out", max_answer_repeats=1, **LIMITS)
     train = pair_batches(repeated, "train", max_answer_repeats=0, **LIMITS)
     assert held_out.num_examples == train.num_examples == len(REPEATED)
-    assert held_out.num_repeated == train.num_repeated == 0
-    assert "left out" not in held_out.summary + train.summary
+    assert held_out.source.num_repeated == train.source.num_repeated == 0
+    assert "left out" not in held_out.source.summary + train.source.summary
 
 
 def test_the_summary_says_how_many_were_left_out_and_why(repeated):
     limits = LIMITS | {"max_answer_length": 3}
-    summary = pair_batches(repeated, "train", max_answer_repeats=2, **limits).summary
+    summary = pair_batches(repeated, "train", max_answer_repeats=2, **limits).source.summary
     expected = "1 with longer answers, 9 with answers repeated too often"
     assert summary.endswith(f"left out: {expected}")
 
@@ -230,12 +231,13 @@ def test_a_pair_over_the_budget_is_a_batch_of_its_own(tmp_path):
 
 
 def test_there_is_little_padding(corpus):
-    fitted = pair_batches(corpus, "train", **LIMITS)
-    ids = np.concatenate([part.ravel() for batch in collect(fitted(0)) for part in batch])
+    batches = pair_batches(corpus, "train", **LIMITS)
+    fitted = batches.source
+    ids = np.concatenate([part.ravel() for batch in collect(batches(0)) for part in batch])
     assert fitted.padding_share == pytest.approx(np.mean(ids == 0))
     assert fitted.padding_share < 0.1
     assert f" batches, {fitted.padding_share:.1%} of the tokens are padding" in fitted.summary
-    assert pair_batches(corpus, "train", fixed_shapes=True, **LIMITS).padding_share < 0.26
+    assert pair_batches(corpus, "train", fixed_shapes=True, **LIMITS).source.padding_share < 0.26
 
 
 @pytest.mark.parametrize("num_towers", [2, 3, 4, 8])
@@ -271,7 +273,7 @@ def test_length_is_known(corpus):
     assert batches(0, 2).cardinality() == batches.steps_per_epoch - 2
     answers = [corpus.texts(pair)[1] for pair in corpus.train_pairs]
     expected = sum(len(answer.replace(" ", "")) + 1 for answer in answers)
-    assert batches.num_characters == expected
+    assert batches.source.num_characters == expected
 
 
 @pytest.mark.parametrize(

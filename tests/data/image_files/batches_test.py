@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.data.image_files.pictures import write_pictures
 from towers.data.image_files.augmentation import AUGMENTATIONS, Augmentation
-from towers.data.image_files.batches import ImageFileBatches
+from towers.data.image_files.batches import image_file_batches
 from towers.data.image_files.image_files import open_image_files
 from towers.data.image_files.preparation import prepare_records
 from towers.data.image_files.rand_augment import OPERATIONS
@@ -31,7 +31,7 @@ def batches_of(image_files, kind="standard", **options):
     part = image_files.parts["train"]
     augmentation = Augmentation(SIZE, kind, only_jpeg=part.is_jpeg)
     options = {"batch_size": 7, "seed": 3, **options}
-    return ImageFileBatches(part, 3, augmentation=augmentation, **options)
+    return image_file_batches(part, 3, augmentation=augmentation, **options)
 
 
 def read(dataset):
@@ -140,7 +140,7 @@ def test_several_labels_are_rows_of_zeros_and_ones(sets):
     part = sets[0].parts["train"]
     labels = [(), (0, 2), *part.labels[2:]]
     several = type(part)(part.names, part.paths, part.offsets, part.lengths, labels, part.is_jpeg)
-    batches = ImageFileBatches(several, 3, 4, Augmentation(SIZE), True, shuffle=False)
+    batches = image_file_batches(several, 3, 4, Augmentation(SIZE), True, shuffle=False)
     (_, rows), *_ = read(batches(0).take(1))
     np.testing.assert_array_equal(rows, [[0, 0, 0], [1, 0, 1], [1, 0, 0], [1, 0, 0]])
 
@@ -149,7 +149,7 @@ def test_pixels_of_an_exported_network_are_those_of_the_evaluation(sets):
     batches = batches_of(sets[0], kind="none", shuffle=False)
     encoded = tf.constant([Path(one).read_bytes() for one in sets[0].parts["train"].paths[:7]])
     np.testing.assert_array_equal(
-        tf.function(batches.pixels_of)(encoded), read(batches(0).take(1))[0][0]
+        tf.function(batches.source.pixels_of)(encoded), read(batches(0).take(1))[0][0]
     )
 
 

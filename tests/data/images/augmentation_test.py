@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.data.batching.random_numbers import uniform_table
 from towers.data.images import augmentation
+from towers.ground.random_numbers import uniform_table
 
 LARGEST_DRAW = np.nextafter(np.float32(1.0), np.float32(0.0))
 

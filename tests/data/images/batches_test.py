@@ -107,9 +107,9 @@ def test_shapes_are_static_but_for_the_batch():
 def test_arrays_become_tensors_once():
     batches = image_batches(numbered_images(10), 4)
     batches(0)
-    tensors = batches._tensors
+    tensors = batches.source._tensors
     batches(1)
-    assert batches._tensors is tensors
+    assert batches.source._tensors is tensors
 
 
 def test_length_is_known():

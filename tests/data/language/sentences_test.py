@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from towers.data.batching.balance import balanced_order
 from towers.data.language import sentence_batches
-from towers.data.text.words import END
+from towers.ground.special_ids import WORD_END as END
 
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60)
 

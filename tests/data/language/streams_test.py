@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from towers.data.language import stream_batches
-from towers.data.text.words import END
+from towers.ground.special_ids import WORD_END as END
 
 
 def collect(dataset):

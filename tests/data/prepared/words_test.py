@@ -8,7 +8,8 @@ from tests.data.prepared.helpers import quiet
 from tests.paths import CORPORA, missing
 from towers.data.prepared import prepare_words
 from towers.data.reading.word_files import read_words
-from towers.data.text.words import END, UNKNOWN
+from towers.ground.special_ids import WORD_END as END
+from towers.ground.special_ids import WORD_UNKNOWN as UNKNOWN
 
 PENN_TREEBANK = CORPORA / "ptb"
 

@@ -4,7 +4,9 @@ import pytest
 
 from towers.data.text import LineCodec, TextCodec, TextSettings, WordVocabulary, build_words
 from towers.data.text.vocabulary import Unit
-from towers.data.text.words import END, PAD, UNKNOWN
+from towers.ground.special_ids import PAD
+from towers.ground.special_ids import WORD_END as END
+from towers.ground.special_ids import WORD_UNKNOWN as UNKNOWN
 
 AS_WRITTEN = TextSettings("en", "spaces", as_written=True)
 HEAD = "<pad>\n<eos>\n<unk>\n"

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from tests.scripts.runs import train_shapes, weights_of
-from towers.scripts.commands.config_file import with_config
-from towers.scripts.commands.options import chosen_recipe, read_options
-from towers.scripts.commands.train import add_options
+from towers.scripts.commands.train import add_options, with_config
 from towers.scripts.main import build_parser, main
+from towers.scripts.options.flags import read_options
+from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.config import config_text
 from towers.scripts.training.options import TrainOptions
 
 
 def read(*arguments):
     """Returns the recipe and the options of a `towers train` command."""
-    given = with_config(build_parser(["train"]).parse_args(["train", *arguments]), add_options)
-    return chosen_recipe(given), read_options(TrainOptions, given)
+    given = with_config(build_parser(["train"]).parse_args(["train", *arguments]))
+    return chosen_recipe(vars(given)), read_options(TrainOptions, given)
 
 
 @pytest.fixture

@@ -8,24 +8,26 @@ import pytest
 
 from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.commands.chat import ChatOptions
+from towers.scripts.commands.devices import DevicesOptions
 from towers.scripts.commands.doctor import DoctorOptions
 from towers.scripts.commands.download import DownloadOptions
 from towers.scripts.commands.estimate import EstimateOptions
 from towers.scripts.commands.export import ExportOptions
 from towers.scripts.commands.generate import GenerateOptions
-from towers.scripts.commands.options import FLAGS, chosen_recipe, read_options
 from towers.scripts.commands.predict import PredictOptions
 from towers.scripts.commands.prepare import PrepareOptions
 from towers.scripts.commands.runs import RunsOptions
 from towers.scripts.commands.serve import ServeOptions
+from towers.scripts.commands.train import USUAL
 from towers.scripts.launching.addresses import LaunchOptions
-from towers.scripts.main import COMMANDS, build_parser, load_command
-from towers.scripts.serving.limits import Limits
+from towers.scripts.main import COMMANDS, build_parser, load_command, main
+from towers.scripts.options.flags import read_options
+from towers.scripts.options.setting import settings_of
+from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import (
-    DecodingOptions,
+    FLAGS,
     DeviceOptions,
     EvaluateOptions,
-    ModelOptions,
     TrainOptions,
 )
 
@@ -40,12 +42,12 @@ TAKEN = {
     "doctor": (set(), [DoctorOptions]),
     "predict": (set(), [PredictOptions]),
     "launch": (set(), [LaunchOptions]),
-    "evaluate": ({"json"}, [EvaluateOptions, DecodingOptions]),
-    "chat": (set(), [ChatOptions, DecodingOptions, ModelOptions, DeviceOptions]),
-    "serve": (set(), [ServeOptions, Limits, DecodingOptions, ModelOptions, DeviceOptions]),
-    "generate": (set(), [GenerateOptions, ModelOptions, DeviceOptions]),
-    "export": (set(), [ExportOptions, DecodingOptions, ModelOptions]),
-    "devices": ({"json"}, []),
+    "evaluate": (set(), [EvaluateOptions]),
+    "chat": (set(), [ChatOptions]),
+    "serve": (set(), [ServeOptions]),
+    "generate": (set(), [GenerateOptions]),
+    "export": (set(), [ExportOptions]),
+    "devices": (set(), [DevicesOptions]),
     "download": (set(), [DownloadOptions]),
     "benchmark": (RECIPE, [BenchmarkOptions]),
 }
@@ -102,7 +104,7 @@ def test_options_that_are_given_arrive_in_their_group():
 )
 def test_xla_gets_batches_of_a_few_shapes(options, expected):
     given = build_parser().parse_args(["train", "chatbot", *options.split()])
-    assert chosen_recipe(given).fields.fixed_shapes is expected
+    assert chosen_recipe(vars(given)).fields.fixed_shapes is expected
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -111,3 +113,43 @@ def test_every_option_with_a_value_says_its_default(command):
     load_command(command).add_options(parser)
     valued = [action for action in parser._actions if action.option_strings and action.nargs != 0]
     assert [action.dest for action in valued if "default" not in (action.help or "")] == []
+
+
+def flags_of(text):
+    """Returns the flags that a help explains, each with its line."""
+    lines = [line.strip() for line in text.partition("options:\n")[2].splitlines()]
+    return [line.split()[0].rstrip(",") for line in lines if line.startswith("-")]
+
+
+def help_of(command, flag, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main([command, flag])
+    assert leaving.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_the_help_of_a_training_shows_what_is_usual(capsys):
+    usual, every = (help_of("train", flag, capsys) for flag in ("--help", "--help-all"))
+    assert len(flags_of(usual)) <= 15
+    left = len(flags_of(every)) - len(flags_of(usual))
+    assert left > 20 and f"\n{left} more with --help-all\n" in usual and "more with" not in every
+    assert {f"--{name.replace('_', '-')}" for name in USUAL - {"recipe", "overrides"}} <= {
+        *flags_of(usual)
+    }
+
+
+@pytest.mark.parametrize("command", ["chat", "serve", "evaluate", "generate"])
+def test_devices_are_explained_by_help_all(command, capsys):
+    usual, every = (help_of(command, flag, capsys) for flag in ("--help", "--help-all"))
+    devices = {f"--{name.replace('_', '-')}" for name in settings_of(DeviceOptions)}
+    assert not devices & {*flags_of(usual)} and devices <= {*flags_of(every)}
+
+
+def test_what_the_help_leaves_out_is_still_taken():
+    given = build_parser(["train"]).parse_args(["train", "shapes", "--keep-checkpoints", "4"])
+    assert read_options(TrainOptions, given).periods.keep_checkpoints == 4
+
+
+def test_questions_come_from_one_place(capsys):
+    assert main(["chat", "nowhere", "--ask", "a", "--stdin"]) == 2
+    assert "--ask and --stdin contradict each other" in capsys.readouterr().err

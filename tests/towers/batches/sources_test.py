@@ -52,7 +52,7 @@ def test_options_that_do_not_fit_the_data_are_refused():
         towers.batches_from(np.ones(3))
     with pytest.raises(ValueError, match="call its `shuffle` and `batch` instead"):
         towers.batches_from(tf.data.Dataset.range(4).batch(2), shuffle=True)
-    with pytest.raises(ValueError, match=r"above 0\. Received 0"):
+    with pytest.raises(ValueError, match=r"at least 1\. Received 0"):
         towers.batches_from(np.ones(3), 0)
 
 

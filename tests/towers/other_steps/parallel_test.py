@@ -650,6 +650,6 @@ def test_synchronised_layers_are_refused():
     def normalise(inputs):
         return norm(inputs, training=True)
 
-    with pytest.raises(RuntimeError, match=r"not possible in towers\.parallel\. Leave"):
+    with pytest.raises(RuntimeError, match=r"not possible in towers\.steps\.parallel\. Leave"):
         towers.steps.parallel(normalise, helpers.tower_devices(2), inputs=inputs)
     towers.steps.parallel(normalise, helpers.tower_devices(1), inputs=inputs)

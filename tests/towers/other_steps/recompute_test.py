@@ -98,7 +98,7 @@ def test_a_generator_may_draw_often_in_what_is_recomputed(embedding):
 
 @pytest.mark.parametrize("way", ["remat", "recompute_grad"])
 def test_draws_that_tensorflow_would_not_repeat_are_refused(way):
-    with pytest.raises(RuntimeError, match=r"recomputes a function.*Use towers\.recompute"):
+    with pytest.raises(RuntimeError, match=r"recomputes a function.*Use towers\.steps\.recompute"):
         train(WAYS[way], draws=2)
 
 
@@ -164,7 +164,7 @@ def test_where_no_custom_gradient_can_capture_it_is_refused(kind):
     layer = Product("plain")
     dataset = helpers.dataset_of(helpers.dense_batches([8]))
     build = towers.steps.build_async_step if kind == "asynchronous" else towers.build_train_step
-    with pytest.raises(ValueError, match=r"product/kernel\. Use towers\.recompute"):
+    with pytest.raises(ValueError, match=r"product/kernel\. Use towers\.steps\.recompute"):
         build(
             helpers.classify(layer), layer, keras.optimizers.SGD(0.1), helpers.tower_placement(1),
             dataset, towers.StepOptions(compiled=kind == "compiled"),

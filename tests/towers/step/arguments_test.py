@@ -37,7 +37,7 @@ def build(kind, variables, optimizer, tower_fn=None):
     ids=["LossScaleOptimizer", "loss_scale_factor"],
 )
 def test_optimizers_that_unscale_gradients_are_refused(kind, make, received):
-    with pytest.raises(ValueError, match=rf"{received}.*loss_scale=towers\.LossScale\(\)"):
+    with pytest.raises(ValueError, match=rf"{received}.*loss_scale=towers\.steps\.LossScale\(\)"):
         build(kind, helpers.dense_model(), make())
 
 
@@ -197,16 +197,16 @@ def test_batches_of_another_kind_are_refused():
 )
 def test_what_is_no_placement_and_no_options_is_refused(build_it, request):
     dataset = helpers.dataset_of(helpers.dense_batches([4]))
-    with pytest.raises(ValueError, match=r"placement must be a towers\.Placement.*\['/CPU:0'\]"):
+    with pytest.raises(ValueError, match=r"placement must be a Placement.*\['/CPU:0'\]"):
         build_it(["/CPU:0"], dataset)
     if "evaluation" in request.node.name:
         return
-    with pytest.raises(ValueError, match=r"options must be a towers\.StepOptions.*'clip_norm': 1"):
+    with pytest.raises(ValueError, match=r"options must be a StepOptions.*'clip_norm': 1"):
         build_it(helpers.tower_placement(1), dataset, options={"clip_norm": 1})
 
 
 def test_a_number_of_processes_is_no_processes():
-    with pytest.raises(ValueError, match=r"processes must be a towers\.Processes.*Received 2"):
+    with pytest.raises(ValueError, match=r"processes must be a Processes.*Received 2"):
         towers.build_train_step(
             None, None, keras.optimizers.SGD(0.1), helpers.tower_placement(1), None, processes=2
         )

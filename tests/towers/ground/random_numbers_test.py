@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towers.data.batching.random_numbers import permutation, uniform_table
+from towers.ground.random_numbers import permutation, uniform_table
 
 EPOCHS = st.integers(0, 10**6)
 SEEDS = st.integers(0, 2**64 - 1)

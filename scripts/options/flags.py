@@ -1,0 +1,151 @@
+"""Flags: from dataclasses of options to a parser of command lines, and back."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn, TypeVar
+
+from towers.scripts.options.setting import Setting, groups_of, settings_of, shown
+from towers.scripts.shown import show
+from towers.scripts.wrong_input import EXIT_CODE, fail, nearest
+
+Options = TypeVar("Options")
+
+
+def add_flags(parser: argparse.ArgumentParser, *kinds: type, rare: Collection[str] = ()) -> None:
+    """Adds a flag for each setting of dataclasses; one without a default is an argument.
+
+    Options that are not given are absent from what is parsed: their defaults are the dataclass's.
+
+    Args:
+        parser: of the command.
+        kinds: the dataclasses. Fields that are dataclasses themselves, and their bases, are groups
+            of flags, each below the first line of its docstring.
+        rare: the names of settings that only `--help-all` shows.
+    """
+    for kind in kinds:
+        for setting in settings_of(kind).values():
+            add_flag(parser, setting, setting.name in rare)
+        for group in groups_of(kind).values():
+            for owner in filter(dataclasses.is_dataclass, reversed(group.__mro__)):
+                title, _, _ = (inspect.getdoc(owner) or "").partition("\n")
+                container = parser.add_argument_group(title.rstrip("."))
+                for name, setting in settings_of(owner).items():
+                    if name in inspect.get_annotations(owner):
+                        add_flag(container, setting, name in rare)
+
+
+def add_flag(container: argparse._ActionsContainer, setting: Setting, is_rare: bool) -> None:
+    """Adds the flag, or the argument, of a setting."""
+    others = ("name", "is_argument", "opposite")
+    options = {name: value for name, value in setting.flag.items() if name not in others}
+    options["help"] = help_of(setting).replace("%", "%%")
+    if setting.kind is bool:
+        is_switch = setting.is_optional or "opposite" in setting.flag
+        options["action"] = argparse.BooleanOptionalAction if is_switch else "store_true"
+    else:
+        options["type"] = reader(setting)
+    if typing.get_origin(setting.kind) is typing.Literal:
+        options["choices"] = typing.get_args(setting.kind)
+    if setting.is_argument:
+        action = container.add_argument(setting.name, **options)
+    else:
+        action = container.add_argument(f"--{setting.key}", dest=setting.name, **options)
+    action.is_rare = is_rare  # type: ignore[attr-defined]
+
+
+def reader(setting: Setting) -> Callable[[str], Any]:
+    """Returns what argparse calls with a text."""
+
+    def read(text: str) -> Any:
+        try:
+            return setting.read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return read
+
+
+def help_of(setting: Setting) -> str:
+    """Returns the meaning of a setting, with its default."""
+    text, default = setting.meaning, setting.default
+    text = text if text.endswith("...") else text.removesuffix(".")
+    if setting.kind is bool or setting.is_argument or "default" in text:
+        return text
+    is_none = default in (None, "", ())
+    return f"{text} (default: {'none' if is_none else shown(default)})"
+
+
+def read_options(kind: type[Options], given: argparse.Namespace) -> Options:
+    """Returns a dataclass of options, with its defaults for options that were not given.
+
+    Args:
+        kind: the dataclass. Fields that are dataclasses themselves are read in the same way.
+        given: the parsed command line.
+    """
+    groups = groups_of(kind).items()
+    values: dict[str, Any] = {name: read_options(group, given) for name, group in groups}
+    for name in settings_of(kind).keys() & vars(given).keys():
+        value = getattr(given, name)
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and whose help leaves out what is rarely needed."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Returns the options and what is left, without unknown options: these are errors."""
+        options, left = super().parse_known_args(args, namespace)
+        unknown = next((text.partition("=")[0] for text in left if text.startswith("-")), None)
+        if unknown is not None:
+            known = [name.lstrip("-") for action in self._actions for name in action.option_strings]
+            self.error(f"there is no option {unknown}.{nearest(unknown.lstrip('-'), known)}")
+        return options, left
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the message and ends with exit code 2."""
+        stop = "" if message.endswith((".", "?")) else "."
+        fail(f"{message}{stop} See `{self.prog} --help`.", EXIT_CODE)
+        self.exit(EXIT_CODE)
+
+    def format_help(self, *, all_options: bool = False) -> str:
+        """Returns the help, with what is rarely needed or without, and the examples at its end."""
+        rare = [action for action in self._actions if getattr(action, "is_rare", False)]
+        hidden = [] if all_options else rare
+        helps, examples = [action.help for action in hidden], self.epilog
+        try:
+            for action in hidden:
+                action.help = argparse.SUPPRESS
+            if hidden:
+                self.epilog = f"{len(hidden)} more with --help-all\n\n{examples}"
+            return super().format_help()
+        finally:
+            self.epilog = examples
+            for action, text in zip(hidden, helps, strict=True):
+                action.help = text
+
+    def add_help_all(self) -> None:
+        """Adds `--help-all` if the help leaves something out."""
+        if any(getattr(action, "is_rare", False) for action in self._actions):
+            self.add_argument("--help-all", action=HelpAll, nargs=0, help="show all options")
+
+
+class HelpAll(argparse.Action):
+    """Prints the help with all options and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Prints it."""
+        show(typing.cast(Parser, parser).format_help(all_options=True).rstrip("\n"))
+        parser.exit()
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps all texts but those of several lines, such as examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
