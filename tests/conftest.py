@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parent
 # The fast tier: all tests of these files and folders but the slow ones, and those marked `fast`.
 FAST = (
     "architecture_test.py",
-    "data/batching",
+    "data/batches/buckets_test.py",
     "data/reading/conv_test.py",
     "data/reading/cornell_test.py",
     "data/reading/json_lines_test.py",

@@ -145,7 +145,7 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a corpus, which is prepared if it was not before."""
-    from towers.data.corpus import pair_batches
+    from towers.data.batches.pairs import pair_batches
     from towers.scripts.chatbot.introduction import about_data
 
     corpus = prepare(fields, paths)

@@ -113,7 +113,7 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a text, which is prepared if it was not before."""
-    from towers.data.language import piece_batches, stream_batches
+    from towers.data.batches.texts import piece_batches, stream_batches
 
     check_choice("Field form", fields.form, FORMS)
     check_choice("Field network", fields.network, NETWORKS)

@@ -78,7 +78,7 @@ def make_data(fields: Fields, folder: Path, seed: int) -> Data:
 
 def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
     """Returns the batches of a text's parts; the evaluation has every token of its part once."""
-    from towers.data.language import sentence_batches, stream_batches
+    from towers.data.batches.texts import sentence_batches, stream_batches
     from towers.data.prepared import prepare_words
 
     corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=show)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.data.language import sentence_batches, stream_batches
+from towers.data.batches.texts import sentence_batches, stream_batches
 from towers.data.samples import stories
 from towers.data.text import build_words
 from towers.models import language_losses, rnn_lm

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.data.prepared.helpers import SPACES
-from towers.data.corpus import pair_batches
+from towers.data.batches.pairs import pair_batches
 from towers.data.prepared import DialoguePreparation, prepare_files
 
 LIMITS = {

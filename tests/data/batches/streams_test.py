@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from towers.data.language import stream_batches
+from towers.data.batches.texts import stream_batches
 from towers.ground.special_ids import WORD_END as END
 
 

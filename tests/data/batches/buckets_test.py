@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towers.data.batching.buckets import (
+from towers.data.batches.buckets import (
     NUM_EDGES,
     WIDTHS,
     _cells,

@@ -21,8 +21,8 @@ from tests.data.prepared.helpers import (
     rows_of,
     same_batches,
 )
-from towers.data.batching.balance import balanced_order
-from towers.data.corpus import pair_batches
+from towers.data.batches.balance import balanced_order
+from towers.data.batches.pairs import pair_batches
 from towers.data.prepared import DialoguePreparation, prepare_dialogues
 from towers.ground.special_ids import END, SEPARATOR
 
@@ -303,5 +303,5 @@ def test_position_outside_of_the_epoch_is_refused(corpus, epoch, first_step):
 
 
 def test_preparing_does_not_import_tensorflow():
-    script = "import sys, towers.data.corpus; sys.exit('tensorflow' in sys.modules)"
+    script = "import sys, towers.data.batches.pairs; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

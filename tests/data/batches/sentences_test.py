@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from towers.data.batching.balance import balanced_order
-from towers.data.language import sentence_batches
+from towers.data.batches.balance import balanced_order
+from towers.data.batches.texts import sentence_batches
 from towers.ground.special_ids import WORD_END as END
 
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from towers.data.batching.balance import balanced_order
-from towers.data.batching.buckets import fitted_layout, fixed_layout, num_tokens
-from towers.data.corpus.copying import number_unknown
-from towers.data.corpus.directions import lengths_of, slices_of, written_turns
-from towers.data.corpus.repeats import within_repeats
+from towers.data.batches.balance import balanced_order
+from towers.data.batches.buckets import fitted_layout, fixed_layout, num_tokens
+from towers.data.batches.copying import number_unknown
+from towers.data.batches.directions import lengths_of, slices_of, written_turns
+from towers.data.batches.repeats import within_repeats
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.text import Vocabulary
 from towers.ground.epochs import Batch, Epochs, Layout, assembled, check_at_least_1

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from towers.data.language import piece_batches
+from towers.data.batches.texts import piece_batches
 
 FIRST = 7
 

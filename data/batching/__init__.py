@@ -1,1 +1,0 @@
-"""Batches of any data: random numbers, the order of an epoch, buckets of similar lengths."""
