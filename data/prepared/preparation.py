@@ -113,3 +113,6 @@ class TextPreparation(Preparation):
             raise ValueError(f"held_out must be above 0, up to 0.25. Received {self.held_out}.")
         if not self.field:
             raise ValueError("text_field must be the name of a field. Received an empty one.")
+
+    def _num_special(self) -> int:
+        return 2 if self.text.as_written else len(SPECIALS)  # The end of a line, and the unknown.
