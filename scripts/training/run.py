@@ -73,7 +73,7 @@ class Training:
             actions = towers.actions.share_stop_requests(
                 self._processes, [*self._actions(), signals]
             )
-            reason = self._run(towers.Trainer(self._updates, actions))
+            reason = self._run(towers.Trainer.making(self._updates, actions))
             self._compare_processes()
             if self._processes.is_chief:
                 reason = self._end(reason, signals)
