@@ -26,7 +26,7 @@ _COPIES = {
     "user_dictionary": "user_dictionary.txt",
     "subword_model": SUBWORD_FILE,
 }
-_CACHE_SIZE = 1 << 18  # Number of tokens whose ids are cached, some 50 MB.
+_CACHE_SIZE = 1 << 17  # Number of tokens whose ids are cached, some 40 MB.
 
 
 class Question(NamedTuple):

@@ -157,4 +157,4 @@ def test_the_same_commands_work_after_power_cuts(tmp_path, capsys):
         assert not list(run.rglob(published))
     assert main(command) == 0
     assert main(["evaluate", str(run)]) == 0
-    assert "test  | step 1 |" in capsys.readouterr().out
+    assert "valid | step 1 |" in capsys.readouterr().out
