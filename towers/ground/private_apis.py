@@ -30,7 +30,6 @@ HANDED_ON = {
     # Whether a tape records.
     "could_possibly_record": "tensorflow.python.eager.record",
     # Types of what `as_graph_def` and the graphs that ran consist of.
-    "FunctionDef": "tensorflow.core.framework.function_pb2",
     "GraphDef": "tensorflow.core.framework.graph_pb2",
     "NameAttrList": "tensorflow.core.framework.attr_value_pb2",
     "NodeDef": "tensorflow.core.framework.node_def_pb2",

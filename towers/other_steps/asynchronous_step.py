@@ -22,17 +22,18 @@ from towers.loop.updates import Position
 from towers.other_steps.asynchronous_updates import AsynchronousUpdates
 from towers.other_steps.tower_threads import AsyncResults
 from towers.processes.processes import Processes
-from towers.step.arguments import check_kinds
 from towers.step.blueprint import Blueprint, draw_blueprint
 from towers.step.exchange import total_of
 from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
+from towers.step.program import check_kinds
 from towers.step.results import mean_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
 from towers.step.update import Change, Scales
 from towers.travel.gradients import scale_gradients
+from towers.travel.transfers import upload_for
 from towers.variables.find_variables import captured_error
 
 
@@ -190,14 +191,12 @@ class AsyncStep:
     ) -> tuple[Change, dict[str, Any]]:
         """Returns the change of one forward and backward pass, and the means over its batch."""
         copies = self.update.copies
-        upload = copies.shared.upload(copies.devices, [tower.device])
+        upload = upload_for(copies.shared.read_whole, copies.devices, [tower.device])
         with tower.scope():
             values, totals = tower.read(upload), None
             if tower.needs_denominators:
-                totals = tower.weigh(shards[0], batch_number, None, upload, first_micro_batch=0)
-            sums = tower.run(
-                values, shards[0], batch_number, totals=totals, first_micro_batch=0, alone=True
-            )
+                totals = tower.weigh(shards[0], batch_number, None, upload)
+            sums = tower.run(values, shards[0], batch_number, totals)
             before = [values[id(state)] for state in copies.shared.states]
             change = self.update.average(total_of(sums), before)
             return as_differences(change, before), mean_results(sums)

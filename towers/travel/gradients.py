@@ -145,8 +145,8 @@ def norm_of_sums(
         host: the device of the second result.
     """
     norm = global_norm(gradients, factor.dtype) * factor
-    place = norm.device
-    on_gpu = tf.DeviceSpec.from_string(place or "").device_type == "GPU"
+    device = norm.device
+    on_gpu = tf.DeviceSpec.from_string(device or "").device_type == "GPU"
     if on_gpu:
         pair = tf.stack([norm, factor])
     with tf.device(host):
@@ -160,7 +160,7 @@ def norm_of_sums(
         return norm, tf.ones([], tf.int32)
 
     def computed_again() -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.device(place or None):
+        with tf.device(device or None):
             scaled = scaled_norm(gradients, factor.dtype) * factor
         with tf.device(host):
             return scaled, tf.cast(tf.math.is_finite(scaled), tf.int32)
