@@ -21,7 +21,7 @@ from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
 from towers.step.results import StepResults, step_results
 from towers.step.sums import TowerSums
-from towers.step.synchronized import Rendezvous, rendezvous_of
+from towers.step.synchronized import Rendezvous
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
 from towers.travel.transfers import upload_for
@@ -136,9 +136,9 @@ class TrainStep:
         with self._rendezvous() as rendezvous:
             return [tower(shard, step, totals, rendezvous, upload) for tower, shard in pairs]
 
-    def _rendezvous(self) -> contextlib.AbstractContextManager[Rendezvous | None]:
+    def _rendezvous(self) -> Rendezvous:
         """Returns the scope in which the towers are traced."""
-        return rendezvous_of(len(self.towers), self.exchange.device, self.processes.count)
+        return Rendezvous(len(self.towers), self.exchange.device, self.processes.count)
 
     def copy_parameters(self) -> None:
         """Copies the model's values to every tower's copy.

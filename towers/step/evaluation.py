@@ -18,7 +18,7 @@ from towers.step.options import StepOptions
 from towers.step.program import TowerProgram, check_kinds, make_program
 from towers.step.results import EvaluationResults
 from towers.step.sums import Denominators, sum_results
-from towers.step.synchronized import rendezvous_of
+from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
@@ -112,7 +112,7 @@ class EvaluationStep:
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
         upload = upload_for(self._shared.read_whole, [self._device], self.devices)
-        with rendezvous_of(len(self._towers), self._device) as rendezvous:
+        with Rendezvous(len(self._towers), self._device) as rendezvous:
             sums = [
                 tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs
             ]

@@ -18,10 +18,11 @@ from towers.step.parts import Part, part_of
 from towers.step.passes import Values, differentiate, forward
 from towers.step.program import TowerProgram
 from towers.step.sums import Denominators, TowerSums, add_nests, add_sums, finish_micro_batch
-from towers.step.synchronized import Rendezvous, Replica
+from towers.step.synchronized import Rendezvous
 from towers.travel.transfers import Upload
 from towers.variables.shared_variables import SharedVariables
 
+ALONE = Rendezvous()
 Sums = TypeVar("Sums", TowerSums, Denominators)
 RunPart = Callable[[Values, Shard, Part], Sums]
 
@@ -70,7 +71,7 @@ class Tower:
         shard: Shard,
         step: tf.Tensor,
         totals: Denominators | None = None,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: Rendezvous = ALONE,
         upload: Upload | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard; arguments as in `run` and `read`."""
@@ -107,7 +108,7 @@ class Tower:
         shard: Shard,
         step: tf.Tensor,
         totals: Denominators | None = None,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: Rendezvous = ALONE,
     ) -> TowerSums:
         """Returns the sums over a shard, with gradients.
 
@@ -116,7 +117,7 @@ class Tower:
             shard: the shard.
             step: the step's number, an int64 scalar; random numbers derive from it.
             totals: what several losses are divided by, summed over the whole batch; None for one.
-            rendezvous: where synchronised layers sum over the towers; None for this tower alone.
+            rendezvous: where synchronised layers sum over the towers; by default over this one.
         """
         program, loss_scale = self._program, self._options.loss_scale
         scale = None if loss_scale is None else loss_scale.read()
@@ -141,7 +142,7 @@ class Tower:
         self,
         shard: Shard,
         step: tf.Tensor,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: Rendezvous = ALONE,
         upload: Upload | None = None,
     ) -> Denominators:
         """Returns the denominators of several losses over a shard; arguments as in `__call__`.
@@ -163,7 +164,7 @@ class Tower:
         self,
         shard: Shard,
         batch_number: tf.Tensor,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: Rendezvous = ALONE,
         upload: Upload | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard without gradients.
@@ -197,7 +198,7 @@ class Tower:
         values: Values,
         shard: Shard,
         step: tf.Tensor,
-        rendezvous: Rendezvous | None,
+        rendezvous: Rendezvous,
     ) -> Sums:
         """Returns the sum of a pass over each micro-batch of a shard, one after the other."""
         options = self._options
@@ -205,7 +206,7 @@ class Tower:
         shard = self._program.carried.attach(self._index, shard)
         micro_batches = MicroBatches(shard, options.accumulate)
 
-        with self._join(rendezvous) as replica:
+        with rendezvous.join(compiled=options.compiled) as replica:
 
             def run_part(index: Any) -> Sums:
                 inner = values if isinstance(index, int) else within_loop(values)
@@ -226,16 +227,6 @@ class Tower:
             return sum_one_by_one(
                 run_part, options.accumulate, add, in_pairs=sums_stay_nested(), in_loop=in_loop
             )
-
-    @contextlib.contextmanager
-    def _join(self, rendezvous: Rendezvous | None) -> Iterator[Replica | None]:
-        """The scope in which synchronised layers sum over the towers, or over this one alone."""
-        if rendezvous is None:
-            yield None
-            return
-        replica = rendezvous.join(compiled=self._options.compiled)
-        with replica:
-            yield replica if isinstance(replica, Replica) else None
 
 
 def within_loop(values: Values) -> Values:
