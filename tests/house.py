@@ -144,7 +144,7 @@ class Visits:
 
 
 def visits_of_a_batch() -> Visits:
-    """Returns the way of a batch of the chatbot: assembled, cut, and trained on; the trace counted."""
+    """Returns the way of a batch of the chatbot: assembly, split, trace and step."""
     import tensorflow as tf
 
     import towers
