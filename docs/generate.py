@@ -34,6 +34,7 @@ FIRST = (
     "StepOptions",
     "Placement",
     "build_evaluation_step",
+    "evaluate_step",
     "Trainer",
     "batches_from",
     "StepReport",

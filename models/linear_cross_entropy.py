@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# TensorFlow 2 does not publish these.
-from tensorflow.python.framework.config import is_op_determinism_enabled
-from tensorflow.python.framework.ops import get_default_graph
-from tensorflow.python.ops import control_flow_util
+from towers.ground.private_apis import (
+    GraphOrParentsInXlaContext,
+    get_default_graph,
+    is_op_determinism_enabled,
+)
 
 CHUNK_SIZE = 1024
 
@@ -89,7 +90,7 @@ def linear_cross_entropy(
 
 def is_compiled() -> bool:
     """Returns whether what is traced here is compiled by XLA."""
-    return control_flow_util.GraphOrParentsInXlaContext(get_default_graph())
+    return GraphOrParentsInXlaContext(get_default_graph())
 
 
 def forward_sums(

@@ -50,7 +50,7 @@ COMMANDS = {
     "estimate": "estimate the memory and the traffic of a recipe's training",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
-    "benchmark": "time a recipe's step on towers, and against other ways to train it",
+    "benchmark": "time a recipe's step on several numbers of towers, or its input",
     "completion": "print the script that completes commands in your shell",
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 # Control characters but line feed and tab, the marks that reorder text (Unicode TR 9), and halves
@@ -39,6 +40,17 @@ def show(
     if colour is not None and shows_colours(sys.stdout if file is None else file):
         text = f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
     print(text, file=file, flush=flush)
+
+
+def table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns rows of cells as lines with aligned columns.
+
+    >>> table([("run", "step"), ("runs/a", "10")])
+    ['run     step', 'runs/a  10']
+    """
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def shows_colours(file: TextIO) -> bool:

@@ -1,13 +1,15 @@
 """The house: which way imports point, and what no module does. One test for each law."""
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 
 from tests.paths import ROOT
 from towers.scripts.main import COMMANDS
 
-ROOMS = ("towers", "models", "data", "scripts")
+ROOMS = ("towers", "models", "data", "scripts", "benchmarks")
 GROUND = "ground"  # What the three others may import.
 # The engine's rooms: each imports only from those before it.
 ORDER = (
@@ -21,18 +23,21 @@ MAY_IMPORT = {
     "models": {GROUND},
     "data": {GROUND},
     "scripts": {GROUND, *ROOMS[:3]},
+    "benchmarks": {GROUND, *ROOMS[:4]},
 }
+PRIVATE_APIS = "towers.ground.private_apis"
+PRIVATE_PACKAGES = ("keras.src", "tensorflow.compiler", "tensorflow.core", "tensorflow.python")
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
 
 def read_modules():
-    """Returns {installed module name: syntax tree}; folders at the top are linked into towers/."""
+    """Returns {module name: syntax tree}; what is installed is linked into towers/."""
     found = {}
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(part for part in parts if part != "__init__")
-            name = name if room == "towers" else f"towers.{name}"
+            name = name if room in ("towers", "benchmarks") else f"towers.{name}"
             if not (room == "towers" and name.split(".")[1:2] in ([one] for one in ROOMS)):
                 found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
     return found
@@ -42,8 +47,12 @@ MODULES = read_modules()
 
 
 def room_of(name):
-    """Returns which of the four folders at the top a module is in, or the ground."""
+    """Returns which of the folders at the top a module is in, or the ground."""
+    if name.split(".")[0] == "benchmarks":
+        return "benchmarks"
     second = name.split(".")[1:2]
+    if second == ["__main__"]:  # `python -m towers`.
+        return "scripts"
     return second[0] if second and second[0] in (*ROOMS, GROUND) else "towers"
 
 
@@ -81,7 +90,8 @@ def test_all_rooms_are_read():
 
 def test_imports_point_one_way():
     def is_wrong(name):
-        used = {other for other in imports_of(name) if other.split(".")[0] in ("towers", "tests")}
+        ours = ("towers", "benchmarks", "tests")
+        used = {other for other in imports_of(name) if other.split(".")[0] in ours}
         others = {"tests" if one.startswith("tests") else room_of(one) for one in used - {"towers"}}
         return not others - {room_of(name)} <= MAY_IMPORT[room_of(name)]
 
@@ -117,7 +127,7 @@ def imports_within(tree):
 
 def test_no_module_is_imported_by_its_old_name_at_the_top():
     """What is installed is one name: a user's own `models`, `data` or `scripts` stay his."""
-    tops = set(ROOMS) - {"towers"}
+    tops = set(ROOMS) - {"towers", "benchmarks"}
     assert not offenders(lambda name: {one.split(".")[0] for one in imports_of(name)} & tops)
 
 
@@ -174,6 +184,67 @@ def test_modules_do_not_import_their_own_package():
         return "towers" in imports_of(name)
 
     assert not offenders(is_wrong)
+
+
+def test_private_apis_are_imported_in_one_module():
+    """But for the names of Keras's and TensorFlow's modules that are told apart as text."""
+
+    def is_wrong(name):
+        return name != PRIVATE_APIS and any(map(is_private, imports_of(name)))
+
+    assert not offenders(is_wrong)
+    module = importlib.import_module(PRIVATE_APIS)
+    assert all(map(is_private, module.HANDED_ON.values()))
+    assert all(getattr(module, name) is not None for name in module.HANDED_ON)
+    used = {one for name in MODULES for one in imports_of(name)}
+    defined = {
+        node.name
+        for node in MODULES[PRIVATE_APIS].body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+    assert {f"{PRIVATE_APIS}.{name}" for name in {*module.HANDED_ON, *defined}} <= used
+
+
+def is_private(name):
+    """Returns whether a module belongs to what Keras and TensorFlow do not publish."""
+    return any(f"{name}.".startswith(f"{package}.") for package in PRIVATE_PACKAGES)
+
+
+def test_private_attributes_are_used_in_one_module():
+    """Elsewhere a name with an underscore is the project's own, or of the standard library."""
+    known = {"_actions", "_asdict", "_fields", "_fill_text", "_getframe", "_replace"}
+    known |= {"_ActionsContainer", "_SubParsersAction", "_towers_listeners"}
+    known |= {"_all_reduce_sum_gradients"}  # Of the MirroredStrategy rival.
+    own = {name for tree in MODULES.values() for name in own_names(tree)}
+
+    def is_wrong(name):
+        if name == PRIVATE_APIS:
+            return False
+        nodes = [node for node in ast.walk(MODULES[name]) if isinstance(node, ast.Attribute)]
+        used = {one.attr for one in nodes if re.match("_[^_]", one.attr)}
+        texts = [node.value for node in ast.walk(MODULES[name]) if isinstance(node, ast.Constant)]
+        used |= {one for one in texts if one in private_attributes()}
+        return used - own - known
+
+    assert not offenders(is_wrong)
+
+
+def own_names(tree):
+    """Yields what a module defines: functions, classes, and attributes of `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        is_stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if is_stored and ast.unparse(node.value) == "self":
+            yield node.attr
+
+
+def private_attributes():
+    """Returns the private attributes that the one module asks for."""
+    nodes = list(ast.walk(MODULES[PRIVATE_APIS]))
+    named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    named |= {node.value for node in nodes if isinstance(node, ast.Constant)}
+    return {one for one in named if isinstance(one, str) and re.fullmatch("_[a-z]\\w*", one)}
 
 
 def test_only_commands_see_the_command_line():
@@ -385,7 +456,8 @@ def test_scripts_use_of_the_engine_only_what_is_public():
     def is_wrong(name):
         of_engine = {one for one in imports_of(name) if room_of(one) == "towers"}
         own = {one for one in of_engine if one.split(".")[0] == "towers"}
-        return room_of(name) == "scripts" and not own <= public | {f"towers.{one}" for one in ROOMS}
+        is_outside = room_of(name) in ("scripts", "benchmarks")
+        return is_outside and not own <= public | {f"towers.{one}" for one in ROOMS}
 
     assert not offenders(is_wrong)
 

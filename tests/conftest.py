@@ -5,6 +5,8 @@ import gc
 import os
 import pathlib
 import subprocess
+import sys
+import traceback
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -95,13 +97,15 @@ def make_logical_cpus() -> None:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Marks the slow cases and the fast tier, which has none; brings the long files forward."""
+    """Marks the slow cases, the fast tier, which has none, and what root runs; long files first."""
     slow = slow_cases()
     for item in items:
         if item.nodeid.removeprefix("tests/") in slow:
             item.add_marker(pytest.mark.slow)
         if is_fast(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.fast)
+        if "small_disk" in item.fixturenames:
+            item.add_marker(pytest.mark.root)
     items.sort(key=lambda item: not is_long(item.path))
 
 
@@ -133,6 +137,27 @@ def fresh_keras():
     keras.utils.set_random_seed(7)
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_converted(monkeypatch):
+    """AutoGraph is given no function of the product: it takes long and warns on Python 3.13.
+
+    What it converts because a function of a user's own calls it does not count.
+    """
+    from tensorflow.python.autograph.impl import api
+
+    converted, convert = [], api._convert_actual
+
+    def note_and_convert(entity, context):
+        calls = [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._getframe())]
+        if calls.count("converted_call") == 1 and entity.__module__.startswith("towers."):
+            converted.append(entity)
+        return convert(entity, context)
+
+    monkeypatch.setattr(api, "_convert_actual", note_and_convert)
+    yield
+    assert not converted
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The documents keep their word: commands parse, examples run, links and names exist."""
 
+import argparse
 import ast
 import functools
 import importlib.util
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.commands import build_parser as build_benchmarks_parser
 from tests.paths import ROOT
 from towers.scripts import bootstrap
 from towers.scripts.main import build_parser
@@ -25,10 +27,11 @@ BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n\n?)?```(?P<language>\w+)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-INLINE_COMMAND = re.compile(r"`(?:time )?(towers [a-z]+(?: [^`]*)?)`")
+INLINE_COMMAND = re.compile(r"`(?:time )?((?:towers|python -m benchmarks) [a-z]+(?: [^`]*)?)`")
+BENCHMARKS = ["python", "-m", "benchmarks"]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 REPOSITORY_PATH = re.compile(
-    r"`((?:towers|models|data|scripts|tests|docs)/[\w./-]+\.(?:py|pyi|md))`"
+    r"`((?:towers|models|data|scripts|benchmarks|tests|docs)/[\w./-]+\.(?:py|pyi|md))`"
 )
 WALK_ENTRY = re.compile(r"^(\d+)\. `([\w/]+\.py)`: `([\w.]+)`", re.MULTILINE)
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]+")
@@ -52,41 +55,56 @@ GENERATE = load_generator()
 
 
 def commands_of(text):
-    """Returns the `towers` commands of the shell blocks and code spans, comments left out."""
+    """Returns our commands in the shell blocks and code spans, without comments and `towers`."""
     lines = [
         line.strip().removeprefix("$ ")
         for block in BLOCK.finditer(text)
         if block["language"] in ("sh", "bash", "console")
         for line in block["code"].replace("\\\n", " ").splitlines()
     ]
-    found = [line for line in lines if line.startswith("towers ")]
-    return [
-        shlex.split(line, comments=True)[1:]
-        for line in [*found, *INLINE_COMMAND.findall(BLOCK.sub("", text))]
-    ]
+    found = [line for line in lines if line.startswith(("towers ", "python -m benchmarks "))]
+    found = [*found, *INLINE_COMMAND.findall(BLOCK.sub("", text))]
+    return [shlex.split(line.removeprefix("towers "), comments=True) for line in found]
 
 
 @each_page
 def test_commands_parse_and_name_what_exists(page):
-    for arguments in commands_of(PAGES[page]):
+    for command in commands_of(PAGES[page]):
+        is_of_benchmarks = command[:3] == BENCHMARKS
+        arguments = command[3:] if is_of_benchmarks else command
         is_template = len(arguments) == 1 or any(map(PLACEHOLDER.fullmatch, arguments))
-        if is_template or "--help" in arguments:
+        if is_of_benchmarks:
+            assert arguments[0] in subparsers_of(build_benchmarks_parser()), arguments
+            if not is_template:
+                check_fields(vars(build_benchmarks_parser().parse_args(arguments)))
+        elif is_template or "--help" in arguments:
             assert arguments[0] in GENERATE.command_parsers(), arguments
         else:
             check_command(arguments)
 
 
 def check_command(arguments):
-    """Parses a command, and the one that `launch` runs; its recipe and fields have to exist."""
+    """Parses a command, and the one that `launch` runs."""
     options = vars(build_parser().parse_args(arguments))
     if options["command"] == "launch":
         check_command([part for part in options["command_line"] if part != "--"])
+    check_fields(options)
+
+
+def check_fields(options):
+    """Checks that the recipe and the fields of a command exist."""
     recipe = options.get("recipe")
     known = recipe_fields()
-    assert recipe is None or recipe in known, arguments
+    assert recipe is None or recipe in known, options
     fields = known[recipe] if recipe else set().union(*known.values())
     assigned = {override.partition("=")[0] for override in options.get("overrides") or []}
-    assert assigned <= fields, arguments
+    assert assigned <= fields, options
+
+
+def subparsers_of(parser):
+    """Returns the parsers of a program's commands, by name."""
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return commands.choices
 
 
 @functools.cache
@@ -100,7 +118,10 @@ def recipe_fields():
 
 @each_page
 def test_options_in_the_text_exist(page):
-    parsers = GENERATE.command_parsers().values()
+    parsers = [
+        *GENERATE.command_parsers().values(),
+        *subparsers_of(build_benchmarks_parser()).values(),
+    ]
     known = {option for parser in parsers for a in parser._actions for option in a.option_strings}
     named = re.findall(r"`(--[a-z][a-z0-9-]+)", BLOCK.sub("", PAGES[page]))
     assert set(named) <= known

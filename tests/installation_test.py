@@ -3,8 +3,10 @@
 The wheel and the sdist are built without network from a copy of the repository.
 """
 
+import configparser
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +15,15 @@ import tarfile
 import zipfile
 
 import pytest
+import yaml
 from mypy.modulefinder import FindModuleCache, ModuleNotFoundReason, SearchPaths
 from mypy.options import Options
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.paths import ROOT
 from tests.programs import run
+from towers.scripts import bootstrap
 
 ROOMS = ("models", "data", "scripts")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -46,6 +52,34 @@ def installed_files():
         elif room in parents:
             found.add((parents[room] / path.relative_to(room)).as_posix())
     return found
+
+
+def test_ci_tests_every_python_that_is_promised():
+    classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "setup.cfg").read_text())
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == classifiers
+    minors = range(bootstrap.OLDEST[1], bootstrap.NEWEST[1] + 1)
+    assert [f"3.{minor}" for minor in minors] == classifiers
+
+
+@pytest.mark.parametrize("minor", range(bootstrap.OLDEST[1], bootstrap.NEWEST[1] + 1))
+def test_the_constraints_of_ci_have_a_release_of_all_that_is_required(minor):
+    """Else `.ci/run` would test with releases that nobody chose, or install nothing."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    extras = parser["options.extras_require"]
+    listed = [parser["options"]["install_requires"], extras["test"], extras["docs"]]
+    lines = (ROOT / ".ci" / "constraints.txt").read_text().splitlines()
+    python = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.7"}
+
+    def of_this_python(lines):
+        found = [Requirement(line) for line in lines if line and not line.startswith("#")]
+        return [one for one in found if one.marker is None or one.marker.evaluate(python)]
+
+    pins = {one.name: str(one.specifier).removeprefix("==") for one in of_this_python(lines)}
+    for wanted in of_this_python("\n".join(listed).splitlines()):
+        name = canonicalize_name(wanted.name)
+        assert wanted.specifier.contains(pins[name], prereleases=True), name
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe
 
 PAGE = (ROOT / "docs" / "set-ups.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^\| .* \| `towers ([^`]*)` \|$", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^\| .* \| `(?:towers |(?=python))([^`]*)` \|$", PAGE, re.MULTILINE)
 NUM_STEPS = 3
 SMALL = {
     "chatbot": ["--set", "hidden_size=8", "--set", "embedding_size=8"],
@@ -33,7 +33,7 @@ def data_sets(tmp_path_factory):
 
 def small(arguments, data_sets, folder):
     """Returns the arguments for small data, a few steps and a folder of its own."""
-    recipe = arguments[arguments.index("train") + 1]
+    recipe = arguments[1 if arguments[0] == "fit" else arguments.index("train") + 1]
     arguments = list(arguments)
     if "--data" in arguments:
         place = arguments.index("--data") + 1
@@ -46,23 +46,13 @@ def small(arguments, data_sets, folder):
             del arguments[place : place + 2]
     if "--batch-size" not in arguments:
         arguments += ["--batch-size", "12"]
+    if arguments[0] == "fit":
+        return [*arguments, "--epochs", "1"]
     arguments += ["--steps", str(NUM_STEPS), "--report-every", "1"]
     return [*arguments, *SMALL.get(recipe, []), "--run-dir", str(folder / "run")]
 
 
-def run(arguments, capsys):
-    """Runs a command and returns what it printed.
-
-    MirroredStrategy in a process of its own: it remembers the shapes and types of an earlier one.
-    """
-    if "mirrored" not in arguments:
-        assert main(arguments) == 0, capsys.readouterr().err
-        return capsys.readouterr().out
-    command = [sys.executable, "-m", "towers.scripts.main", *arguments]
-    return program(command, cwd=ROOT)
-
-
-# Their engines have tests of their own: by default those that run here in the same process.
+# Their recipes and asynchronous updates have tests of their own.
 ELSEWHERE = ("async", "cifar10", "chatbot", "ptb")
 
 
@@ -77,7 +67,8 @@ ELSEWHERE = ("async", "cifar10", "chatbot", "ptb")
 def test_set_up_trains(command, data_sets, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     arguments = small(shlex.split(command), data_sets, tmp_path)
-    output = run(arguments, capsys)
+    assert main(arguments) == 0, capsys.readouterr().err
+    output = capsys.readouterr().out
     num_towers = int(arguments[arguments.index("--towers") + 1])
     assert f"{num_towers} towers" in output
     assert f"step {NUM_STEPS} saved" in output
@@ -107,6 +98,13 @@ def test_set_up_trains_in_processes(command, data_sets, tmp_path):
         "worker.1.log",
     ]
     check_curves(tmp_path / "run", ["tower_0", "tower_1"])
+
+
+def test_set_up_of_a_rival_trains(data_sets):
+    """In a process of its own: MirroredStrategy remembers the shapes of an earlier one."""
+    (command,) = (shlex.split(c) for c in COMMANDS if c.startswith("python"))
+    arguments = [*command[1:3], *small(command[3:], data_sets, None)]
+    assert "epoch 1 | train accuracy" in program([sys.executable, *arguments], cwd=ROOT)
 
 
 def test_table_has_every_set_up():

@@ -19,4 +19,6 @@ from .loop.updates import StepReport as StepReport
 from .step.builder import build_train_step as build_train_step
 from .step.carried import Carried as Carried
 from .step.evaluation import build_evaluation_step as build_evaluation_step
+from .step.evaluation import evaluate_step as evaluate_step
 from .step.options import StepOptions as StepOptions
+from .version import __version__ as __version__

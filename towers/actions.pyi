@@ -1,3 +1,4 @@
+from .loop.actions import Reporting as Reporting
 from .loop.actions import every as every
 from .loop.actions import with_rates as with_rates
 from .loop.curves import profile_steps as profile_steps

@@ -1,5 +1,4 @@
 from .devices.stages import stages_by_size as stages_by_size
-from .loop.advice import advise_placement as advise_placement
 from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
 from .loop.trial import Trial as Trial
 from .loop.trial import try_parameters as try_parameters
@@ -13,8 +12,6 @@ from .other_steps.asynchronous_updates import AsynchronousUpdates as Asynchronou
 from .other_steps.joint import JointStep as JointStep
 from .other_steps.joint import JointUpdate as JointUpdate
 from .other_steps.joint import build_joint_step as build_joint_step
-from .other_steps.mirrored import MirroredStep as MirroredStep
-from .other_steps.mirrored import build_mirrored_step as build_mirrored_step
 from .other_steps.parallel import parallel as parallel
 from .other_steps.recompute import recompute as recompute
 from .step.precision import LossScale as LossScale

@@ -1,1 +1,1 @@
-"""Batches of any data: random numbers, the order of an epoch, buckets of similar lengths."""
+"""Batches of examples of similar lengths, whose shards have about as many tokens each."""

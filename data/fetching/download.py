@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from tqdm import tqdm
 
@@ -230,11 +230,21 @@ def unpack(archive: Path, folder: Path, *, wanted: str) -> None:
     with tarfile.open(archive) as tar:
         members = tar.getmembers()
         check_members(archive, members, wanted=wanted)
-        # Early point releases of Python 3.10 and 3.11 lack the filter.
-        safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         with tempfile.TemporaryDirectory(dir=folder, prefix=UNPACKING) as unpacked:
-            tar.extractall(unpacked, members, **safe)
+            for member in members:
+                unpack_member(tar, member, Path(unpacked, member.name))
             publish(Path(unpacked, wanted), folder / wanted)
+
+
+def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Writes a file or makes a folder, with the modes of any other: an archive's may lock it."""
+    content = tar.extractfile(member)
+    if content is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with content, path.open("wb") as file:
+        shutil.copyfileobj(content, file)
 
 
 def check_members(archive: Path, members: Sequence[tarfile.TarInfo], *, wanted: str) -> None:

@@ -20,7 +20,7 @@ from towers.scripts.chatbot.introduction import introduce, list_kinds
 from towers.scripts.chatbot.words import unknown_share
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions
-from towers.scripts.training.trained import OpenModel
+from towers.scripts.training.saved_run import OpenModel
 
 PROMPT = "you> "
 WELCOME = "Type a message, or /help for the commands; Ctrl-D or /quit ends."

@@ -14,7 +14,7 @@ from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.commands import search_options
 from towers.scripts.chatbot.words import words_of
 from towers.scripts.training.options import DecodingOptions
-from towers.scripts.training.trained import OpenModel
+from towers.scripts.training.saved_run import OpenModel
 
 NUM_LIKELY = 5
 NUM_LOOKS = 3

@@ -32,7 +32,7 @@ def introduce(about: Mapping[str, Any]) -> str:
     """Returns a line about what a chatbot was trained on, as far as its run recorded it."""
     pairs = f"{about['pairs']:,} pairs of " if "pairs" in about else ""
     kinds = about.get("kinds", ())
-    files = [Path(file).name for file in about.get("files", ())]  # Older runs recorded paths.
+    files = about.get("files", ())
     if files:
         return f"It was trained on {pairs}{_first(files)}."
     if not kinds:

@@ -17,8 +17,8 @@ from towers.scripts.chatbot.tuning import tune_reranking
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, ModelOptions
 from towers.scripts.training.recipe import Recipe, SpecialIds
+from towers.scripts.training.saved_run import OpenModel, open_model
 from towers.scripts.training.session import Session
-from towers.scripts.training.trained import OpenModel, open_model
 
 
 def open_answerer(opened: OpenModel, options: DecodingOptions) -> Chatbot:

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from towers.scripts.classifying.classes import class_names
+from towers.scripts.shown import table
 from towers.scripts.training.session import Session
-from towers.scripts.training.text_plot import table
 
 MOST_COLUMNS = 20  # Of more classes, only the most frequent confusions are shown.
 MOST_CONFUSIONS = 10

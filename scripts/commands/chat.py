@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
     import_tensorflow_quietly()
     from towers.scripts.chatbot import conversation
     from towers.scripts.chatbot.opening import open_answerer
-    from towers.scripts.training.trained import open_model
+    from towers.scripts.training.saved_run import open_model
 
     decoding = options.decoding
     with wrong_input():

@@ -9,7 +9,7 @@ import json
 from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Count, Parts, Paths, Seed
 from towers.scripts.quiet import import_tensorflow_quietly
-from towers.scripts.shown import show
+from towers.scripts.shown import show, table
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import (
     BatchedRecipeOptions,
@@ -17,7 +17,6 @@ from towers.scripts.training.options import (
     Precision,
     TrainOptions,
 )
-from towers.scripts.training.text_plot import table
 from towers.scripts.wrong_input import wrong_input
 
 

@@ -24,7 +24,8 @@ def run(given: argparse.Namespace) -> int:
     from towers.scripts.chatbot.opening import decode_with
     from towers.scripts.classifying.classes import check_images, check_one_label
     from towers.scripts.classifying.confusion import count_confusions, describe
-    from towers.scripts.training.evaluation import describe_evaluation, open_evaluation
+    from towers.scripts.training.run_output import describe_evaluation
+    from towers.scripts.training.saved_run import open_evaluation
 
     options = read_options(EvaluateOptions, given)
     with wrong_input():
@@ -38,14 +39,14 @@ def run(given: argparse.Namespace) -> int:
     with wrong_input(OSError):  # Such as a file of the data that is gone.
         metrics = {**evaluation.evaluate(show), **tuned}
         confusion = count_confusions(evaluation.session) if options.classes else None
-    checkpoint, unit = evaluation.checkpoint, evaluation.unit
-    show(describe_evaluation(evaluation, metrics))
+    session, checkpoint = evaluation
+    show(describe_evaluation(session, checkpoint.step, metrics))
     if confusion is not None:
         show("\n".join(describe(confusion)))
         metrics["confusion"] = confusion.counts.tolist()
     if options.json:
         metrics["examples"] = round(metrics["examples"])
-        metrics[unit] = metrics["examples"]
-        place = {"step": checkpoint.step, "checkpoint": str(checkpoint.path)}
-        show(json.dumps({**metrics, "part": evaluation.part, **place}))
+        metrics[session.recipe.unit] = metrics["examples"]
+        source = {"step": checkpoint.step, "checkpoint": str(checkpoint.path)}
+        show(json.dumps({**metrics, "part": session.data.evaluated, **source}))
     return 0

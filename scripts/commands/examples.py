@@ -44,7 +44,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "download": ("towers download mnist", "towers download ptb --data corpora/ptb"),
     "benchmark": (
         "towers benchmark shapes --towers 1,2",
-        "towers benchmark shapes --towers 2 --against plain,fit,mirrored",
+        "towers benchmark shapes --towers 2 --exchange packs,nccl",
     ),
     "completion": (
         'eval "$(towers completion bash)"',

@@ -44,7 +44,7 @@ def run(given: argparse.Namespace) -> int:
     import_tensorflow_quietly()
     from towers.models.decoding import Decoding
     from towers.scripts.training.generation import generate
-    from towers.scripts.training.trained import open_model
+    from towers.scripts.training.saved_run import open_model
 
     options = read_options(GenerateOptions, given)
     sampling = options.sampling

@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
     import_tensorflow_quietly()
     from towers.scripts.classifying.classes import check_images
     from towers.scripts.classifying.predictions import Refusal, find_images, predict
-    from towers.scripts.training.evaluation import open_evaluation
+    from towers.scripts.training.saved_run import open_evaluation
 
     options = read_options(PredictOptions, given)
     with wrong_input():

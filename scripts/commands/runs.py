@@ -1,24 +1,24 @@
-"""`towers runs`: all runs in a folder, and the comparison of some of them."""
+"""`towers runs`: all runs in a folder, or some of them side by side."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Flag
-from towers.scripts.shown import show
+from towers.scripts.shown import show, table
+from towers.scripts.training.metrics_file import TEST, TRAIN
+from towers.scripts.training.overview import Overview, find_runs, read_overview
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
-if TYPE_CHECKING:
-    from towers.scripts.training.overview import Overview
-
 COMPARE = "compare"
-MOST = 8  # Runs in a comparison.
+SETTINGS = ("recipe", "seed", "precision", "batch_norm", "updates", "data", "init_from")
+COLUMNS = ("run", "recipe", "state", "step", "best", "changed", "size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,23 +41,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "towers runs [FOLDER] [--json]\n       towers runs compare RUN RUN [...] [--json]"
     )
     parser.description = (
-        "Lists the runs at and below a folder, or compares some: the settings that differ, the "
-        "metrics side by side, and the curves."
+        "Lists the runs at and below a folder, or compares some: the settings that differ, and the "
+        "last metrics side by side. TensorBoard shows their curves."
     )
     add_flags(parser, RunsOptions)
 
 
 def run(given: argparse.Namespace) -> int:
     """Prints a table of runs, or a comparison."""
-    from towers.scripts.training.comparison import comparison, listing
-
     options = read_options(RunsOptions, given)
     if options.paths[:1] == (COMPARE,):
         runs = compared_runs(options.paths[1:])
-        lines = list(comparison(runs))
+        lines = comparison(runs)
     else:
         runs = listed_runs(options.paths)
-        lines = listing(runs)
+        lines = table([COLUMNS, *map(row_of, runs)])
     show("\n".join(lines))
     if options.json:
         show(json.dumps({"runs": [one.summary() for one in runs]}))
@@ -71,8 +69,6 @@ def listed_runs(paths: Sequence[str]) -> list[Overview]:
             f"`towers runs` takes one folder. Received {len(paths)}: {', '.join(paths)}. To "
             f"compare runs, write: towers runs {COMPARE} {' '.join(paths)}"
         )
-    from towers.scripts.training.overview import find_runs
-
     folder = Path(paths[0] if paths else "runs")
     runs = list(find_runs(folder))
     if not runs:
@@ -84,13 +80,57 @@ def listed_runs(paths: Sequence[str]) -> list[Overview]:
 
 
 def compared_runs(paths: Sequence[str]) -> list[Overview]:
-    """Returns the runs to compare; WrongInputError if they are too few, too many, or not there."""
-    from towers.scripts.training.overview import read_overview
-
-    if not 2 <= len(paths) <= MOST:
+    """Returns the runs to compare; WrongInputError if they are too few, or not there."""
+    if len(paths) < 2:
         raise WrongInputError(
-            f"`towers runs {COMPARE}` takes 2 to {MOST} run directories. Received "
-            f"{len(paths)}; `towers runs` lists them."
+            f"`towers runs {COMPARE}` takes two or more run directories. Received {len(paths)}; "
+            "`towers runs` lists them."
         )
     with wrong_input():
         return [read_overview(Path(path)) for path in paths]
+
+
+def row_of(run: Overview) -> tuple[str, ...]:
+    """Returns the line of a run in the table."""
+    changed = f"{run.changed:%Y-%m-%d %H:%M}"
+    best = run.best_value.partition(" at ")[0] or "-"
+    size = f"{run.size / 1e6:.1f} MB"
+    return (str(run.path), run.record["recipe"], run.state, str(run.step), best, changed, size)
+
+
+def comparison(runs: Sequence[Overview]) -> list[str]:
+    """Returns lines with the settings that differ, and the results of all runs."""
+    paths = [str(run.path) for run in runs]
+    different = [row for row in side_by_side(map(settings_of, runs)) if len(set(row[1:])) > 1]
+    settings = table([("setting", *paths), *different]) if different else ["the same settings"]
+    return [*settings, "", *table([("result", *paths), *side_by_side(map(results_of, runs))])]
+
+
+def side_by_side(columns: Iterable[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Returns a row for each key of any column, with the values; what is absent is a dash."""
+    columns = list(columns)
+    names = dict.fromkeys(name for column in columns for name in column)
+    values = {name: [column.get(name) for column in columns] for name in names}
+    return [
+        (name, *("-" if value is None else str(value) for value in row))
+        for name, row in values.items()
+    ]
+
+
+def settings_of(run: Overview) -> dict[str, Any]:
+    """Returns the settings of a run by name."""
+    record = run.record
+    num_towers = len(record["starts"][-1]["devices"]) if record["starts"] else 0
+    own = {name: record.get(name) for name in SETTINGS}
+    return {**own, **record["fields"], "towers": num_towers}
+
+
+def results_of(run: Overview) -> dict[str, Any]:
+    """Returns the state and the last metrics of a run by name."""
+    metrics = {
+        f"{kind} {name}": f"{value:.5g}"
+        for kind in (TRAIN, TEST)
+        for name, value in run.last(kind).items()
+        if name not in ("step", "epoch")
+    }
+    return {"state": run.state, "step": run.step, "best": run.best_value or None, **metrics}

@@ -132,7 +132,7 @@ def serve(options: ServeOptions, bound: socket.socket, token: str | None) -> Non
 def open_chatbot(options: ServeOptions) -> tuple[ServedChatbot, str, int]:
     """Returns the chatbot, its name, and how many answers a request gets that does not say."""
     from towers.scripts.serving.served_chatbot import ServedChatbot
-    from towers.scripts.training.trained import open_model
+    from towers.scripts.training.saved_run import open_model
 
     decoding, limits = options.decoding, options.limits
     with wrong_input():

@@ -93,18 +93,14 @@ def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:
 
 def train(recipe: Recipe, options: TrainOptions) -> int:
     """Trains; with --json, the last line is the run's overview."""
-    from towers.scripts.training.opening import open_training
     from towers.scripts.training.overview import read_overview
-    from towers.scripts.training.training import SIGNAL_CODES
+    from towers.scripts.training.run import SIGNAL_CODES, run_recipe
 
     warn_alone(os.environ)
     run_dir = Path(options.run_dir or f"runs/{recipe.name}")
     if options.overwrite:
         confirm_overwrite(run_dir)
-    with wrong_input():
-        training = open_training(recipe, options)
-    with training, wrong_input(OSError):  # Such as a full disk.
-        reason = training.train()
+    reason = run_recipe(recipe, options)
     if options.output.json:
         show(json.dumps({**read_overview(run_dir).summary(), "reason": reason}), flush=True)
     return SIGNAL_CODES.get(reason, 0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -84,14 +85,34 @@ def find_driver(driver: Path, num_gpus: int) -> Iterator[Finding]:
 
 def find_gpus() -> Iterator[Finding]:
     """Yields each GPU, and which of them copy to each other directly."""
-    gpus = tf.config.list_physical_devices("GPU")
-    for number, gpu in enumerate(gpus):
-        details = tf.config.experimental.get_device_details(gpu)
-        capability = ".".join(map(str, details.get("compute_capability", ())))
-        found = f"{details.get('device_name', gpu.name)}, compute capability {capability or '?'}"
-        yield Finding(OK, f"GPU {number}", found)
+    gpus = find_devices()["GPU"]
+    for gpu in gpus:
+        capability = gpu.get("compute_capability", "?")
+        found = f"{gpu['name']}, compute capability {capability}"
+        yield Finding(OK, f"GPU {gpu['number']}", found)
     if len(gpus) > 1:
         yield peer_access(peer_table())
+
+
+def find_devices() -> dict[str, list[dict[str, Any]]]:
+    """Returns the physical devices by kind, without touching the memory of a GPU.
+
+    A device has its product name, or TensorFlow's name if the product is unknown. A GPU also has
+    its compute capability and its PCI id, by which `nvidia-smi` knows it, if the driver tells them.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for kind in ("CPU", "GPU"):
+        found[kind] = []
+        for number, device in enumerate(tf.config.list_physical_devices(kind)):
+            details = tf.config.experimental.get_device_details(device)
+            described = {"number": number, "name": details.get("device_name", device.name)}
+            if "compute_capability" in details:
+                described["compute_capability"] = ".".join(map(str, details["compute_capability"]))
+            if kind == "GPU":
+                with contextlib.suppress(OSError):
+                    described["pci"] = towers.devices.pci_id(number)
+            found[kind].append(described)
+    return found
 
 
 def peer_table() -> str:

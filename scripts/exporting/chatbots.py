@@ -13,7 +13,7 @@ from towers.models.decoding import Decoding
 from towers.scripts.chatbot.answerer import decode_questions, make_decoding
 from towers.scripts.exporting.folders import check_no_seed, write_model, write_settings
 from towers.scripts.training.options import DecodingOptions
-from towers.scripts.training.trained import OpenModel
+from towers.scripts.training.saved_run import OpenModel
 
 PROGRAM = Path(__file__).parent / "programs" / "answer.py"
 

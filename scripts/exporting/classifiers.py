@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.folders import write_model, write_settings
-from towers.scripts.training.evaluation import open_evaluation
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
+from towers.scripts.training.saved_run import open_evaluation
 from towers.scripts.training.session import Session
 
 

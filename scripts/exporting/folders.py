@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.private_apis import flatten_layers
 from towers.scripts.training.options import DecodingOptions
 
 WEIGHTS = "model.weights.h5"
@@ -62,6 +63,6 @@ def leave_out_cudnn(model: keras.Model) -> None:
 
     Where there is a GPU, Keras builds their graph of cuDNN's kernels, which no CPU can run.
     """
-    for layer in model._flatten_layers():
+    for layer in flatten_layers(model):
         if hasattr(layer, "use_cudnn"):
             layer.use_cudnn = False

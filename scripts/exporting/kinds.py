@@ -11,7 +11,7 @@ from towers.scripts.exporting.language_models import language_model_writer
 from towers.scripts.training.catalogue import find_recipe
 from towers.scripts.training.options import DecodingOptions, ModelOptions
 from towers.scripts.training.run_directory import RunDirectory
-from towers.scripts.training.trained import open_model
+from towers.scripts.training.saved_run import open_model
 
 
 def choose_writer(options: ModelOptions, decoding: DecodingOptions) -> Callable[[Path], str]:

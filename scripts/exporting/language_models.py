@@ -10,7 +10,7 @@ from towers.models.decoding import Decoding
 from towers.scripts.exporting.folders import check_no_seed, write_model, write_settings
 from towers.scripts.training.generation import build_continuation
 from towers.scripts.training.options import DecodingOptions
-from towers.scripts.training.trained import OpenModel
+from towers.scripts.training.saved_run import OpenModel
 
 LENGTH = 50  # Words, as `towers generate` writes by default.
 

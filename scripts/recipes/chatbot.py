@@ -26,7 +26,6 @@ from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
 
     from towers.data.corpus import Corpus
     from towers.data.text import TextCodec
@@ -290,17 +289,6 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     )
 
 
-def to_keras(question: tf.Tensor, answer: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
-    """Returns a batch as `fit` takes it: inputs, labels, and 1 for each label that counts."""
-    import tensorflow as tf
-
-    from towers.models import answering
-
-    counted = (answer != PAD) & (answer != UNKNOWN)
-    inputs = (question, answering.decoder_inputs(answer, SPECIAL_IDS.start))
-    return inputs, answer, tf.cast(counted, tf.float32)
-
-
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexities; that per character compares vocabularies with each other.
 
@@ -369,7 +357,6 @@ RECIPE = Recipe(
     make_model=make_model,
     initialize=initialize,
     make_tower_fn=make_tower_fn,
-    to_keras=to_keras,
     derive_metrics=derive_metrics,
     prepare=prepare,
     load_text=load_text,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
-from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, to_keras
+from towers.scripts.recipes.ptb_small import EVALUATION_STEPS
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
@@ -119,8 +119,6 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     corpus = prepare(fields, paths)
     tokens, evaluated = corpus.part("train"), corpus.part(fields.part)
     ids: dict[str, Any] = {"first": END, "padding": PAD}
-    train: Any
-    test: Any
     if fields.form == "streams":
         train = stream_batches(tokens, fields.batch_size, fields.num_steps, **ids)
         test = stream_batches(
@@ -312,7 +310,6 @@ RECIPE = Recipe(
     initialize=initialize,
     make_tower_fn=make_tower_fn,
     make_carried=make_carried,
-    to_keras=to_keras,
     derive_metrics=derive_metrics,
     prepare=prepare,
     load_text=load_text,

@@ -20,7 +20,6 @@ from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
 
     from towers.data.language import LanguageText, WordVocabulary
 
@@ -74,8 +73,6 @@ def make_batches(fields: Fields, text: LanguageText, seed: int) -> Data:
     if fields.form not in FORMS:
         raise ValueError(f"Field form must be one of {', '.join(FORMS)}. Received {fields.form!r}.")
     training, evaluated = text.part("train"), text.part(fields.part)
-    train: Any
-    test: Any
     if fields.form == "streams":
         train = stream_batches(training, fields.batch_size, fields.num_steps)
         rows = fields.evaluation_rows
@@ -112,14 +109,6 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
 def make_carried(fields: Fields, model: keras.Model) -> Any:
     """Returns the specs of a stream's state; sentences have none."""
     return model.state_specs() if fields.form == "streams" else None
-
-
-def to_keras(*batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns a batch as `fit` takes it, which carries no state: inputs, labels, weights."""
-    import tensorflow as tf
-
-    inputs, targets, *_ = batch
-    return inputs, targets, tf.cast(targets != SPECIAL_IDS.padding, tf.float32)
 
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
@@ -162,7 +151,6 @@ RECIPE = Recipe(
     make_model=make_model,
     make_tower_fn=make_tower_fn,
     make_carried=make_carried,
-    to_keras=to_keras,
     derive_metrics=derive_metrics,
     load_text=load_text,
 )

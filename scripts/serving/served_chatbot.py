@@ -13,7 +13,7 @@ from towers.scripts.chatbot.commands import search_options
 from towers.scripts.chatbot.opening import open_answerer, without_second
 from towers.scripts.serving.chat_request import ChatRequest
 from towers.scripts.training.options import DecodingOptions
-from towers.scripts.training.trained import OpenModel
+from towers.scripts.training.saved_run import OpenModel
 
 MOST_ANSWERERS = 16  # Compiled graphs that are kept; the one that was not used longest goes first.
 HELLO = "hello"  # Any question compiles the graph.

@@ -6,7 +6,7 @@ import datetime
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,23 +43,21 @@ class MetricsFile:
             raise OSError(f"{self.path} cannot be written: {error.strerror}.") from error
         self._is_synced = False
 
-    def report(self) -> Callable[[towers.StepReport, towers.actions.Rates], None]:
-        """Returns an action for `with_rates` that appends a line for each report."""
-
-        def write(report: towers.StepReport, rates: towers.actions.Rates) -> None:
-            results = report.results
-            values = {
-                "epoch": report.epoch + 1,
-                "loss": float(results.loss),
-                **scalars(results.metrics),
-                "gradient_norm": float(results.gradient_norm),
-                "learning_rate": float(results.learning_rate),
-                "steps_per_second": rates.steps_per_second,
-                "examples_per_second": rates.examples_per_second,
-            }
-            self.write(TRAIN, report.step, values)
-
-        return write
+    def write_report(self, report: towers.StepReport, rates: towers.actions.Rates) -> None:
+        """Appends the line of a report, as `with_rates` gives it."""
+        results = report.results
+        losses = results.towers.loss
+        values = {
+            "epoch": report.epoch + 1,
+            "loss": float(results.loss),
+            **{f"tower_{i}_loss": float(loss) for i, loss in enumerate(losses) if len(losses) > 1},
+            **{name: float(value) for name, value in results.metrics.items()},
+            "gradient_norm": float(results.gradient_norm),
+            "learning_rate": float(results.learning_rate),
+            "steps_per_second": rates.steps_per_second,
+            "examples_per_second": rates.examples_per_second,
+        }
+        self.write(TRAIN, report.step, values)
 
     def sync(self) -> None:
         """Waits until the lines are on the disk."""
@@ -99,12 +97,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         if isinstance(line, dict) and isinstance(line.get("step"), int) and "kind" in line:
             lines.append(line)
     return lines
-
-
-def scalars(values: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the metrics that are one number each."""
-    shapes = {name: getattr(value, "shape", ()) for name, value in values.items()}
-    return {name: float(value) for name, value in values.items() if len(shapes[name]) == 0}
 
 
 def map_values(values: Mapping[str, Any]) -> dict[str, Any]:

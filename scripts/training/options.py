@@ -103,7 +103,6 @@ class EngineOptions:
     """How a step runs.
 
     Attributes:
-        engine: to compare: MirroredStrategy, or fit.
         updates: async: each tower takes batches and updates by itself.
         accumulate: cut each shard into K micro-batches.
         precision: of the numbers that the towers compute with.
@@ -115,7 +114,6 @@ class EngineOptions:
             by NCCL (on CPUs, a ring); auto: nccl if it was the fastest on four or more GPUs.
     """
 
-    engine: Literal["towers", "mirrored", "keras"] = "towers"
     updates: Literal["sync", "async"] = "sync"
     accumulate: Annotated[Parts, "K"] = 1
     precision: Precision = "float32"

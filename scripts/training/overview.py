@@ -26,7 +26,7 @@ class Overview(NamedTuple):
         record: what ran, from run.json.
         state: running, finished, stopped, unfinished (it was killed) or unsaved.
         step: of the newest checkpoint, or of the last line of metrics; 0 if there is none.
-        metrics: the lines of metrics.jsonl; runs of older versions have none.
+        metrics: the lines of metrics.jsonl, if there are any.
         size: of all files, in bytes.
         changed: when the run was last written.
     """
@@ -40,28 +40,21 @@ class Overview(NamedTuple):
     changed: datetime.datetime
 
     @property
-    def best(self) -> dict[str, Any] | None:
-        """The metrics of the best evaluation, or None."""
-        best = [line for line in self.metrics if line["kind"] == TEST and line.get("best")]
-        return best[-1] if best else None
-
-    @property
     def best_value(self) -> str:
         """The metric that decides, its best value and its step, in a few words."""
-        name = self.record.get("best_metric")
-        if self.best is None or name is None or not isinstance(self.best.get(name), float):
-            return ""
-        return f"{name} {self.best[name]:.4f} at step {self.best['step']}"
+        best, name = self.last(TEST, best=True), self.record.get("best_metric")
+        return f"{name} {best[name]:.4f} at step {best['step']}" if name in best else ""
 
-    def last(self, kind: str) -> dict[str, Any]:
-        """Returns the numbers of the last line of a kind, by name; none if there is no line."""
-        lines = [line for line in self.metrics if line["kind"] == kind]
-        return numbers(lines[-1]) if lines else {}
-
-    def curve(self, kind: str, name: str) -> list[tuple[int, float]]:
-        """Returns the points (step, value) of a metric."""
-        lines = [line for line in self.metrics if line["kind"] == kind]
-        return [(line["step"], line[name]) for line in lines if name in numbers(line)]
+    def last(self, kind: str, *, best: bool = False) -> dict[str, Any]:
+        """Returns the numbers of the last line of a kind, or of the last best one; or none."""
+        lines = [one for one in self.metrics if one["kind"] == kind]
+        if best:
+            lines = [one for one in lines if one.get("best")]
+        return {
+            name: value
+            for name, value in (lines[-1].items() if lines else ())
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        }
 
     def summary(self) -> dict[str, Any]:
         """Returns the overview as plain values."""
@@ -72,19 +65,10 @@ class Overview(NamedTuple):
             "step": self.step,
             "train": self.last(TRAIN),
             "test": self.last(TEST),
-            "best": None if self.best is None else numbers(self.best),
+            "best": self.last(TEST, best=True) or None,
             "changed": self.changed.isoformat(timespec="seconds"),
             "bytes": self.size,
         }
-
-
-def numbers(line: dict[str, Any]) -> dict[str, Any]:
-    """Returns the numbers of a line of metrics."""
-    return {
-        name: value
-        for name, value in line.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
 
 
 def find_runs(folder: Path) -> Iterator[Overview]:

@@ -32,7 +32,7 @@ class Data(NamedTuple):
     """The data of a recipe.
 
     Attributes:
-        train: `train(epoch, first_step)`, an `Epochs`.
+        train: the training data, `Epochs`; None for a model that is opened without its data.
         test: the same for the test data; its epoch 0 has every test example once.
         text: of a recipe with text, the codec between text and ids.
         corpus: of a recipe with a corpus of the user's, the source of the batches.
@@ -87,7 +87,6 @@ class Recipe:
         special_ids: of a recipe with text, the ids that stand for no word.
         derive_metrics: `derive_metrics(metrics, data) -> dict` of further metrics, such as the
             perplexity, from the means over the test data.
-        to_keras: `to_keras(*batch) -> (inputs, labels, weights)`, a batch in the form of `fit`.
         make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry, or
             None; with a state the batches have `num_rows`.
         prepare: `prepare(fields, paths, processes=None, write=print)` makes the data's cache ahead.
@@ -110,7 +109,6 @@ class Recipe:
     command: str = "chat"
     special_ids: SpecialIds | None = None
     derive_metrics: Callable[[dict[str, float], Data], dict[str, float]] | None = None
-    to_keras: Callable[..., tuple[Any, Any, Any]] | None = None
     make_carried: Callable[..., Any] | None = None
     prepare: Callable[..., Any] | None = None
     load_text: Callable[..., Any] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import tensorflow as tf
 import towers
 from towers.scripts.training.metrics_file import TEST, MetricsFile
 from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_output import RunOutput
 from towers.scripts.training.session import Session
 
 EVALUATION = "evaluation"  # The curve of evaluations.
@@ -22,15 +24,18 @@ class RunFiles:
     """The checkpoints, metrics and curves of a run, as one process writes them.
 
     Args:
-        directory: the run's place.
+        directory: the run's.
         session: the recipe with its data and its model.
         updates: hold the variables and the position.
         record: what runs; checkpoints hold it too.
-        seed: of the run.
+        output: prints the reports.
+        report_every: the number of steps between two reports.
         keep: how many checkpoints are kept.
 
     Attributes:
         curves: TensorBoard's files.
+        reporting: the action that reports to the terminal, the curves and metrics.jsonl;
+            checkpoints hold what it has not reported yet.
         metrics: the lines of metrics.jsonl.
         best: the best evaluation so far.
         evaluated_step: the step of the last evaluation.
@@ -42,8 +47,9 @@ class RunFiles:
         session: Session,
         updates: towers.steps.Updates,
         record: dict[str, Any],
+        output: RunOutput,
         *,
-        seed: int,
+        report_every: int,
         keep: int,
     ):
         self.curves = towers.actions.SummaryWriters(directory.summaries)
@@ -55,7 +61,8 @@ class RunFiles:
         self._session = session
         self._updates = updates
         self._record = record
-        self._seed = seed
+        self._output = output
+        self.reporting = towers.actions.with_rates(self._report, steps=report_every)
         self._saved_step: int | None = 0
 
     def restore(self) -> towers.checkpoints.Checkpoint | None:
@@ -66,12 +73,10 @@ class RunFiles:
         checkpoint = self._checkpoints.latest()
         if checkpoint is not None:
             towers.checkpoints.restore(checkpoint, self._updates.groups())
-            position = self._updates.position = towers.steps.Position(
-                **checkpoint.state["position"]
-            )
+            self._updates.position = towers.steps.Position(**checkpoint.state["position"])
             self.best = self._best_of(checkpoint)
-            # Older checkpoints do not say; they were saved after an evaluation as a rule.
-            self.evaluated_step = checkpoint.state.get("evaluated_step", position.step)
+            self.reporting.window.restore(checkpoint.state.get("unreported", {}))
+            self.evaluated_step = checkpoint.state["evaluated_step"]
         step = self._updates.position.step
         self.metrics.cut(step, self.evaluated_step)
         towers.actions.remove_events_after(self._summaries, step)
@@ -92,19 +97,44 @@ class RunFiles:
         )
         return towers.actions.Best(best.metric, best.maximize)
 
-    def share(self) -> None:
-        """Sends the chief's variables and position to all processes, whose curves go on there."""
+    def broadcast(self) -> None:
+        """Sends the chief's variables and position to all processes, whose curves go on there.
+
+        The curves of the other processes' towers begin their first mean anew.
+        """
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
         if processes.count > 1:
-            position = tf.Variable(dataclasses.astuple(self._updates.position), dtype=tf.int64)
+            window = self.reporting.window
+            unreported = tf.Variable(list(json.dumps(window.state()).encode()), dtype=tf.int64)
+            position = tf.Variable(
+                [*dataclasses.astuple(self._updates.position), unreported.shape[0]], dtype=tf.int64
+            )
             variables = itertools.chain(*self._updates.groups().values())
             processes.broadcast([*variables, position])
-            self._updates.position = towers.steps.Position(*position.numpy().tolist())
+            *place, size = position.numpy().tolist()
+            self._updates.position = towers.steps.Position(*place)
+            if not processes.is_chief:
+                unreported = tf.Variable(tf.zeros([size], tf.int64))
+            processes.broadcast([unreported])
+            if not processes.is_chief:
+                window.restore(json.loads(bytes(unreported.numpy().tolist())), same_towers=False)
         step = self._saved_step = self._updates.position.step
         if not processes.is_chief:
             first = processes.first_tower(num_towers)
             for tower in range(first, first + num_towers):
                 towers.actions.remove_events_after(self._summaries / f"tower_{tower}", step)
+
+    def _report(self, report: towers.StepReport, rates: towers.actions.Rates) -> None:
+        """Writes and prints what happened since the last report."""
+        processes, unit = self._session.processes, self._session.recipe.unit
+        first = processes.first_tower(len(self._session.devices.towers))
+        write = towers.actions.write_summaries(
+            self.curves, first_tower=first, average=processes.is_chief
+        )
+        write(report, rates)
+        if processes.is_chief:
+            self.metrics.write_report(report, rates)
+        self._output.report(report, rates, unit, first if processes.count > 1 else None)
 
     def add_evaluation(self, metrics: dict[str, float]) -> bool:
         """Adds an evaluation of the current step, and returns whether it is the best so far.
@@ -152,6 +182,6 @@ class RunFiles:
             "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self.best),
             "evaluated_step": self.evaluated_step,
-            "seed": self._seed,
+            "unreported": self.reporting.window.state(),
             "run": self._record,
         }

@@ -1,16 +1,23 @@
-"""What a training prints: lines above its progress bar, as long as somebody can read them."""
+"""What a run prints: lines above its progress bar, as long as somebody can read them."""
 
 from __future__ import annotations
 
 import errno
+import math
+import shutil
 import sys
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
 
 import towers
 from towers.scripts.shown import printable, show
+from towers.scripts.training.session import Session
 
 
 class RunOutput:
-    """Prints the lines of a training.
+    """Prints the lines of a run.
 
     Args:
         quiet: whether it prints nothing.
@@ -39,6 +46,19 @@ class RunOutput:
                 text = f"towers: warning: cannot print ({error.strerror}): the training ends"
                 show(text, file=sys.stderr, colour="yellow")
 
+    def report(
+        self,
+        report: towers.StepReport,
+        rates: towers.actions.Rates,
+        unit: str,
+        first_tower: int | None,
+    ) -> None:
+        """Prints a report in one line, which fits the terminal."""
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        towers.actions.print_report(
+            report, rates, unit=unit, first_tower=first_tower, columns=columns, write=self.write
+        )
+
     def check_reader(self, report: towers.StepReport) -> None:
         """Raises StopTraining if nobody can read what is printed; an action."""
         if self._reader_left:
@@ -48,3 +68,26 @@ class RunOutput:
         """Closes the progress bar."""
         if self.bar is not None:
             self.bar.close()
+
+
+def describe_model(model: keras.Model) -> str:
+    """Returns the size of a model, and the versions of what it runs on, in one line."""
+    count = sum(math.prod(variable.shape) for variable in model.variables)
+    size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.variables)
+    return (
+        f"model | {len(model.variables)} variables | {count:,} numbers | {size / 1e6:.1f} MB | "
+        f"tensorflow {tf.__version__} | keras {keras.__version__}"
+    )
+
+
+def describe_evaluation(session: Session, step: int, metrics: Mapping[str, float]) -> str:
+    """Returns the metrics of the test data in one line.
+
+    Args:
+        session: what was evaluated.
+        step: of its variables.
+        metrics: the means, and as `examples` the number that they are taken over.
+    """
+    means = [f"{name} {value:.4f}" for name, value in metrics.items() if name != "examples"]
+    count = f"{metrics['examples']:.0f} {session.recipe.unit}"
+    return f"{session.data.evaluated:<5} | step {step} | {' | '.join(means)} | {count}"

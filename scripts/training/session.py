@@ -143,7 +143,7 @@ def make_evaluate(
     def evaluate() -> dict[str, float]:
         with progress(data.test.steps_per_epoch, "evaluating", "batch") as bar:
             step().after_batch = bar.update
-            metrics = towers.evaluate(step(), data.test(0, 0))
+            metrics = towers.evaluate_step(step(), data.test(0, 0))
         if recipe.derive_metrics is not None:
             metrics.update(recipe.derive_metrics(metrics, data))
         return metrics

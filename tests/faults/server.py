@@ -23,7 +23,7 @@ def main():
     import towers.scripts.commands.export
     import towers.scripts.commands.train
     import towers.scripts.exporting.kinds
-    import towers.scripts.training.opening  # noqa: F401
+    import towers.scripts.training.run  # noqa: F401
 
     warnings.simplefilter("ignore", DeprecationWarning)  # Of forks with threads.
     print("ready", flush=True)

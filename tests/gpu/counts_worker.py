@@ -1,8 +1,8 @@
 """Counts what GPUs do in one step of a recipe, in the loop of the trainer; prints it as JSON.
 
 python -m tests.gpu.counts_worker RECIPE NUM_GPUS WAY [OPTIONS]: WAY is a placement of the
-parameters, `nccl` for copies of them with that exchange, or a rival of `towers benchmark`; OPTIONS
-are a JSON object.
+parameters, `nccl` for copies of them with that exchange, or a rival of `python -m benchmarks`;
+OPTIONS are a JSON object.
 """
 
 import json
@@ -10,13 +10,13 @@ import re
 import sys
 
 import towers
+from benchmarks import rivals
 from tests.gpu import recipe_steps
 from tests.gpu.values import ignore_values
 from tests.pretended_gpu.pretended_gpu import KERNELS, WAITS, record
 from towers.devices.determinism import enable_determinism
 from towers.devices.op_devices import short_device
 from towers.devices.stage_labels import stage_in
-from towers.scripts.baselines import rivals
 
 FEW, MANY = 3, 7  # Steps; what MANY have more than FEW is counted, so no beginning and no end.
 
@@ -43,7 +43,7 @@ def facts_of(name, num_gpus, way, options):
     if way in rivals.RIVALS:
         # They compute shapes on the GPU, which are not there; so they are given fixed ones.
         towers.engine.any_number_of_rows = lambda spec: spec
-        run = rivals.make_rival(way, rivals.Task(*task), [group[0] for group in devices])
+        run = rivals.RIVALS[way](rivals.Task(*task), [group[0] for group in devices])
     else:
         step = recipe_steps.build_step(task, devices, way, processes=processes, **options)
         facts["stages"] = stages_of_ops(step, own_towers)

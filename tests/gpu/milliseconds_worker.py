@@ -10,12 +10,12 @@ import sys
 import tensorflow as tf
 
 import towers
+from benchmarks import rivals
 from tests.gpu import recipe_steps
 from tests.gpu.counts_worker import trainer_run
 from tests.gpu.values import ignore_values
 from tests.pretended_gpu.machines import MACHINES
 from tests.pretended_gpu.pretended_gpu import now, timed
-from towers.scripts.baselines import rivals
 
 WARM, STEPS = 2, 4
 THREADS = 48  # Of the machine with the GPUs: under a virtual clock a thread that waits is taken.
@@ -32,7 +32,7 @@ def main():
     task = recipe_steps.make_task(size, num_gpus, static=True)
     if way in rivals.RIVALS:
         towers.engine.any_number_of_rows = lambda spec: spec
-        run = rivals.make_rival(way, rivals.Task(*task), [group[0] for group in devices])
+        run = rivals.RIVALS[way](rivals.Task(*task), [group[0] for group in devices])
     else:
         run = trainer_run(recipe_steps.build_step(task, devices, way), task.dataset)
     run(WARM)

@@ -115,4 +115,4 @@ def test_an_evaluation_reads_copies_that_collective_ops_keep():
     batches = helpers.dataset_of(helpers.dense_batches([5, 1]))
     step = towers.build_evaluation_step(helpers.classify(model), model, placement, batches)
     assert not [op for op in step.graph.get_operations() if op.type == "CollectiveReduce"]
-    assert towers.evaluate(step, batches)["examples"] == 6
+    assert towers.evaluate_step(step, batches)["examples"] == 6

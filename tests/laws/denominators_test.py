@@ -189,7 +189,7 @@ def test_evaluation_divides_each_loss_by_its_denominator_over_the_data_set():
     losses, weights, metrics = tower_fn(whole)
     dataset = dataset_of(batches)
     step = towers.build_evaluation_step(tower_fn, model, tower_placement(2), dataset)
-    means = towers.evaluate(step, dataset)
+    means = towers.evaluate_step(step, dataset)
     expected = float(losses[0] / weights[0] + losses[1] / weights[1] + losses[2])
     assert means["loss"] == pytest.approx(expected, rel=1e-12)
     assert means["examples"] == 16

@@ -148,7 +148,7 @@ def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_tow
         batches,
         towers.Carried(model.state_specs(), rows),
     )
-    metrics = towers.evaluate(step, batches(0))
+    metrics = towers.evaluate_step(step, batches(0))
     length = -(-len(tokens) // rows)
     before = np.concatenate([[1], tokens[:-1]]).astype("int32")
     total = 0.0

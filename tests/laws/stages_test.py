@@ -196,7 +196,7 @@ def test_towers_of_several_devices_evaluate_as_one():
         placement = staged(placement, "dense", model)
         dataset = helpers.dataset_of(batches)
         step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
-        results.append(towers.evaluate(step, dataset))
+        results.append(towers.evaluate_step(step, dataset))
     assert results[0] == results[1]
 
 

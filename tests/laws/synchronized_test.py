@@ -186,7 +186,7 @@ def test_an_evaluation_in_training_mode_sums_over_the_towers():
     tower_fn = helpers.classify(model, training=True)
     dataset = helpers.dataset_of(helpers.dense_batches([8, 7, 1]))
     results = [
-        towers.evaluate(
+        towers.evaluate_step(
             towers.build_evaluation_step(
                 tower_fn, model, helpers.tower_placement(count), dataset
             ),

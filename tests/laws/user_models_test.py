@@ -106,7 +106,7 @@ def test_the_losses_of_a_model_enter_as_they_are():
     assert len(model.losses) == 5
     dataset, placement = helpers.dataset_of(batches), helpers.tower_placement(1)
     step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
-    means = towers.evaluate(step, dataset)
+    means = towers.evaluate_step(step, dataset)
     np.testing.assert_allclose(means["loss"], loss_sum / weight, rtol=1e-6)
 
 

@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -140,14 +138,7 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
         (arguments_of("x", "--set", "part=validate"), "part must be validation"),
         (arguments_of("x", "--set", "max_broken=3"), "max_broken=N"),
         (arguments_of("x", "--set", "part=test"), "has no test part. It has: train, validation"),
-        (
-            arguments_of("x", "--engine", "keras", "--set", "multi_label=true"),
-            "cannot train with multi_label",
-        ),
         (["evaluate", "run", "--data", "others"], "differ by ['red things']"),
-        (["benchmark", "shapes", "--input", "--against", "tf_data"], "use recipe images"),
-        (["benchmark", "images", "--input", "--against", "tf_daa"], "Did you mean 'tf_data'?"),
-        (["benchmark", "images", "--input", "--slow", "2"], "leave out --slow"),
     ]:
         assert main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
@@ -172,19 +163,6 @@ def test_the_input_report_measures_what_the_towers_wait_for(capsys):
     results = last_object(capsys)["results"]
     assert 0 <= results["input_wait"] <= 1
     assert min(results["examples_per_second"], results["cpu_milliseconds"]) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("pictures")
-def test_pipelines_are_compared(capsys):
-    command = ["benchmark", "images", "--data", "my pictures", "--input", "--steps", "2", *SMALL]
-    shutil.rmtree("my pictures")
-    write_pictures(Path("my pictures"), broken=False)
-    for path in Path("my pictures").glob("*/*.webp"):
-        path.unlink()  # Keras's function takes no WebP.
-    command += ["--against", "keras_directory", "--repetitions", "2", "--json"]
-    assert main(command) == 0
-    assert set(last_object(capsys)["results"]) == {"images", "keras_directory"}
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from towers.models.decoding import Decoding
 from towers.scripts.main import main
 from towers.scripts.training.generation import generate
 from towers.scripts.training.options import ModelOptions
-from towers.scripts.training.trained import open_model
+from towers.scripts.training.saved_run import open_model
 
 TINY = {
     "hidden_size": 12,

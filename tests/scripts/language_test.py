@@ -18,7 +18,7 @@ from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.generation import generate
 from towers.scripts.training.options import ModelOptions
-from towers.scripts.training.trained import open_model
+from towers.scripts.training.saved_run import open_model
 
 TINY = ["--batch-size", "7", "--set", "hidden_size=12", "--set", "num_steps=10"]
 TINY += ["--set", "schedule=constant"]  # A cosine would depend on how many steps are asked for.

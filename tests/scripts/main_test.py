@@ -1,9 +1,13 @@
 """How a command ends: wrong input in one line, a failure in one line, a bug with its traceback."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
+from tests.paths import ROOT
+from tests.programs import PATIENCE
 from towers.scripts.main import main
 from towers.scripts.wrong_input import WrongInputError, nearest, wrong_input
 
@@ -76,3 +80,22 @@ def test_the_version_is_printed_without_tensorflow(capsys):
     assert leaving.value.code == 0
     line = capsys.readouterr().out
     assert re.fullmatch(r"towers [\d.]+, tensorflow 2\S+, keras 3\S+, Python 3\S+\n", line)
+
+
+def test_the_version_is_a_name_of_the_package_and_the_package_a_program():
+    program = (
+        "import sys, towers; print(towers.__version__, {'tensorflow', 'keras'} & {*sys.modules})"
+    )
+    told = run_python("-c", program)
+    printed = run_python("-m", "towers", "--version")
+    assert told == f"{printed.split(',')[0].removeprefix('towers ')} set()\n"
+    assert run_python("-m", "towers", "shapes", code=2).startswith("towers: ")
+
+
+def run_python(*arguments, code=0):
+    """Returns what a new process of Python prints."""
+    result = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert result.returncode == code, result.stderr
+    return result.stdout or result.stderr

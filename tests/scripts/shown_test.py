@@ -7,7 +7,7 @@ import pytest
 
 from tests.paths import ROOT
 from towers.scripts.main import main
-from towers.scripts.shown import printable, show
+from towers.scripts.shown import printable, show, table
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\x7f\u202eevil"
 MAY_PRINT = {"shown.py", "bootstrap.py", "private_network.py"}
@@ -60,3 +60,7 @@ def test_hostile_names_and_texts_reach_no_terminal(tmp_path, monkeypatch, capsys
     found = capsys.readouterr()
     assert "\\x1b" in found.out + found.err
     assert is_clean(found.out) and is_clean(found.err)
+
+
+def test_columns_are_aligned():
+    assert table([("a", "long", "x"), ("longer", "b", "")]) == ["a       long  x", "longer  b"]

@@ -150,21 +150,10 @@ FLAGS = {
     "download of nothing": (["download", "minst"], "mnist"),
     "benchmark of nothing": (["benchmark", "shapes", "--towers", "0"], "at least 1"),
     "input of no process": (["benchmark", "shapes", "--input", "0"], "--input takes numbers"),
-    "unknown rival": (["benchmark", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
     "unknown exchange": (["benchmark", "shapes", "--exchange", "ncl"], "Did you mean 'nccl'?"),
     "exchange of one tower": (
         ["benchmark", "shapes", "--towers", "1", "--exchange", "nccl"],
         "Received nccl with --towers 1; give at least 2 towers",
-    ),
-    "slow one alone": (["benchmark", "shapes", "--towers", "1", "--slow", "5"], "at least 2"),
-    "slow but faster": (["benchmark", "shapes", "--slow", "0.5"], "a factor above 1"),
-    "slow, with a state": (
-        ["benchmark", "stories", "--towers", "2", "--slow", "3"],
-        "stories could",
-    ),
-    "slow, with a rival": (
-        ["benchmark", "shapes", "--slow", "2", "--against", "fit"],
-        "--against fit",
     ),
     "benchmark of a step": (["benchmark", "shapes", "--steps", "1"], "--steps must be at least 2"),
     "evaluation of nothing": (["evaluate", "no/such/run"], "holds no run"),

@@ -201,7 +201,7 @@ RECORD_CHANGES = {
     "best_metric": (3, ["x"]),
     "data": (3, "x", [3], {}, [NOWHERE]),
     "batch_norm": (None, 3),
-    "engine": ("klingon", None),
+    "updates": ("klingon", None),
 }
 
 

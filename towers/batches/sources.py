@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from towers.batches.random_access import RandomAccess, random_access_batches
 from towers.batches.shards import Batches, check_batches
+from towers.ground.private_apis import reshuffle_sizes
 
 
 def batches_from(
@@ -98,13 +98,9 @@ def as_batches(batches: Batches | tf.data.Dataset) -> Batches:
 
 def warn_of_shuffles(dataset: tf.data.Dataset) -> None:
     """Warns if a shuffle draws another order whenever the data set is iterated."""
-    orders = [
-        shuffle
-        for shuffle in datasets_before(dataset)
-        if getattr(shuffle, "_reshuffle_each_iteration", None)
-    ]
+    orders = reshuffle_sizes(dataset)
     if orders:
-        sizes = ", ".join(f"shuffle({int(shuffle._buffer_size)})" for shuffle in orders)
+        sizes = ", ".join(f"shuffle({size})" for size in orders)
         warnings.warn(
             f"The data set has {sizes}, which draws another order at every iteration: an epoch "
             "that is resumed would see some examples twice and others never, and a resumed run "
@@ -112,10 +108,3 @@ def warn_of_shuffles(dataset: tf.data.Dataset) -> None:
             " batches_from(lambda epoch: examples.shuffle(size, seed=epoch).batch(n)).",
             stacklevel=3,
         )
-
-
-def datasets_before(dataset: tf.data.Dataset) -> Iterator[Any]:
-    """Yields a data set and all those from which it is made."""
-    yield dataset
-    for source in dataset._inputs():
-        yield from datasets_before(source)

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.metrics import ALL_OBJECTS as KERAS_METRICS
 
-from towers.compiled.losses import ADDED_LOSSES, flat
+from towers.compiled.losses import ADDED_LOSSES
+from towers.compiled.samples import preprocesses
 from towers.compiled.tower_function import call
+from towers.ground.private_apis import (
+    ALL_OBJECTS,
+    compile_loss_of,
+    compile_metrics_of,
+    flat_losses,
+    flatten_layers,
+    loss_tracker,
+    metric_function,
+)
+from towers.saving.checkpoint_files import tensorflow_variable
 from towers.variables.tower_scope import stateful_error
 
 OWN_STEPS = {
-    "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
-    "evaluate": ("test_step", "make_test_function", "compute_loss", "compute_metrics"),
-    "predict": ("predict_step", "make_predict_function"),
+    "fit": ("fit", "train_step", "make_train_function", "compute_loss", "compute_metrics"),
+    "evaluate": ("evaluate", "test_step", "make_test_function", "compute_loss", "compute_metrics"),
+    "predict": ("predict", "predict_step", "make_predict_function"),
 }
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
 OF_A_BATCH = ("circle", "dice", "tversky")
+OF_A_SCALE = ("apply", "apply_gradients", "scale_loss", "check_finite")
 TOLERANCE = 1e-3  # Far above the rounding of a sum, far below a wrong one.
 
 
@@ -37,12 +50,13 @@ def check_model(model: keras.Model, purpose: str, added_losses: str | None = Non
     if not isinstance(model, keras.Model):
         raise ValueError(f"towers.{purpose} takes a Keras model. Received {model!r}.")
     for name in OWN_STEPS[purpose]:
-        if is_overridden(model, name):
+        if is_overridden(model, name) and not (name == purpose and preprocesses(model)):
             raise ValueError(
-                f"{type(model).__name__} overrides {name}(), so towers cannot know what it sums "
-                f"and what it divides by. towers.{purpose} takes a model that keeps Keras's own "
-                f"{name}(); write a tower function for this one (`towers.build_train_step`)."
+                f"{type(model).__name__} overrides {name}(), which towers.{purpose} would pass by. "
+                f"It takes a model that keeps Keras's own {name}(); write a tower function for "
+                "this one (`towers.build_train_step`)."
             )
+    check_no_strategy(model)
     if purpose == "predict":
         return
     if not model.compiled:
@@ -52,6 +66,8 @@ def check_model(model: keras.Model, purpose: str, added_losses: str | None = Non
             "The towers' step is a graph. Received a model that was compiled with "
             "run_eagerly=True; compile it without."
         )
+    if purpose == "fit":
+        check_own_scaling(model.optimizer)
     if added_losses not in (None, *ADDED_LOSSES):
         raise ValueError(
             f"added_losses must be one of {', '.join(ADDED_LOSSES)}, or None. "
@@ -59,9 +75,56 @@ def check_model(model: keras.Model, purpose: str, added_losses: str | None = Non
         )
 
 
-def is_overridden(model: keras.Model, name: str) -> bool:
-    """Returns whether a model has its own method instead of Keras's."""
-    return getattr(type(model), name) is not getattr(keras.Model, name) or name in vars(model)
+def is_overridden(owner: Any, name: str, base: type = keras.Model) -> bool:
+    """Returns whether a model or an optimizer has its own method instead of Keras's."""
+    return getattr(type(owner), name) is not getattr(base, name) or name in vars(owner)
+
+
+def check_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
+    """Raises ValueError for an optimizer's own methods that the towers' update would pass by.
+
+    With a loss scale, Keras calls the `apply` of the optimizer within, not its `apply_gradients`.
+    """
+    kinds = keras.optimizers
+    methods = [(optimizer, "scale_loss", kinds.Optimizer)]
+    if isinstance(optimizer, kinds.LossScaleOptimizer):
+        methods = [(optimizer, name, kinds.LossScaleOptimizer) for name in OF_A_SCALE]
+        methods.append((optimizer.inner_optimizer, "apply_gradients", kinds.Optimizer))
+    for owner, name, base in methods:
+        if is_overridden(owner, name, base):
+            raise ValueError(
+                f"{type(owner).__name__} overrides {name}(), which towers.fit does not call as "
+                "Keras does. Override apply() or update_step() of an optimizer without a loss "
+                "scale instead."
+            )
+
+
+def check_no_strategy(model: keras.Model) -> None:
+    """Raises ValueError for variables of a `tf.distribute.Strategy`, which has one per replica."""
+    variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
+    values = tf.distribute.DistributedValues
+    if any(isinstance(tensorflow_variable(variable), values) for variable in variables):
+        raise ValueError(
+            "Towers share plain variables. Received a model that was made or compiled in the scope "
+            "of a tf.distribute.Strategy; make and compile it outside, and let `towers` name the "
+            "devices."
+        )
+
+
+def check_alone() -> None:
+    """Raises ValueError in a process that TF_CONFIG makes one of several."""
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster") or {}
+        count = sum(map(len, cluster.values()))
+    except (ValueError, TypeError, AttributeError):
+        return
+    if count > 1:
+        raise ValueError(
+            "towers.fit trains in one process, and would train another model in each. Received "
+            f"TF_CONFIG with {count} processes; train a recipe with `towers launch`, or a tower "
+            "function with build_train_step(..., processes=towers.processes.join_processes()), or "
+            "remove TF_CONFIG to train in this process alone."
+        )
 
 
 def check_counts(seed: int, **steps: int | None) -> None:
@@ -80,13 +143,14 @@ def check_built(model: keras.Model, num_parts: int) -> None:
         model: the model.
         num_parts: into which a batch is cut, over all towers.
     """
-    losses = [] if model._compile_loss is None else flat(model._compile_loss)
-    for loss in losses:
+    check_no_strategy(model)
+    losses = compile_loss_of(model)
+    for loss in [] if losses is None else flat_losses(losses):
         check_loss(loss.loss, num_parts)
-    if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
+    if any(getattr(layer, "stateful", False) for layer in flatten_layers(model)):
         raise stateful_error()
-    known = [model._loss_tracker, model._compile_metrics]
-    known += [] if model._compile_loss is None else model._compile_loss.metrics
+    known = [loss_tracker(model), compile_metrics_of(model)]
+    known += [] if losses is None else losses.metrics
     others = [metric for metric in model.metrics if not any(metric is one for one in known)]
     if others:
         raise ValueError(
@@ -129,7 +193,7 @@ def check_metrics(
         first_batch: returns the first batch as tensors.
         has_flat_labels: whether some labels are [rows].
     """
-    metrics = model._compile_metrics
+    metrics = compile_metrics_of(model)
     owners = [] if metrics is None else [one for one in metrics.metrics for _ in one.variables]
     adds = {id(one): is_of_keras(one) and is_by_rows(one, has_flat_labels) for one in owners}
     if all(adds.values()):
@@ -160,10 +224,10 @@ def check_metrics(
 def is_of_keras(metric: keras.metrics.Metric) -> bool:
     """Returns whether Keras wrote the metric, and the function by rows that it wraps."""
     if type(metric) is keras.metrics.MeanMetricWrapper:
-        fn = metric._fn
+        fn, _ = metric_function(metric)
         by_rows = inspect.isfunction(fn) and fn.__name__ not in OF_A_BATCH
         return by_rows and fn.__module__.startswith("keras.src.")
-    return type(metric) in KERAS_METRICS
+    return type(metric) in ALL_OBJECTS
 
 
 def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
@@ -174,9 +238,10 @@ def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
     """
     if not isinstance(metric, keras.metrics.MeanMetricWrapper):
         return True
-    if metric._fn_kwargs.get("axis", -1) != -1:
+    fn, options = metric_function(metric)
+    if options.get("axis", -1) != -1:
         return False
-    name = getattr(metric._fn, "__name__", "")
+    name = getattr(fn, "__name__", "")
     return not has_flat_labels or "accuracy" in name or "sparse" in name
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.trainers.data_adapters import array_slicing, get_data_adapter
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from towers.ground.epochs import Epoch, Epochs, even_layout
 from towers.ground.host import HOST
+from towers.ground.private_apis import (
+    ArrayDataAdapter,
+    DataAdapter,
+    GeneratorDataAdapter,
+    PyDatasetAdapter,
+    array_rows,
+    batches_seen,
+    convert_to_sliceable,
+    get_data_adapter,
+    tell_of_passes,
+)
 from towers.ground.random_numbers import permutation
 
 
@@ -81,11 +86,12 @@ class ArrayData:
 
     def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
         self.num_batches: int | None = adapter.num_batches
-        layout = even_layout(adapter._num_samples, adapter.batch_size)
+        num_rows, arrays = array_rows(adapter)
+        layout = even_layout(num_rows, adapter.batch_size)
         if shuffle == "batch":
             layout = layout._replace(groups=layout.rows // adapter.batch_size)
         self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
-        arrays = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+        arrays = convert_to_sliceable(arrays, target_backend="tensorflow")
         flat = keras.tree.flatten(arrays)
         if any(array is None for array in flat):
             raise ValueError(
@@ -149,7 +155,9 @@ class PyData:
         if self._shuffle and count is not None:
             order = permutation(count, seed=self._seed, epoch=number)
         chosen = ChosenBatches(self._dataset, order, first_batch)
-        return PassAdapter(chosen, self._dataset, self._class_weight).get_tf_dataset()
+        adapter = PyDatasetAdapter(chosen, class_weight=self._class_weight)
+        tell_of_passes(adapter, self._dataset.on_epoch_begin, self._dataset.on_epoch_end)
+        return adapter.get_tf_dataset()
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
@@ -181,32 +189,6 @@ class ChosenBatches(keras.utils.PyDataset):
         return self._dataset[place]
 
 
-class PassAdapter(PyDatasetAdapter):
-    """Keras's adapter, which tells the data set when a pass begins and when it is over.
-
-    Args:
-        chosen: the batches of the pass.
-        dataset: the data set that is told.
-        class_weight: as in `read_data`.
-    """
-
-    def __init__(
-        self,
-        chosen: ChosenBatches,
-        dataset: keras.utils.PyDataset,
-        class_weight: dict[int, float] | None,
-    ):
-        super().__init__(chosen, class_weight=class_weight)
-        self._told = dataset
-
-    def _get_iterator(self) -> Iterator[Any]:
-        self._told.on_epoch_begin()
-        try:
-            yield from super()._get_iterator()
-        finally:
-            self._told.on_epoch_end()
-
-
 class IterableData:
     """Data in an order of its own: a `tf.data.Dataset`, a PyTorch data loader, a generator.
 
@@ -218,7 +200,7 @@ class IterableData:
         self.num_batches: int | None = adapter.num_batches
         self.is_generator = isinstance(adapter, GeneratorDataAdapter)
         self._dataset = adapter.get_tf_dataset()
-        self._seen = getattr(adapter, "_first_batches", [])
+        self._seen = batches_seen(adapter)
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
         """Returns the batches of a pass over the data; what comes before is read and dropped."""

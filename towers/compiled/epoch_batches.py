@@ -12,10 +12,16 @@ from towers.batches.shards import Batches
 from towers.compiled.data import Data, IterableData
 
 
-def epochs_of(data: Data, steps: int | None) -> Batches:
+def epochs_of(data: Data, steps: int | None, first_epoch: Callable[[], int] = lambda: 0) -> Batches:
     """Returns `batches(epoch, first_step)`: an epoch is a pass, or so many steps.
 
     With steps, an epoch continues where the last one stopped, and a new pass begins where one ends.
+
+    Args:
+        data: the data.
+        steps: the number of steps, or None.
+        first_epoch: returns the epoch with which the training began. With steps, it begins with the
+            first batch of the pass of this number.
     """
     if steps is None:
         if getattr(data, "is_generator", False):
@@ -26,8 +32,12 @@ def epochs_of(data: Data, steps: int | None) -> Batches:
         return data.one_pass
     count = data.num_batches
     if isinstance(data, IterableData) or count is None:
-        return Stream(data, steps).batches
-    return windows(data.one_pass, steps, count)
+        batches: Batches = Stream(data, steps).batches
+    else:
+        batches = windows(
+            lambda number, batch: data.one_pass(first_epoch() + number, batch), steps, count
+        )
+    return lambda epoch, first_step: batches(epoch - first_epoch(), first_step)
 
 
 def windows(one_pass: Callable[[int, int], tf.data.Dataset], steps: int, count: int) -> Batches:

@@ -10,13 +10,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
-from keras.src.utils.python_utils import pythonify_logs
+import tensorflow as tf
 
-from towers.batches.shards import Batches
 from towers.batches.stop_signals import StopTraining
+from towers.compiled.data import Data
+from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
+from towers.compiled.late_step import LateStep
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
+from towers.ground.host import HOST
+from towers.ground.private_apis import (
+    compile_loss_of,
+    initial_epoch,
+    pythonify_logs,
+    validates_after,
+)
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
 from towers.loop.finite import NonFiniteGradientError
@@ -26,7 +35,6 @@ from towers.loop.trainer import Trainer
 from towers.loop.updates import Action, Position, Report, StepReport
 from towers.saving.checkpoint_files import Groups
 from towers.saving.summaries import SummaryWriters, remove_events_after
-from towers.step.builder import TrainStep
 from towers.step.results import StepResults
 
 SUMMARIES, SUMMARY_STEPS = "summaries", 10
@@ -36,27 +44,34 @@ class FitUpdates(SynchronousUpdates):
     """The updates of a compiled model, whose checkpoints hold its metrics too.
 
     Args:
-        step, batches: as in `SynchronousUpdates`.
+        step: the step, which is built before the first epoch.
         model: the model.
+        data: the data.
+        steps: the number of steps of an epoch, or None for those of a pass over the data.
 
     Attributes:
         begin_epoch: called before each epoch, and before what is left of one.
+        first_epoch: int64 variable, the epoch with which the training began.
     """
 
-    def __init__(self, step: TrainStep, batches: Batches, model: keras.Model):
-        super().__init__(step, batches)
+    def __init__(self, step: LateStep, model: keras.Model, data: Data, steps: int | None):
+        with tf.device(HOST):
+            self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
+        super().__init__(step, epochs_of(data, steps, lambda: int(self.first_epoch)))
         self.begin_epoch: Callable[[], None] = lambda: None
-        self._model = model
+        self._late_step, self._model = step, model
 
     def run_epoch(self, steps: int | None, report: Report) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         self.begin_epoch()
+        self._late_step.build()  # As in Keras, after what callbacks set up for the first batch.
         super().run_epoch(steps, report)
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
         states = [variable for metric in self._model.metrics for variable in metric.variables]
-        return {**super().groups(), **({"metrics": states} if states else {})}
+        metrics = {"metrics": states} if states else {}
+        return {**super().groups(), **metrics, "begin": [self.first_epoch]}
 
 
 class Epochs:
@@ -102,8 +117,9 @@ class Epochs:
             model.stop_training = False
             callbacks.on_train_begin()
             if updates.position == Position():
-                epoch = model._initial_epoch or begin.epoch
+                epoch = initial_epoch(model) or begin.epoch
                 updates.position = Position(step=begin.step, epoch=epoch)
+                updates.first_epoch.assign(epoch)
             try:
                 trainer.train(epochs=epochs)
             except NonFiniteGradientError:
@@ -137,6 +153,8 @@ class Epochs:
             self._model.reset_metrics()
         self._callbacks.on_epoch_begin(position.epoch)
         self._callbacks.on_train_batch_begin(self._number)
+        if self._validation:
+            self._validation.build()  # What it cannot do is told before anything is trained.
 
     def _after_step(self, report: StepReport) -> None:
         """Tells the callbacks of a step, and ends its epoch: the action of the trainer."""
@@ -153,7 +171,7 @@ class Epochs:
 
     def _end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
         """Validates and tells the callbacks, before the trainer saves what they changed."""
-        if self._validation and self._model._should_eval(epoch, self._frequency):
+        if self._validation and validates_after(self._model, epoch, self._frequency):
             validated = self._validation.run(self._callbacks)
             logs |= {f"val_{name}": value for name, value in validated.items()}
         self._callbacks.on_epoch_end(epoch, logs)
@@ -177,7 +195,8 @@ def curves(model: keras.Model, run_dir: str | os.PathLike[str] | None) -> Iterat
 
 def only_losses(results: StepResults, model: keras.Model) -> StepResults:
     """Returns results whose metrics are the single losses, by Keras's names for them."""
-    trackers = [] if model._compile_loss is None else model._compile_loss.metrics
+    loss = compile_loss_of(model)
+    trackers = [] if loss is None else loss.metrics
     names = {tracker.name: LOSS.format(index) for index, tracker in enumerate(trackers)}
     metrics, towers = results.metrics, results.towers
     return results._replace(

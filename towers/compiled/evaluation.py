@@ -3,53 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import (
-    convert_to_np_if_not_ragged,
-    potentially_ragged_concat,
-)
-from keras.src.utils.python_utils import pythonify_logs
 
 from towers.batches.feed import check_end, open_feed
-from towers.batches.shards import Batches, any_number_of_rows, split
-from towers.compiled.callbacks import callback_list
+from towers.batches.shards import any_number_of_rows, split
 from towers.compiled.checks import check_model
-from towers.compiled.data import Data, read_data
-from towers.compiled.logs import Logs
+from towers.compiled.data import Data
+from towers.compiled.logs import Logs, callback_list
+from towers.compiled.samples import read_samples
 from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import call, compiled_tower_fn
 from towers.devices.placement import Placement
+from towers.ground.private_apis import (
+    convert_to_np_if_not_ragged,
+    flatten_logs,
+    potentially_ragged_concat,
+    pythonify_logs,
+)
 from towers.other_steps.parallel import parallel
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
-from towers.step.evaluation import evaluate as evaluate_step
 
 
-@overload
-def evaluate(model: EvaluationStep, x: tf.data.Dataset | Batches) -> dict[str, float]: ...
-
-
-@overload
 def evaluate(
     model: keras.Model,
-    x: Any = None,
-    y: Any = None,
-    batch_size: int | None = None,
-    verbose: Any = "auto",
-    sample_weight: Any = None,
-    steps: int | None = None,
-    callbacks: Any = None,
-    return_dict: bool = False,
-    *,
-    towers: int | Sequence[str] | None = None,
-    added_losses: str | None = None,
-) -> Any: ...
-
-
-def evaluate(
-    model: Any,
     x: Any = None,
     y: Any = None,
     batch_size: int | None = None,
@@ -64,25 +43,20 @@ def evaluate(
 ) -> Any:
     """Returns the loss and the metrics of a compiled model over a data set.
 
-    With a step from `build_evaluation_step` and a data set, it returns the means of that step's
-    tower function: `loss`, each metric, and `examples`.
-
     Args:
-        model: a compiled Keras model, or a step from `build_evaluation_step`.
+        model: a compiled Keras model.
         x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict: as in
-            `keras.Model.evaluate`. For a step, `x` is a `tf.data.Dataset` of global batches.
+            `keras.Model.evaluate`.
         towers, added_losses: as in `towers.fit`.
 
     Raises:
         ValueError: the model holds something that towers cannot add, or the data is empty.
     """
-    if isinstance(model, EvaluationStep):
-        return evaluate_step(model, x)
     check_model(model, "evaluate", added_losses)
-    data = read_data(x, y, sample_weight, batch_size=batch_size, steps=steps)
+    data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
     evaluation = Evaluation(model, place(model, towers), data, steps, added_losses)
     logs = evaluation.run(callback_list(model, callbacks, verbose, steps or data.num_batches))
-    return logs if return_dict else model._flatten_metrics_in_order(logs)
+    return logs if return_dict else flatten_logs(model, logs)
 
 
 class Evaluation:
@@ -104,23 +78,34 @@ class Evaluation:
         steps: int | None,
         added_losses: str | None,
     ):
-        self._model = model
+        self._model, self._placement, self._added_losses = model, placement, added_losses
         self._batches = pass_of(data, steps, "pass validation_steps, or the steps of evaluate")
         prepare(model, placement, data)
-        tower_fn = compiled_tower_fn(model, training=False, kind_of_added_losses=added_losses)
-        self._step = build_evaluation_step(tower_fn, model, placement, self._batches)
+        self._step: EvaluationStep | None = None
         self._logs = Logs(model)
+
+    def build(self) -> EvaluationStep:
+        """Returns the step, which is built by the first call."""
+        if self._step is None:
+            tower_fn = compiled_tower_fn(
+                self._model, training=False, kind_of_added_losses=self._added_losses
+            )
+            self._step = build_evaluation_step(
+                tower_fn, self._model, self._placement, self._batches
+            )
+        return self._step
 
     def run(self, callbacks: keras.callbacks.CallbackList) -> dict[str, float]:
         """Returns the loss and the metrics by name; the callbacks hear of every batch."""
-        model, step, logs = self._model, self._step, {}
+        model, logs = self._model, {}
         callbacks.on_test_begin()
         model.reset_metrics()
         model.stop_evaluating = False
-        with open_feed(split(self._batches, len(step.devices)), step.devices) as feed:
+        devices = self._placement.devices
+        with open_feed(split(self._batches, len(devices)), devices) as feed:
             for number, shards in enumerate(feed):
                 callbacks.on_test_batch_begin(number)
-                logs = self._logs.add(step(shards, number))
+                logs = self._logs.add(self.build()(shards, number))
                 callbacks.on_test_batch_end(number, logs)
                 if model.stop_evaluating:
                     break
@@ -149,11 +134,11 @@ def predict(
         towers: as in `towers.fit`.
 
     Raises:
-        ValueError: the model overrides `predict_step`, or the data has no examples.
+        ValueError: the model predicts in a way of its own, or the data has no examples.
     """
     check_model(model, "predict")
     placement = place(model, towers)
-    data = read_data(x, batch_size=batch_size, steps=steps)
+    data = read_samples(model, x, batch_size=batch_size, steps=steps)
     batches = pass_of(data, steps, "pass steps")
     callbacks = callback_list(model, callbacks, verbose, steps or data.num_batches)
     outputs = list(predict_batches(model, placement, batches, callbacks))

@@ -8,18 +8,17 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
-from towers.compiled.callbacks import callback_list
-from towers.compiled.checks import check_counts, check_model
-from towers.compiled.data import Data, read_data
-from towers.compiled.epoch_batches import epochs_of
+from towers.compiled.checks import check_alone, check_counts, check_model
 from towers.compiled.epochs import Epochs, FitUpdates
 from towers.compiled.evaluation import Evaluation
-from towers.compiled.setting import place, prepare, split_optimizer
-from towers.compiled.tower_function import compiled_tower_fn
+from towers.compiled.late_step import LateStep
+from towers.compiled.logs import callback_list
+from towers.compiled.samples import read_samples, sliceable
+from towers.compiled.setting import place, prepare
+from towers.devices.placement import Placement
+from towers.ground.private_apis import train_validation_split
 from towers.loop.updates import Position
-from towers.step.builder import build_train_step
 from towers.step.options import StepOptions
 
 
@@ -78,51 +77,56 @@ def fit(
             Nothing is trained then.
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
+    check_alone()
     check_model(model, "fit", added_losses)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
     if validation_split and validation_data is None:
+        x = sliceable(model, x)
         (x, y, sample_weight), validation_data = train_validation_split(
             (x, y, sample_weight), validation_split
         )
     begun = int(model.optimizer.iterations)
-    data = read_data(
-        x, y, sample_weight, batch_size=batch_size, steps=steps_per_epoch,
+    data = read_samples(
+        model, x, y, sample_weight, batch_size=batch_size, steps=steps_per_epoch,
         class_weight=class_weight, shuffle=shuffle,
         seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
     )  # fmt: skip
-    batches = epochs_of(data, steps_per_epoch)
     prepare(model, placement, data, accumulate)
-    optimizer, loss_scale = split_optimizer(model, placement)
-    options = StepOptions(
-        clip_norm=clip_norm, accumulate=accumulate, seed=seed, loss_scale=loss_scale
-    )
-    tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=added_losses)
-    step = build_train_step(tower_fn, model, optimizer, placement, batches, options)
-    held_out = read_held_out(validation_data, validation_batch_size or batch_size, validation_steps)
-    validation = None if held_out is None else Evaluation(
-        model, placement, held_out, validation_steps, added_losses
+    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed)
+    validation = validation_of(
+        model, placement, validation_data, validation_batch_size or batch_size, validation_steps,
+        added_losses,
     )  # fmt: skip
+    step = LateStep(model, placement, data, options, added_losses)
     num_steps = steps_per_epoch or data.num_batches
     heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
-    updates = FitUpdates(step, batches, model)
+    updates = FitUpdates(step, model, data, steps_per_epoch)
     run = Epochs(model, updates, heard, validation, validation_freq, quiet=verbose == 0)
     return run.train(Position(step=begun, epoch=initial_epoch), epochs, run_dir)
 
 
-def read_held_out(data: Any, batch_size: int | None, steps: int | None) -> Data | None:
-    """Returns validation data that can be read after every epoch, None if there is none."""
+def validation_of(
+    model: keras.Model,
+    placement: Placement,
+    data: Any,
+    batch_size: int | None,
+    steps: int | None,
+    added_losses: str | None,
+) -> Evaluation | None:
+    """Returns the evaluation on validation data after an epoch; None if there is none."""
     if data is None:
         return None
+    check_model(model, "evaluate", added_losses)
     parts = keras.utils.unpack_x_y_sample_weight(data)
-    held_out = read_data(*parts, batch_size=batch_size, steps=steps)
+    held_out = read_samples(model, *parts, batch_size=batch_size, steps=steps)
     if getattr(held_out, "is_generator", False) and steps is None:
         raise ValueError(
             "A generator of validation data is read once, so that later epochs would find it "
             "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "
             "keras.utils.PyDataset, which begin anew."
         )
-    return held_out
+    return Evaluation(model, placement, held_out, steps, added_losses)
 
 
 def seed_after(seed: int, updates: int) -> int:

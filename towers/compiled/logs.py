@@ -1,4 +1,4 @@
-"""The logs of a compiled model: its own metrics, given the sums over all towers."""
+"""The logs of a compiled model, out of the sums over all towers; the callbacks that hear them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from towers.compiled.tower_function import LOSS, STATE
+from towers.ground.private_apis import compile_loss_of, compile_metrics_of, loss_tracker
 from towers.step.results import EvaluationResults, StepResults, mean_metric
 from towers.step.sums import Denominators
 
@@ -34,11 +35,12 @@ class Logs:
 
     def _add(self, loss: tf.Tensor, rows: tf.Tensor, metrics: dict[str, Any]) -> dict[str, Any]:
         model = self._model
-        model._loss_tracker.update_state(loss, sample_weight=rows)
-        trackers = [] if model._compile_loss is None else model._compile_loss.metrics
+        loss_tracker(model).update_state(loss, sample_weight=rows)
+        losses, own = compile_loss_of(model), compile_metrics_of(model)
+        trackers = [] if losses is None else losses.metrics
         for index, tracker in enumerate(trackers):
             tracker.update_state(metrics[LOSS.format(index)])
-        states = [] if model._compile_metrics is None else model._compile_metrics.variables
+        states = [] if own is None else own.variables
         for index, state in enumerate(states):
             state.assign_add(metrics[STATE.format(index)])
         return model.get_metrics_result()
@@ -51,3 +53,34 @@ def batch_means(loss: Any, weight: Any, metrics: dict[str, Any]) -> tuple[Any, A
         return mean_metric(loss, weight), weight, means
     pairs = zip(loss, weight.weights, strict=True)
     return tf.add_n([mean_metric(*pair) for pair in pairs]), weight.rows, means
+
+
+def callback_list(
+    model: keras.Model,
+    callbacks: Any,
+    verbose: Any,
+    steps: int | None,
+    epochs: int = 1,
+    *,
+    history: bool = False,
+) -> keras.callbacks.CallbackList:
+    """Returns the callbacks with a progress bar; a list that is one already as it is.
+
+    Args:
+        model: the model that they may change.
+        callbacks, verbose: as in `keras.Model.fit`.
+        steps: the number of batches in an epoch; None if it is unknown.
+        epochs: the number of epochs.
+        history: whether a `keras.callbacks.History` is among them.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    return keras.callbacks.CallbackList(
+        callbacks,
+        add_history=history,
+        add_progbar=verbose != 0,
+        verbose=verbose,
+        epochs=epochs,
+        steps=steps,
+        model=model,
+    )

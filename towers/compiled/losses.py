@@ -8,9 +8,18 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.losses.loss import apply_mask, squeeze_or_expand_to_same_rank
-from keras.src.trainers.compile_utils import CompileLoss
+
+from towers.ground.private_apis import (
+    CompileLoss,
+    apply_mask,
+    flat_losses,
+    flatten_layers,
+    get_keras_mask,
+    own_losses,
+    squeeze_or_expand_to_same_rank,
+    weight_losses,
+    with_losses,
+)
 
 ROWS = "rows"
 ADDITIVE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -54,20 +63,13 @@ def compiled_losses(
 
         return record
 
-    recording = object.__new__(CompileLoss)
-    losses = [one._replace(loss=recorder(one.loss, one.loss_weights)) for one in flat(compile_loss)]
-    recording.__dict__.update(
-        vars(compile_loss),
-        _flat_losses=[one._replace(loss_weights=None) for one in losses],
-        _metrics=[None] * len(losses),  # The towers' means are recorded after they are added.
-    )
-    recording(y, y_pred, sample_weight)
+    recorders = [
+        one._replace(loss=recorder(one.loss, one.loss_weights), loss_weights=None)
+        for one in flat_losses(compile_loss)
+    ]
+    # The towers' means are recorded after they are added.
+    with_losses(compile_loss, recorders)(y, y_pred, sample_weight)
     return parts
-
-
-def flat(compile_loss: CompileLoss) -> list[Any]:
-    """Returns Keras's list of losses: tuples (path, loss, loss_weights, name)."""
-    return list(compile_loss._flat_losses)
 
 
 def loss_part(
@@ -87,6 +89,7 @@ def loss_part(
         check_rows(loss, values)
         mask = None if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
         values = ops.convert_to_tensor(values, loss.dtype)
+        check_weights(loss, values, sample_weight, mask)
         part = reduce_part(loss, values, sample_weight, mask, by_rows=has_equal_rows(loss))
         if part.divisor is not ROWS:
             return part
@@ -102,6 +105,27 @@ def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
             f"{values.shape} for a batch of any size; reduce over the last axes only, such as "
             "keras.ops.mean(..., axis=-1)."
         )
+
+
+def check_weights(
+    loss: keras.losses.Loss, values: tf.Tensor, sample_weight: Any, mask: tf.Tensor | None
+) -> None:
+    """Raises ValueError for weights that would be multiplied with other rows than their own.
+
+    TensorFlow lines up the last axes of tensors of different ranks: a weight for each example would
+    be taken for one of each pixel wherever a shard has as many rows as a row has pixels.
+    """
+    for kind, weights in (("masks", mask), ("sample or class weights", sample_weight)):
+        if weights is None:
+            continue
+        others = values if mask is None or kind == "masks" else mask
+        pair = squeeze_or_expand_to_same_rank(others, ops.convert_to_tensor(weights))
+        if len(pair[0].shape) != len(pair[1].shape):
+            raise ValueError(
+                f"The loss '{loss.name}' has values of shape {others.shape}, and the {kind} are of "
+                f"shape {weights.shape}. Both must have the same rank: give weights of the shape "
+                "of the values, or [examples, 1, ...] for one weight of each example."
+            )
 
 
 def has_equal_rows(loss: keras.losses.Loss) -> bool:
@@ -159,8 +183,8 @@ def added_losses(model: keras.Model, kind: str | None, rows: tf.Tensor) -> list[
         ValueError: a layer adds a loss of unknown kind.
     """
     parts = []
-    for layer in model._flatten_layers():
-        for loss in layer._get_own_losses():
+    for layer in flatten_layers(model):
+        for loss in own_losses(layer):
             known = "mean" if is_row_mean(layer) else kind
             if known is None:
                 raise ValueError(
@@ -169,7 +193,7 @@ def added_losses(model: keras.Model, kind: str | None, rows: tf.Tensor) -> list[
                     "if such losses are means over the examples of a batch, or added_losses='sum'."
                 )
             parts.append(added_part(loss, known, rows))
-    return parts + [added_part(loss, "mean", rows) for loss in model._get_regularization_losses()]
+    return parts + [added_part(loss, "mean", rows) for loss in weight_losses(model)]
 
 
 def is_row_mean(layer: keras.Layer) -> bool:

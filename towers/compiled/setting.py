@@ -16,6 +16,7 @@ from towers.compiled.data import Data
 from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
+from towers.ground.private_apis import build_symbolically
 from towers.step.precision import LossScale
 
 
@@ -117,7 +118,7 @@ def build(model: keras.Model, batches: tf.data.Dataset) -> None:
         return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
 
     spec = tf.nest.map_structure(symbolic, batches.element_spec)
-    model._symbolic_build(data_batch=spec)
+    build_symbolically(model, spec)
 
 
 def has_flat_labels(spec: Any) -> bool:

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from towers.compiled.losses import added_losses, as_pair, combine, compiled_losses
+from towers.ground.private_apis import compile_loss_of, compile_metrics_of, takes_training
 from towers.step.tower_function import TowerFn
 
 LOSS, STATE = "compiled_loss_{}", "compiled_metric_{}"
@@ -32,8 +33,8 @@ def compiled_tower_fn(
         y_pred = call(model, x, training=training)
         rows = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], keras.config.floatx())
         parts = []
-        if model._compile_loss is not None:
-            parts = compiled_losses(model._compile_loss, y, y_pred, sample_weight, rows)
+        if compile_loss_of(model) is not None:
+            parts = compiled_losses(compile_loss_of(model), y, y_pred, sample_weight, rows)
         metrics = {LOSS.format(index): as_pair(part, rows) for index, part in enumerate(parts)}
         states = metric_states(model, y, y_pred, sample_weight)
         metrics |= {STATE.format(index): (state, None) for index, state in enumerate(states)}
@@ -47,12 +48,12 @@ def compiled_tower_fn(
 
 def call(model: keras.Model, x: Any, *, training: bool) -> Any:
     """Returns the model's outputs, as Keras's own steps call it."""
-    return model(x, training=training) if model._call_has_training_arg else model(x)
+    return model(x, training=training) if takes_training(model) else model(x)
 
 
 def metric_states(model: keras.Model, y: Any, y_pred: Any, sample_weight: Any) -> list[tf.Tensor]:
     """Returns the states of the metrics of `compile`, updated from zeros with one shard."""
-    metrics = model._compile_metrics
+    metrics = compile_metrics_of(model)
     if metrics is None:
         return []
     zeros = [tf.zeros(variable.shape, variable.dtype) for variable in metrics.variables]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-# The public API enables determinism, but does not tell of it.
-from tensorflow.python.framework.config import is_op_determinism_enabled
-
 from towers.devices.cpu import use_all_cores
+from towers.ground.private_apis import is_op_determinism_enabled
 
 
 def enable_determinism() -> None:

@@ -13,12 +13,17 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-# TensorFlow 2 publishes neither its registry of kernels, nor a quick way to what an op takes, nor
-# the current graph.
-from tensorflow.python.framework import kernels, op_def_registry, ops
-
 from towers.devices.stage_devices import device_of_stage
 from towers.ground.host import HOST
+from towers.ground.private_apis import (
+    get_default_graph,
+    get_registered_kernels_for_op,
+    has_neighbours,
+    leave_neighbours,
+    op_def_registry,
+    replace_input,
+    set_device,
+)
 
 LOOPS = ("While", "StatelessWhile")
 FEW = 1024  # Elements of a constant that is cheap to keep on the host.
@@ -41,7 +46,7 @@ def tower_device(*devices: str) -> Iterator[None]:
         with tf.device(devices[0]):
             yield
         return
-    graph, names = ops.get_default_graph(), [spec.to_string() for spec in specs]
+    graph, names = get_default_graph(), [spec.to_string() for spec in specs]
     first, device_of = graph.num_operations(), device_of_stage(devices)
 
     def choose(op: tf.Operation) -> str:
@@ -49,16 +54,16 @@ def tower_device(*devices: str) -> Iterator[None]:
             return op.device or device_of(op)
         on_host = belongs_to_host(op)
         for constant in constants_of(op, on_host=on_host):
-            constant._set_device(HOST)  # It was made before the op that takes it.
+            set_device(constant, HOST)  # It was made before the op that takes it.
         return HOST if on_host else device_of(op)
 
     with graph.device(choose):
         yield
     for op in graph.get_operations()[first:] if on_gpu else ():
         # Gradient functions put some ops beside a shape that they take, whatever the scope says.
-        if op.node_def.attr.get("_class") and op.device in names and belongs_to_host(op):
-            op._clear_attr("_class")
-            op._set_device(HOST)
+        if has_neighbours(op) and op.device in names and belongs_to_host(op):
+            leave_neighbours(op)
+            set_device(op, HOST)
     for op in graph.get_operations()[first:] if on_gpu else ():
         if op.type in LOOPS and op.device in names:
             with tf.device(op.device):
@@ -74,7 +79,7 @@ def bring_inputs(loop: tf.Operation) -> None:
     for place, tensor in enumerate(loop.inputs):
         kind = tf.DeviceSpec.from_string(tensor.device).device_type
         if kind == "CPU" and tensor.dtype not in (tf.int32, tf.resource, tf.variant):
-            loop._update_input(place, tf.identity(tensor))
+            replace_input(loop, place, tf.identity(tensor))
 
 
 def belongs_to_host(op: tf.Operation) -> bool:
@@ -164,7 +169,7 @@ def host_arguments(op_type: str, types: tuple[tuple[str, int], ...]) -> frozense
     given = dict(types)
     fitting = {
         kernel.device_type: kernel
-        for kernel in kernels.get_registered_kernels_for_op(op_type).kernel
+        for kernel in get_registered_kernels_for_op(op_type).kernel
         if all(given.get(rule.name) in (None, *rule.allowed_values.list.type)
                for rule in kernel.constraint)
     }  # fmt: skip

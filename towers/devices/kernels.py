@@ -25,7 +25,7 @@ def warn_of_slow_kernels() -> None:
     """Warns if TensorFlow is without oneDNN only since it was imported before `towers`."""
     if not (IS_X86 and IS_DEFAULT):
         return
-    from tensorflow.python.framework.test_util import IsMklEnabled  # It imports TensorFlow.
+    from towers.ground.private_apis import IsMklEnabled  # It imports TensorFlow.
 
     if not IsMklEnabled():
         warnings.warn(

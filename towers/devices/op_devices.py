@@ -6,11 +6,7 @@ import collections
 import contextlib
 from collections.abc import Iterable, Iterator
 
-from tensorflow.core.framework import node_def_pb2
-from tensorflow.core.protobuf import config_pb2
-
-# The public API has no call that returns the partitioned graphs of a tf.function.
-from tensorflow.python.eager import context
+from towers.ground.private_apis import NodeDef, RunMetadata, context
 
 OpDevices = collections.Counter[tuple[str, str]]  # Of (op type, short device name).
 
@@ -34,9 +30,7 @@ def record_op_devices() -> Iterator[OpDevices]:
         counts[node.op, device] += 1
 
 
-def placed_nodes(
-    metadata: config_pb2.RunMetadata,
-) -> Iterator[tuple[node_def_pb2.NodeDef, str]]:
+def placed_nodes(metadata: RunMetadata) -> Iterator[tuple[NodeDef, str]]:
     """Yields each op of the graphs that ran, with the short name of its device."""
     for graphs in metadata.function_graphs:
         for graph in graphs.partition_graphs:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from towers.devices.stages import StageOf, Stages, device_name
 from towers.ground.host import HOST
+from towers.ground.private_apis import store_value
 from towers.travel.collectives import are_gpus, fault_of_group
 from towers.travel.packed_sums import wrong_sums
 
@@ -172,7 +173,7 @@ def move(variable: keras.Variable, device: str) -> None:
             name=source.name.partition(":")[0],
             dtype=source.dtype,
         )
-    variable._value = moved
+    store_value(variable, moved)
 
 
 def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:

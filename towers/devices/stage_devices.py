@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-# TensorFlow 2 does not publish the current graph.
-from tensorflow.python.framework import ops
-
 from towers.devices.stage_labels import stage_in
 from towers.devices.stages import device_name
+from towers.ground.private_apis import get_default_graph
 
 UNKNOWN = 1024  # Stands for an unknown dimension where sizes are compared.
 
@@ -26,7 +24,7 @@ def device_of_stage(devices: Sequence[str]) -> Callable[[tf.Operation], str]:
     Args:
         devices: the tower's devices, one for each stage.
     """
-    graph, names = ops.get_default_graph(), list(map(device_name, devices))
+    graph, names = get_default_graph(), list(map(device_name, devices))
     if len(names) == 1:
         return lambda _: names[0]
 
@@ -52,7 +50,7 @@ def beside_inputs(devices: Sequence[str]) -> Iterator[None]:
     def choose(op: tf.Operation) -> str:
         return op.device or device_beside(op, names) or names[0]
 
-    with ops.get_default_graph().device(choose):
+    with get_default_graph().device(choose):
         yield
 
 

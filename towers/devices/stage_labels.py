@@ -17,10 +17,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# TensorFlow 2 does not publish the current graph.
-from tensorflow.python.framework import ops
-
 from towers.devices.stages import Stages
+from towers.ground.private_apis import get_default_graph, get_keras_mask
 
 LABEL = re.compile(r"(?:^|/)stage_(\d+)(?=/|$)")
 _CURRENT: contextvars.ContextVar[StageLabels | None] = contextvars.ContextVar(
@@ -67,7 +65,7 @@ class StageLabels:
         self._scopes = contextlib.ExitStack()
 
     def __enter__(self) -> StageLabels:
-        self._graph = ops.get_default_graph()
+        self._graph = get_default_graph()
         self._token = _CURRENT.set(self)
         return self
 
@@ -85,7 +83,7 @@ class StageLabels:
             call: calls it.
             arguments: its arguments, a pair (args, kwargs).
         """
-        if ops.get_default_graph() is self._graph:
+        if get_default_graph() is self._graph:
             stage = self._stages.of_layer(layer)
             self._stage = self._stage if stage is None else stage
             self._label()
@@ -94,7 +92,7 @@ class StageLabels:
         try:
             return call(layer, *args, **kwargs)
         finally:
-            if ops.get_default_graph() is self._graph:
+            if get_default_graph() is self._graph:
                 self._label()  # The scope around the layer has the label of an earlier stage.
 
     def _arrive(self, value: Any) -> Any:
@@ -103,7 +101,7 @@ class StageLabels:
         A loop keeps its state where the state began: elsewhere, it would travel in every iteration.
         """
         is_activation = tf.is_symbolic_tensor(value) and value.dtype.is_floating
-        if not is_activation or getattr(value, "_keras_mask", None) is not None:
+        if not is_activation or get_keras_mask(value) is not None:
             return value
         stage = stage_in(value.op.name) or 0
         return value if stage == (self._stage or 0) else tf.identity(value)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Container, Iterable, Sequence
 import keras
 import tensorflow as tf
 
+from towers.ground.private_apis import flatten_layers
+
 StageOf = Callable[[keras.layers.Layer], "int | None"]
 
 
@@ -42,7 +44,7 @@ class Stages:
             self._ask(layer, stage_of, own)
         self._variables = {
             id(variable): self._layers[id(layer)]
-            for layer in model._flatten_layers()
+            for layer in flatten_layers(model)
             for variable in own_variables(layer)
         }
         check_stages(self._variables.values(), count)
@@ -87,7 +89,7 @@ class Stages:
 
 def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Returns the layers that a layer consists of, without those in them."""
-    return list(layer._flatten_layers(include_self=False, recursive=False))
+    return flatten_layers(layer, include_self=False, recursive=False)
 
 
 def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
@@ -156,7 +158,7 @@ def stages_by_size(blocks: Sequence[Sequence[keras.layers.Layer]], count: int) -
 
 def num_parameters(layer: keras.layers.Layer, listed: Container[int]) -> int:
     """Returns how many numbers the layer's variables hold, without those of listed layers in it."""
-    inner = [one for one in layer._flatten_layers(include_self=False) if id(one) in listed]
+    inner = [one for one in flatten_layers(layer, include_self=False) if id(one) in listed]
     counted = {id(variable) for one in inner for variable in one.variables}
     return sum(math.prod(one.shape) for one in layer.variables if id(one) not in counted)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from towers.loop.rates import Rates, Window
@@ -19,7 +20,8 @@ def every(
 ) -> Action:
     """Returns an action that runs every n steps, every n seconds or at the end of each epoch.
 
-    With several conditions, it runs when one of them holds.
+    With several conditions, it runs when one of them holds. The report that it gets is that of the
+    last step alone; `with_rates` gives the means over all steps since the last report.
 
     Args:
         action: the action to run.
@@ -48,21 +50,65 @@ def every(
     return periodic
 
 
-def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Action:
-    """Returns an action that runs every n steps, on the report and the rates since then.
+def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Reporting:
+    """Returns an action that runs every n steps, on what happened since it last ran.
+
+    Its report holds the means since then, as `Reporting` says.
 
     Raises:
         ValueError: steps is below 1.
     """
     check_steps("with_rates", steps)
-    window = Window()
+    return Reporting(action, steps)
 
-    def periodic(report: StepReport) -> None:
-        window.add(report)
-        if report.step % steps == 0:
-            action(report, window.read())
 
-    return periodic
+class Reporting:
+    """The action that `with_rates` returns.
+
+    The `results` of its reports are NumPy numbers over all updates since it last ran, each action
+    by its own period: loss and metrics are means by their weights, `weight` and `metric_weights`
+    are sums. A metric without a weight is the mean of the updates' sums; one that is an array is
+    left out. A gradient norm is the root mean square over the updates that were applied. Learning
+    rate, loss scale and `finite` are those of the last update, as is the rest of the report. A
+    tower without an update is NaN.
+
+    A `Trainer` with a `run_dir` saves what is not reported yet: a run that goes on reports the same
+    numbers. Asynchronous towers are a few updates ahead of their reports; a resumed run leaves
+    these out.
+
+    Args:
+        action: called with a `StepReport` and `Rates`.
+        steps: the number of steps between two reports.
+
+    Attributes:
+        steps: as given.
+        window: the updates since the last report.
+    """
+
+    def __init__(self, action: Callable[[StepReport, Rates], Any], steps: int):
+        self.steps = steps
+        self.window = Window()
+        self._action = action
+
+    def __call__(self, report: StepReport) -> None:
+        """Adds an update, and reports if it is time."""
+        self.window.add(report)
+        if report.step % self.steps == 0:
+            results, rates = self.window.read()
+            self._action(dataclasses.replace(report, results=results), rates)
+
+
+def unreported(actions: Iterable[Action]) -> dict[str, Any]:
+    """Returns what a checkpoint holds of the updates that were not reported yet, by period."""
+    found = [action for action in actions if isinstance(action, Reporting)]
+    return {str(action.steps): action.window.state() for action in found}
+
+
+def restore_unreported(actions: Iterable[Action], state: Mapping[str, Any]) -> None:
+    """Gives each action what `unreported` returned for its period."""
+    for action in actions:
+        if isinstance(action, Reporting):
+            action.window.restore(state.get(str(action.steps), {}))
 
 
 def check_steps(function: str, steps: int) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tqdm
@@ -25,13 +24,16 @@ def print_report(
 ) -> None:
     """Writes one line: loss (of each tower), metrics, gradient norm and speed.
 
+    Given by `with_rates`, they are means since the last line: `Reporting` explains them.
+
     Args:
         report, rates: as `with_rates` gives them.
         unit: what the tower function's weight counts.
         first_tower: the number of this process's first tower among the towers of all processes;
             None for one process.
-        columns: a longer line is shortened: the losses of the towers to their range, then the norm
-            and the steps per second are left out. None for the whole line.
+        columns: a longer line is shortened: the norm, the rates and the metrics leave, in this
+            order, then the towers' losses lose digits and names, become a range, and leave at
+            last. None for the whole line.
         write: writes the line, a string.
     """
     write(format_report(report, rates, unit, first_tower, columns))
@@ -46,24 +48,21 @@ def format_report(
 ) -> str:
     """Returns the line of a report; arguments as in `print_report`."""
     results = report.results
-    loss = f"loss {float(results.loss):.4f}"
-    metrics = [f"{name} {value:.4f}" for name, value in to_floats(results.metrics).items()]
-    norm = f"norm {float(results.gradient_norm):.3g}"
-    rate = f"{rates.steps_per_second:.1f} steps/s"
-    rest = [f"{rates.examples_per_second:.0f} {unit}/s", *format_delays(rates)]
-    each, span = format_tower_losses(report, first_tower), format_loss_range(report, first_tower)
-    begin = ["train", f"step {report.step}"]
+    begin = f"train | step {report.step} | loss {float(results.loss):.4f}"
+    losses = tower_losses(report, rates, first_tower)
+    parts = [f"{name} {value:.4f}" for name, value in to_floats(results.metrics).items()]
+    metrics = len(parts)
+    parts += [f"norm {float(results.gradient_norm):.3g}", f"{rates.steps_per_second:.1f} steps/s"]
+    parts += [f"{rates.examples_per_second:.0f} {unit}/s", *format_delays(rates)]
+    # Metrics stay the longest, the first of them longer than the last.
+    leaving = [*range(metrics, len(parts)), *reversed(range(metrics))]
+    each = list(format_tower_losses(losses))
     lines = [
-        " | ".join([*begin, *parts, *rest])
-        for parts in (
-            [loss + each, *metrics, norm, rate],
-            [loss + span, *metrics, norm, rate],
-            [loss + span, *metrics, rate],
-            [loss + span, *metrics],
-            [loss, *metrics],
-        )
+        " | ".join([begin + each[0], *(parts[i] for i in sorted(leaving[gone:]))])
+        for gone in range(len(parts) + 1)
     ]
-    return next((line for line in lines if columns is None or len(line) <= columns), lines[-1])
+    lines += [begin + shorter for shorter in each[1:]]
+    return next((one for one in lines if columns is None or len(one) <= columns), begin[:columns])
 
 
 def format_delays(rates: Rates) -> list[str]:
@@ -77,34 +76,45 @@ def format_delays(rates: Rates) -> list[str]:
     return parts
 
 
-def format_tower_losses(report: StepReport, first_tower: int | None = None) -> str:
-    """Returns ` (t0 3.19 t1 3.23)`, or an empty string for one tower in one process.
+def format_tower_losses(losses: Sequence[tuple[int, float]]) -> Iterator[str]:
+    """Yields ` (t0 3.192 t1 3.231)` and ever shorter forms, the last an empty string.
 
-    Asynchronous towers are left out until their first update.
+    Args:
+        losses: the number and the loss of each tower.
     """
-    shown = [f"t{tower} {loss:.4g}" for tower, loss in tower_losses(report, first_tower)]
-    return f" ({' '.join(shown)})" if shown else ""
+    if losses:
+        yield " (" + " ".join(f"t{tower} {format_loss(loss, 4)}" for tower, loss in losses) + ")"
+        for digits in (4, 3, 2):
+            yield " (" + " ".join(format_loss(loss, digits) for _, loss in losses) + ")"
+        ends = [end(losses, key=lambda pair: pair[1]) for end in (min, max)]
+        yield " (" + " - ".join(f"t{tower} {format_loss(loss, 4)}" for tower, loss in ends) + ")"
+    yield ""
 
 
-def format_loss_range(report: StepReport, first_tower: int | None = None) -> str:
-    """Returns ` (t0 3.19 - t1 3.23)`, the towers of the lowest and of the highest loss."""
-    losses = tower_losses(report, first_tower)
-    if len(losses) < 3:
-        return format_tower_losses(report, first_tower)
-    by_loss = sorted(losses, key=lambda pair: pair[1])
-    low, high = (f"t{tower} {loss:.4g}" for tower, loss in (by_loss[0], by_loss[-1]))
-    return f" ({low} - {high})"
+def format_loss(loss: float, digits: int) -> str:
+    """Returns a loss with so many digits, or with all those before its point.
+
+    >>> format_loss(3.1921, 3), format_loss(1234.5, 2), format_loss(0.12, 2)
+    ('3.19', '1234', '0.12')
+    """
+    whole = len(str(int(abs(loss)))) if abs(loss) < 1e6 else 0
+    return f"{loss:.{max(digits, whole)}g}"
 
 
-def tower_losses(report: StepReport, first_tower: int | None) -> list[tuple[int, float]]:
-    """Returns the number and the loss of each tower; nothing for one tower in one process."""
+def tower_losses(
+    report: StepReport, rates: Rates, first_tower: int | None
+) -> list[tuple[int, float]]:
+    """Returns the number and the loss of each tower; nothing for one tower in one process.
+
+    Asynchronous towers without an update are left out.
+    """
     losses = [float(loss) for loss in report.results.towers.loss]
     if len(losses) == 1 and first_tower is None:
         return []
     return [
         ((first_tower or 0) + tower, loss)
         for tower, loss in enumerate(losses)
-        if report.tower in (None, tower) or not math.isnan(loss)
+        if report.tower is None or tower in rates.tower_staleness
     ]
 
 

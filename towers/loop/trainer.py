@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from towers.batches.stop_signals import StopTraining
+from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
@@ -120,6 +121,8 @@ class Trainer:
         if checkpoint is not None:
             restore(checkpoint, self._updates.groups())
             self._updates.position = Position(**checkpoint.state["position"])
+            # Checkpoints of earlier versions have none.
+            restore_unreported(self._actions, checkpoint.state.get("unreported", {}))
         self._has_restored, self._saved = True, self.position
 
     def _reached(self, epochs: int | None, steps: int | None) -> str:
@@ -152,7 +155,10 @@ class Trainer:
             if position == self._saved:
                 return
             self._updates.check_copies()
-            state = {"position": dataclasses.asdict(position)}
+            state = {
+                "position": dataclasses.asdict(position),
+                "unreported": unreported(self._actions),
+            }
             self._checkpoints.save(position.step, self._updates.groups(), state)
             self._saved = position
 

@@ -12,20 +12,23 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common import global_state
 
 from towers.batches.shards import Batches, Shard, split
 from towers.batches.sources import as_batches
 from towers.devices.placement import Placement
+from towers.ground.arguments import check_choice
+from towers.ground.private_apis import get_global_attribute
 from towers.step.builder import TrainStep
 from towers.travel.collectives import are_gpus, fault_of_group
 
 NUM_BATCHES = 4  # Batches may differ in shape.
 ROUNDS = 4  # The first one warms up.
+# By policy: the placement's parameters and exchange, and how a line says them.
 PLACES = {
-    "cpu": "on the CPU",
-    "replicated": "with a copy on every tower",
-    "nccl": "with a copy on every tower, summed by collective ops",
+    "cpu": ("cpu", "packs", "on the CPU"),
+    "tower0": ("tower0", "packs", "on the first tower"),
+    "replicated": ("replicated", "packs", "with a copy on every tower"),
+    "nccl": ("replicated", "nccl", "with a copy on every tower, summed by collective ops"),
 }
 # Two GPUs swap halves of each pack, as NCCL does; n of them need n (n - 1) copies, twice a pack.
 MANY_TOWERS = 4
@@ -35,8 +38,8 @@ class Trial(NamedTuple):
     """How long a step takes, by where the parameters live.
 
     Attributes:
-        milliseconds: by policy, the time of a step; infinite if the devices' memory is too small.
-            `nccl` stands for `replicated` with that exchange.
+        milliseconds: by policy of `PLACES`, the time of a step; infinite if the devices' memory
+            is too small.
     """
 
     milliseconds: dict[str, float]
@@ -49,24 +52,22 @@ class Trial(NamedTuple):
     @property
     def parameters(self) -> str:
         """Where the parameters live in the fastest step, as in `Placement`."""
-        return "replicated" if self.fastest == "nccl" else self.fastest
+        return PLACES[self.fastest][0]
 
     @property
     def exchange(self) -> str:
         """How the fastest step sums gradients, as in `Placement`."""
-        return "nccl" if self.fastest == "nccl" else "packs"
+        return PLACES[self.fastest][1]
 
     @property
     def description(self) -> str:
-        """One line with the choice and every time."""
-        others = [policy for policy in self.milliseconds if policy != self.fastest]
-        parts = [self._describe(policy) for policy in (self.fastest, *others)]
+        """One line with every time, that of the choice first."""
+        parts = []
+        for policy in sorted(self.milliseconds, key=lambda policy: policy != self.fastest):
+            time_of = self.milliseconds[policy]
+            known = f"{time_of:.1f} ms a step" if math.isfinite(time_of) else "too little memory"
+            parts.append(f"{PLACES[policy][2]}: {known}")
         return f"parameters {'; '.join(parts)}"
-
-    def _describe(self, policy: str) -> str:
-        time_of = self.milliseconds[policy]
-        known = f"{time_of:.1f} ms a step" if math.isfinite(time_of) else "too little memory"
-        return f"{PLACES.get(policy, policy)}: {known}"
 
 
 def try_parameters(
@@ -84,27 +85,32 @@ def try_parameters(
         build: makes a model, its optimizer and its step for a placement.
         devices: the towers' devices.
         batches: as in `build_train_step`.
-        policies: those of `Placement` to try, and `nccl` for copies with that exchange. By default
-            `cpu` and `replicated`, and `nccl` on four or more GPUs that can. One that the devices
-            cannot be trusted with is left out, with the placement's warning.
+        policies: which of `PLACES` to try. By default `cpu` and `replicated`, and `nccl` on four
+            or more GPUs that can. One that the devices cannot be trusted with is left out, with
+            the placement's warning.
 
     Raises:
+        ValueError: there is no such policy.
         tf.errors.ResourceExhaustedError: the devices' memory is too small for every policy.
     """
+    policies = policies_for(devices) if policies is None else policies
+    for policy in policies:
+        check_choice("policies", policy, PLACES)
     first = split(as_batches(batches)(0, 0).take(NUM_BATCHES), len(devices))
     placed = [place(shards, devices) for shards in first]
     seconds: dict[str, float] = {}
     with unnoticed():
-        for policy in policies_for(devices) if policies is None else policies:
-            placement = placement_of(devices, policy)
-            if policy in (placement.parameters, placement.exchange):
+        for policy in policies:
+            parameters, exchange, _ = PLACES[policy]
+            placement = Placement(devices, parameters, exchange)
+            if placement.parameters == parameters:
                 seconds[policy] = time_step(build, placement, placed)
             gc.collect()  # The next model needs the memory of this one.
     if not any(map(math.isfinite, seconds.values())):
         raise tf.errors.ResourceExhaustedError(
             None, None, "A step needs more memory than the devices have. Give a smaller batch."
         )
-    return Trial({policy: 1000 * time_of for policy, time_of in seconds.items()})
+    return Trial({policy: round(1000 * time_of, 3) for policy, time_of in seconds.items()})
 
 
 def policies_for(devices: Sequence[str]) -> list[str]:
@@ -112,12 +118,6 @@ def policies_for(devices: Sequence[str]) -> list[str]:
     policies = ["cpu", "replicated"]
     many = len(devices) >= MANY_TOWERS and are_gpus(devices)
     return [*policies, "nccl"] if many and fault_of_group(tuple(devices)) is None else policies
-
-
-def placement_of(devices: Sequence[str], policy: str) -> Placement:
-    """Returns the placement for a policy of the trial."""
-    exchange = "nccl" if policy == "nccl" else "packs"
-    return Placement(devices, "replicated" if policy == "nccl" else policy, exchange)
 
 
 def place(shards: tuple[Shard, ...], devices: Sequence[str]) -> tuple[Shard, ...]:
@@ -153,14 +153,14 @@ def time_step(
 @contextlib.contextmanager
 def unnoticed() -> Iterator[None]:
     """The scope after which Keras numbers names, and Python and NumPy draw, as before it."""
-    numbers = dict(global_state.get_global_attribute("object_name_uids") or {})
+    numbers = dict(get_global_attribute("object_name_uids") or {})
     states = random.getstate(), np.random.get_state()
     try:
         yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-        uids = global_state.get_global_attribute("object_name_uids")
+        uids = get_global_attribute("object_name_uids")
         if uids is not None:
             uids.clear()
             uids.update(numbers)

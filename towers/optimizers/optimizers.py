@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
+from towers.ground.private_apis import slot_of
 from towers.travel.gradients import Gradient
 
 FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
@@ -109,7 +110,7 @@ class SGD(keras.optimizers.SGD):
         if self.momentum:
             tf.raw_ops.ResourceApplyKerasMomentum(
                 var=variable.handle,
-                accum=self.momentums[self._get_variable_index(variable)].value.handle,
+                accum=slot_of(self, "momentums", variable).handle,
                 lr=rate,
                 grad=to_dense(gradient, variable),
                 momentum=tf.cast(self.momentum, variable.dtype),
@@ -137,7 +138,7 @@ class Adagrad(keras.optimizers.Adagrad):
             super().update_step(gradient, variable, learning_rate)
             return
         values = tf.cast(gradient.values, variable.dtype)
-        accumulator = self._accumulators[self._get_variable_index(variable)].value
+        accumulator = slot_of(self, "accumulators", variable)
         sums = tf.gather(accumulator, gradient.indices) + tf.square(values)
         change = tf.cast(learning_rate, variable.dtype) * values / tf.sqrt(sums + self.epsilon)
         accumulator.scatter_update(tf.IndexedSlices(sums, gradient.indices))
@@ -234,8 +235,7 @@ class Adam(keras.optimizers.Adam):
 
     def _moments(self, variable: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
         """Returns the first and the second moment of a variable."""
-        index = self._get_variable_index(variable)
-        return self._momentums[index].value, self._velocities[index].value
+        return slot_of(self, "momentums", variable), slot_of(self, "velocities", variable)
 
     def _betas(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns beta_1 and beta_2, for the moments."""

@@ -203,8 +203,8 @@ class AsyncResults(NamedTuple):
     Attributes:
         number: the update's number, from 1.
         staleness: how many updates of other towers came between its read and its write.
-        loss, weight, metrics, gradient_norm, learning_rate, finite, loss_scale: as in
-            `StepResults`.
+        loss, weight, metrics, metric_weights, gradient_norm, learning_rate, finite, loss_scale:
+            as in `StepResults`.
     """
 
     number: int
@@ -212,6 +212,7 @@ class AsyncResults(NamedTuple):
     loss: tf.Tensor
     weight: tf.Tensor
     metrics: dict[str, tf.Tensor]
+    metric_weights: dict[str, tf.Tensor | None]
     gradient_norm: tf.Tensor
     learning_rate: tf.Tensor
     finite: tf.Tensor

@@ -29,10 +29,9 @@ class AsynchronousUpdates:
     variables stops them with `paused()`. All towers finish before an epoch ends. After an action
     has asked to stop, the updates that are done or under way are still reported.
 
-    In a `StepReport`, `results` are the results of one tower's update. `results.towers` adds the
-    latest results of the other towers, with weight 0; they are NaN before a tower's first update.
-    `seconds` is the time since the previous update of any tower. `waits` is the time for which
-    this tower waited for its batch, which may be longer.
+    In a `StepReport`, `results` are the results of one tower's update; in `results.towers` the
+    other towers are NaN, with weight 0. `seconds` is the time since the previous update of any
+    tower. `waits` is the time for which this tower waited for its batch, which may be longer.
 
     Args:
         step: the step from `build_async_step`.
@@ -58,7 +57,6 @@ class AsynchronousUpdates:
         self._batches = as_batches(batches)
         self._finite = FiniteCheck()
         self._threads: TowerThreads | None = None
-        self._latest: TowerResults | None = None
 
     @property
     def num_processes(self) -> int:
@@ -138,7 +136,7 @@ class AsynchronousUpdates:
         update, tower = finished.results, finished.tower
         waits = np.zeros(len(self._async_step.devices))
         waits[tower] = finished.wait
-        results = self._results(tower, update)
+        results = as_step_results(update, tower, len(waits))
         step = int(update.number)
         self._finite.add(step, results, tower)
         before = Position(step - 1, begin.epoch, begin.epoch_step + step - 1 - begin.step)
@@ -154,45 +152,28 @@ class AsynchronousUpdates:
             staleness=int(update.staleness),
         )
 
-    def _results(self, tower: int, update: AsyncResults) -> StepResults:
-        """Returns an update's results, with the latest results of all towers."""
-        self._latest = self._with_latest(tower, update)
-        return StepResults(
-            loss=update.loss,
-            weight=update.weight,
-            metrics=update.metrics,
-            gradient_norm=update.gradient_norm,
-            learning_rate=update.learning_rate,
-            finite=update.finite,
-            loss_scale=update.loss_scale,
-            towers=self._latest,
-        )
 
-    def _with_latest(self, tower: int, update: AsyncResults) -> TowerResults:
-        """Returns the latest results of each tower, this update included."""
-        num_towers = len(self._async_step.devices)
-        nothing = np.full(num_towers, np.nan)
-        latest = self._latest or TowerResults(
-            nothing, nothing, dict.fromkeys(update.metrics, nothing), nothing
-        )
-        weight = np.zeros(num_towers)
-        weight[tower] = update.weight
-        return TowerResults(
-            loss=with_value(latest.loss, tower, update.loss),
-            weight=weight,
-            metrics={
-                name: with_value(latest.metrics[name], tower, value)
-                for name, value in update.metrics.items()
+def as_step_results(update: AsyncResults, tower: int, num_towers: int) -> StepResults:
+    """Returns the results of one tower's update as those of a step, the other towers NaN."""
+    own = update._asdict()
+    shared = {name: own[name] for name in StepResults._fields if name in own}
+
+    def alone(value: Any, others: float = np.nan) -> np.ndarray:
+        each = np.full([num_towers, *np.shape(value)], others)
+        each[tower] = value
+        return each
+
+    weights = update.metric_weights
+    return StepResults(
+        **shared,
+        towers=TowerResults(
+            loss=alone(update.loss),
+            weight=alone(update.weight, 0),
+            metrics={name: alone(value) for name, value in update.metrics.items()},
+            metric_weights={
+                name: None if weight is None else alone(weight, 0)
+                for name, weight in weights.items()
             },
-            gradient_norm=with_value(latest.gradient_norm, tower, update.gradient_norm),
-        )
-
-
-def with_value(values: np.ndarray, index: int, value: Any) -> np.ndarray:
-    """Returns a copy of a vector of numbers, or of equal arrays, with one of them replaced."""
-    value = np.asarray(value)
-    copy = np.array(values) if values.shape[1:] == value.shape else None
-    if copy is None:  # The first array of this metric.
-        copy = np.full((len(values), *value.shape), np.nan)
-    copy[index] = value
-    return copy
+            gradient_norm=alone(update.gradient_norm),
+        ),
+    )

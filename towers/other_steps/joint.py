@@ -189,7 +189,8 @@ def join(results: Mapping[str, StepResults]) -> StepResults:
     return StepResults(
         loss=tf.add_n([one.loss for one in each]),
         weight=each[0].weight,
-        metrics=join_metrics(results),
+        metrics=by_update(results, "loss", "metrics"),
+        metric_weights=by_update(results, "weight", "metric_weights"),
         gradient_norm=tf.norm(tf.stack([one.gradient_norm for one in each])),
         learning_rate=each[0].learning_rate,
         finite=tf.reduce_all([one.finite for one in each]),
@@ -197,16 +198,17 @@ def join(results: Mapping[str, StepResults]) -> StepResults:
         towers=TowerResults(
             loss=tf.add_n([one.loss for one in towers.values()]),
             weight=each[0].towers.weight,
-            metrics=join_metrics(towers),
+            metrics=by_update(towers, "loss", "metrics"),
+            metric_weights=by_update(towers, "weight", "metric_weights"),
             gradient_norm=tf.norm(tf.stack([o.gradient_norm for o in towers.values()]), axis=0),
         ),
     )
 
 
-def join_metrics(results: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """Returns the losses and metrics of the updates, by `update/name`."""
+def by_update(results: Mapping[str, Any], loss: str, metrics: str) -> dict[str, tf.Tensor]:
+    """Returns the losses and metrics of the updates, or their weights, by `update/name`."""
     return {
         f"{update}/{name}": value
         for update, one in results.items()
-        for name, value in {"loss": one.loss, **one.metrics}.items()
+        for name, value in {"loss": getattr(one, loss), **getattr(one, metrics)}.items()
     }

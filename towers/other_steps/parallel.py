@@ -9,12 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# The public API does not tell if a tape records.
-from tensorflow.python.eager import record
-
 from towers.batches.shards import check_batch_spec, split_batch
 from towers.devices.placement import check_devices
 from towers.ground.host import HOST
+from towers.ground.private_apis import could_possibly_record, stored_value
 from towers.step.parts import fold_in, part_of
 from towers.step.states import add_states, merge_state, share_of_state
 from towers.step.synchronized import Refusal
@@ -109,10 +107,10 @@ class CallScope(keras.StatelessScope):
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """Returns the variable's value in this call; None if the variable itself is to be read."""
         value = super().get_current_value(variable)
-        if value is None and variable._value is None:  # Keras would take the initial value.
+        if value is None and stored_value(variable) is None:  # Keras would take the initial value.
             raise new_variable_error(self.name, variable.path)
         if value is None and is_seed(variable) and self._tower:  # Tower 0 draws as one device.
-            value = fold_in(tf.cast(variable._value, tf.int64), self._tower)
+            value = fold_in(tf.cast(stored_value(variable), tf.int64), self._tower)
             value = tf.cast(value, variable.dtype)
         return value
 
@@ -136,7 +134,7 @@ def captured_by(
 
     A trace of its own finds them. Without a tape, eager calls need no gradient and no trace.
     """
-    if tf.executing_eagerly() and not record.could_possibly_record():
+    if tf.executing_eagerly() and not could_possibly_record():
         return []
     scope = CallScope(0, variables)
 

@@ -203,7 +203,7 @@ class TowerThreads:
             return False
 
     def _finish(self, number: int, tower: int, results: AsyncResults, wait: float) -> None:
-        results = tf.nest.map_structure(np.asarray, results)  # Waits for the tower's device.
+        results = tf.nest.map_structure(as_number, results)  # Waits for the tower's device.
         with self._state:
             now = time.perf_counter()
             seconds, self._last_time = now - self._last_time, now
@@ -254,6 +254,11 @@ class TowerThreads:
         with self._state:
             self._num_handed += 1
             self._state.notify_all()
+
+
+def as_number(value: Any) -> np.ndarray | None:
+    """Returns a tensor's value; None stays None."""
+    return None if value is None else np.asarray(value)
 
 
 class FinishedUpdate(NamedTuple):

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
-from tensorflow.python.eager import context
 
 from towers.batches.own_rows import OwnRows, RowBatches
-from towers.batches.shards import Batches, split
+from towers.batches.shards import Batches, Shard, split
 from towers.ground.host import HOST
+from towers.ground.private_apis import CoordinatedJob, context
 from towers.processes.cluster import read_cluster
 from towers.processes.peers import WAIT_SECONDS, wait_for_peers
 from towers.travel.gradients import sum_repeated_rows
@@ -75,7 +74,12 @@ class Processes:
         shards = split(dataset, self.count * num_towers)
         if self.count == 1:
             return shards
-        return shards.map(lambda *all_shards: all_shards[first : first + num_towers])
+
+        @tf.autograph.experimental.do_not_convert
+        def own(*all_shards: Shard) -> tuple[Shard, ...]:
+            return all_shards[first : first + num_towers]
+
+        return shards.map(own)
 
     def shards(
         self, batches: Batches, num_towers: int, epoch: int, first_step: int = 0

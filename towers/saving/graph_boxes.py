@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 if TYPE_CHECKING:
-    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from towers.ground.private_apis import GraphDef
 
 BACKWARD = re.compile(r"gradient_tape/(tower_\d+/)(.+)")
 INPUTS, RESULTS, FUNCTIONS = "inputs", "results", "functions"

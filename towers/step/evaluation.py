@@ -44,7 +44,7 @@ def build_evaluation_step(
         variables, placement, batches: as in `build_train_step`. Towers read the model's own
             variables, even if training keeps a copy on each tower.
         carried: a state that is carried from batch to batch, as in `StepOptions`, or None.
-            `towers.evaluate` begins with zeros; the number of rows may differ from training.
+            `towers.evaluate_step` begins with zeros; the number of rows may differ from training.
         seed: all random numbers, such as those of a sampled loss, derive from this seed, the
             batch's number and the tower's. So every evaluation draws the same.
 
@@ -76,7 +76,7 @@ class EvaluationStep:
     Attributes:
         carried: the state that they carry from batch to batch.
         devices: the towers' devices.
-        after_batch: called by `evaluate` after each batch, such as to show the progress, or None.
+        after_batch: called by `evaluate_step` after each batch, such as to show progress, or None.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class EvaluationStep:
             return EvaluationResults(*sum_results(sums))
 
 
-def evaluate(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> dict[str, float]:
+def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> dict[str, float]:
     """Returns the means over a whole data set: `loss`, each metric, and `examples`.
 
     Every example (or token) counts exactly once, whatever the batch sizes; sums are kept in

@@ -20,12 +20,14 @@ class TowerResults(NamedTuple):
         loss: mean over the tower's shard; 0 for an empty shard, as for the metrics.
         weight: the number of examples (or tokens) in the shard.
         metrics: by name, the mean over the tower's shard.
+        metric_weights: by name, what the metric is a mean over, None for a sum.
         gradient_norm: norm of the tower's own mean gradient.
     """
 
     loss: tf.Tensor
     weight: tf.Tensor
     metrics: dict[str, tf.Tensor]
+    metric_weights: dict[str, tf.Tensor | None]
     gradient_norm: tf.Tensor
 
 
@@ -37,6 +39,7 @@ class StepResults(NamedTuple):
             losses, the sum of their means.
         weight: the number of examples (or tokens).
         metrics: by name, the mean over the batch; the sum of a metric without a weight.
+        metric_weights: by name, what the metric is a mean over; None for a metric without one.
         gradient_norm: norm of the averaged gradient before clipping.
         learning_rate: the learning rate of this update.
         finite: bool, whether the gradient was finite; only then the update was applied.
@@ -47,6 +50,7 @@ class StepResults(NamedTuple):
     loss: tf.Tensor
     weight: tf.Tensor
     metrics: dict[str, tf.Tensor]
+    metric_weights: dict[str, tf.Tensor | None]
     gradient_norm: tf.Tensor
     learning_rate: tf.Tensor
     finite: tf.Tensor
@@ -92,10 +96,13 @@ def step_results(each: EachTower, total: Total, change: Change, scales: Scales) 
 
 
 def mean_results(sums: TowerSums | EachTower | Total) -> dict[str, Any]:
-    """Returns loss, weight and metrics of shards or of a batch; loss and metrics are means."""
-    means = {key: mean_metric(*pair) for key, pair in sums.metrics.items()}
-    loss = tf.math.divide_no_nan(sums.loss, sums.weight)
-    return {"loss": loss, "weight": sums.weight, "metrics": means}
+    """Returns loss and metrics of shards or of a batch as means, with their weights."""
+    return {
+        "loss": tf.math.divide_no_nan(sums.loss, sums.weight),
+        "weight": sums.weight,
+        "metrics": {name: mean_metric(*pair) for name, pair in sums.metrics.items()},
+        "metric_weights": {name: weight for name, (_, weight) in sums.metrics.items()},
+    }
 
 
 def mean_metric(total: tf.Tensor, weight: tf.Tensor | None) -> tf.Tensor:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from towers.ground.private_apis import replace_input
 from towers.travel.pairs import add_in_pairs
 
 Key = tuple[int, ...]  # The number of a sum in the forward pass; then those of its gradients.
@@ -78,7 +79,7 @@ class Rendezvous:
             with tf.device(self._device), tf.name_scope("synchronized"):
                 total = add_in_pairs(tf.add, [operation.inputs[0] for operation in operations])
             for operation in operations:
-                operation._update_input(0, total)
+                replace_input(operation, 0, total)
 
 
 class Replica(tf.distribute.ReplicaContext):

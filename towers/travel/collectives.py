@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-# TensorFlow 2 does not publish its registry of kernels.
-from tensorflow.python.framework import kernels
-
+from towers.ground.private_apis import get_registered_kernels_for_op
 from towers.travel.gradients import Gradient
 from towers.travel.packed_sums import num_bytes, plan_packs, wrong_devices
 from towers.travel.packing import cut_pack, join_pack
@@ -209,5 +207,5 @@ def has_nccl() -> bool:
 
     Without them, TensorFlow would sum through the host.
     """
-    found = kernels.get_registered_kernels_for_op("NcclAllReduce").kernel
+    found = get_registered_kernels_for_op("NcclAllReduce").kernel
     return any(kernel.device_type == "GPU" for kernel in found)

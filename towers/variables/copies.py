@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from towers.devices.stage_devices import beside_inputs
 from towers.devices.stages import device_name
+from towers.ground.private_apis import take_identity
 from towers.saving.checkpoint_files import tensorflow_variable, value_of
 from towers.travel.gradients import Gradient, scale_gradients
 from towers.travel.packing import send_together
@@ -133,7 +134,7 @@ class Copies:
                 scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
                 pairs = zip(scaled, self.shared.trainable, strict=True)
                 connected = [pair for pair in pairs if pair[0] is not None]
-                self.optimizer.apply(*zip(*connected, strict=True))
+                self.optimizer.apply_gradients(connected)
                 assign_states(self.shared.states, own_states, add=add_states)
         kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
         self._writes.leaves(variable for variable, change in kept if change is None)
@@ -261,7 +262,7 @@ def make_variable_like(variable: keras.Variable) -> keras.Variable:
             name=variable.name,
         )
     # Keras's optimizers find the slots of a variable, and its exclusions, by this name.
-    tensorflow_variable(copy)._unique_id = source._unique_id
+    take_identity(tensorflow_variable(copy), source)
     return copy
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.private_apis import flatten_layers
 from towers.variables.shared_variables import SharedVariables
 from towers.variables.tower_scope import no_new_variables, stateful_error
 from towers.variables.variable_uses import CAPTURED, uses_of_handles
@@ -57,7 +58,7 @@ def gather_variables(
 
 def leave_out_cudnn(model: keras.Model) -> None:
     """Makes layers that use cuDNN where they can, which is where there is a GPU, do without it."""
-    for layer in model._flatten_layers():
+    for layer in flatten_layers(model):
         if getattr(layer, "use_cudnn", False) == "auto":
             layer.use_cudnn = False
 

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.ground.private_apis import learning_rate_object
 from towers.saving.checkpoint_files import path_of, tensorflow_variable, value_of
 from towers.travel.gradients import Gradient
 from towers.variables.shared_variables import SharedVariables
@@ -52,17 +53,17 @@ class LearningRates:
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
-        self._found = [(one, one._learning_rate) for one in optimizers_in(optimizer)]
+        self._found = [(one, learning_rate_object(one)) for one in optimizers_in(optimizer)]
 
     def check(self) -> None:
         """Raises RuntimeError for a learning rate that was replaced by another object since."""
         for optimizer, rate in self._found:
-            if optimizer._learning_rate is not rate:
+            now = learning_rate_object(optimizer)
+            if now is not rate:
                 raise RuntimeError(
                     f"The learning rate of {optimizer.name} was replaced after the step was built, "
-                    "which goes on with the old one. Received "
-                    f"{optimizer._learning_rate!r}; make the optimizer with a number and assign "
-                    "numbers, or build the step with the new one."
+                    f"which goes on with the old one. Received {now!r}; make the optimizer with a "
+                    "number and assign numbers, or build the step with the new one."
                 )
 
 
@@ -162,8 +163,15 @@ class Together:
 
 
 def keeps_averages(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether an optimizer averages the weights and has made an update.
+    """Returns whether an optimizer has made an update and ends a training with other weights.
 
-    Before its first update the averages are zeros.
+    It averages them, or finalizes them in a way of its own. Before its first update the averages
+    are zeros.
     """
-    return any(one.use_ema for one in optimizers_in(optimizer)) and int(optimizer.iterations) > 0
+    if not int(optimizer.iterations):
+        return False
+    finalize = keras.optimizers.Optimizer.finalize_variable_values
+    return any(
+        one.use_ema or type(one).finalize_variable_values is not finalize
+        for one in optimizers_in(optimizer)
+    )

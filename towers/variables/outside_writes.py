@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.private_apis import RESTORE_METHOD
 from towers.saving.checkpoint_files import tensorflow_variable
 
 # The methods of a `tf.Variable` that write it; Keras's own writes end in one of these.
@@ -20,7 +21,7 @@ METHODS = (
     "assign", "assign_add", "assign_sub", "batch_scatter_update", "scatter_add", "scatter_div",
     "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "scatter_update",
     "scatter_nd_add", "scatter_nd_max", "scatter_nd_min", "scatter_nd_sub", "scatter_nd_update",
-    "_restore_from_tensors",
+    RESTORE_METHOD,
 )  # fmt: skip
 
 

@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2
+
+from towers.ground.private_apis import FunctionDef, NameAttrList, NodeDef
 
 CAPTURED = "captured by a custom gradient"
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # Their first input is the condition.
 CALLS = (*BRANCHES, "While", "StatelessWhile", "PartitionedCall", "StatefulPartitionedCall")
-Consumers = dict[str, list[tuple[node_def_pb2.NodeDef, int]]]
+Consumers = dict[str, list[tuple[NodeDef, int]]]
 
 
 def uses_of_handles(graph: tf.Graph) -> dict[int, set[str]]:
@@ -61,9 +62,7 @@ class Uses:
     def _uses(self, consumers: Consumers, name: str) -> Iterator[str]:
         return self._uses_by(consumers, consumers[name])
 
-    def _uses_by(
-        self, consumers: Consumers, nodes: Iterable[tuple[node_def_pb2.NodeDef, int]]
-    ) -> Iterator[str]:
+    def _uses_by(self, consumers: Consumers, nodes: Iterable[tuple[NodeDef, int]]) -> Iterator[str]:
         for node, position in nodes:
             if node.op in CALLS:
                 yield from self._uses_in_calls(node, position - (node.op in BRANCHES))
@@ -74,7 +73,7 @@ class Uses:
             else:
                 yield node.op
 
-    def _uses_in_calls(self, node: node_def_pb2.NodeDef, position: int) -> Iterator[str]:
+    def _uses_in_calls(self, node: NodeDef, position: int) -> Iterator[str]:
         """Yields the uses in the functions that a node calls with its argument at a position."""
         for name in functions_of(node):
             function = self._functions[name]
@@ -85,7 +84,7 @@ class Uses:
             yield node.op
 
 
-def consumers_of_nodes(nodes: Iterable[node_def_pb2.NodeDef]) -> Consumers:
+def consumers_of_nodes(nodes: Iterable[NodeDef]) -> Consumers:
     """Returns each node (or argument) by name, with the nodes that take it and at which input."""
     consumers: Consumers = defaultdict(list)
     for node in nodes:
@@ -95,7 +94,7 @@ def consumers_of_nodes(nodes: Iterable[node_def_pb2.NodeDef]) -> Consumers:
     return consumers
 
 
-def is_captured(consumers: Consumers, read: node_def_pb2.NodeDef) -> bool:
+def is_captured(consumers: Consumers, read: NodeDef) -> bool:
     """Returns whether a read gives a custom gradient a variable that is not its argument.
 
     TensorFlow's `IdentityN` of a custom gradient takes its results, its arguments and the
@@ -109,15 +108,15 @@ def is_captured(consumers: Consumers, read: node_def_pb2.NodeDef) -> bool:
     )
 
 
-def functions_of(node: node_def_pb2.NodeDef) -> Iterator[str]:
+def functions_of(node: NodeDef) -> Iterator[str]:
     """Yields the names of the functions that a node calls."""
     for value in node.attr.values():
-        functions: list[attr_value_pb2.NameAttrList] = [*value.list.func]
+        functions: list[NameAttrList] = [*value.list.func]
         if value.HasField("func"):
             functions.append(value.func)
         yield from (function.name for function in functions)
 
 
-def argument_of(function: function_pb2.FunctionDef, position: int) -> str:
+def argument_of(function: FunctionDef, position: int) -> str:
     """Returns the name of a function's argument at a position."""
     return function.signature.input_arg[position].name

@@ -51,7 +51,7 @@ def test_limits_and_characters_are_those_of_what_is_read_and_written(corpus):
     assert len(rows(corpus, "backward", max_answer_length=3)) == 2
     assert all(len(read) == 1 for read, _ in rows(corpus, "backward", max_question_length=1))
     batches = pair_batches(corpus, "train", direction="backward", **LIMITS)
-    assert batches.num_characters == np.sum([2, 3, 1]) + 3
+    assert batches.source.num_characters == np.sum([2, 3, 1]) + 3
 
 
 def test_another_direction_is_refused(corpus):

@@ -72,7 +72,7 @@ def test_answers_that_differ_in_little_count_as_one(tmp_path):
     (tmp_path / "a.tsv").write_text("\n".join(rows))
     corpus = prepare(tmp_path / "a.tsv", tmp_path / "cache", min_dialogues=1)
     batches = pair_batches(corpus, "train", max_answer_repeats=2, **LIMITS)
-    kept = [corpus.texts(pair)[1].lower() for pair in batches.pairs]
+    kept = [corpus.texts(pair)[1].lower() for pair in batches.source.pairs]
     assert sum("know" in answer for answer in kept) == 2
     everything = [answer.lower() for answer in answers_of(corpus)]
     assert sum("answer" in one for one in kept) == sum("answer" in one for one in everything)

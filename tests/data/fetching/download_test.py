@@ -279,6 +279,26 @@ def test_archive_is_unpacked_and_deleted(server, tmp_path, publish):
     assert len(server.requests) == 1
 
 
+def test_what_is_unpacked_has_modes_of_its_own(server, tmp_path, publish):
+    """An archive's folder without x could not be entered, a file without r not be read."""
+    parts = [
+        member("wanted", kind=tarfile.DIRTYPE),
+        member("wanted/inner/file", size=3),
+        member("wanted/program", size=3),
+    ]
+    for part, mode in zip(parts, [0o600, 0o000, 0o4755], strict=True):
+        part.mode = mode
+    server.files["thing.tar.gz"] = tar_bytes(*parts)
+    publish(server.files["thing.tar.gz"], name="thing.tar.gz", unpacks_to="wanted")
+    folder = get(server, tmp_path) / "wanted"
+    (tmp_path / "made").mkdir()
+    (tmp_path / "written").touch()
+    made, written = ((tmp_path / name).stat().st_mode for name in ("made", "written"))
+    assert {path.stat().st_mode for path in (folder, folder / "inner")} == {made}
+    files = folder / "inner" / "file", folder / "program"
+    assert {path.stat().st_mode for path in files} == {written}
+
+
 @pytest.mark.parametrize(
     "evil",
     [

@@ -1,6 +1,7 @@
 """An image set: each picture once, in its class and part, broken ones named and left out."""
 
 import concurrent.futures
+import contextlib
 import csv
 import re
 import shutil
@@ -295,7 +296,8 @@ def test_another_process_does_not_wait_for_a_check(folder, tmp_path, monkeypatch
     def writing(encoded):
         if not connected:
             connected.append(1)
-            with sqlite3.connect(tmp_path / checking.FINDINGS, timeout=0) as other:
+            path = tmp_path / checking.FINDINGS
+            with contextlib.closing(sqlite3.connect(path, timeout=0)) as other, other:
                 other.execute("INSERT INTO findings (path, offset) VALUES ('other', 0)")
         return examine(encoded)
 

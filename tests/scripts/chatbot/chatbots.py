@@ -9,7 +9,7 @@ from towers.scripts.recipes.chatbot import RECIPE, SPECIAL_IDS, make_model
 from towers.scripts.training.catalogue import with_fields
 from towers.scripts.training.recipe import Data
 from towers.scripts.training.run_directory import RunDirectory
-from towers.scripts.training.trained import OpenModel
+from towers.scripts.training.saved_run import OpenModel
 
 WORDS = ["is", "it", "good", "bad", "rain", "sun", "now", "yes", "no", "?", ".", "下雨", "吗"]
 ABOUT = {"pairs": 1234, "files": ["rain.tsv"]}

@@ -43,8 +43,8 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     """Prints the metrics and returns the first exchanges, by the name of a way to decode."""
     from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
     from towers.scripts.chatbot.opening import decode_with
-    from towers.scripts.training.evaluation import open_evaluation
     from towers.scripts.training.options import DecodingOptions, DeviceOptions, EvaluateOptions
+    from towers.scripts.training.saved_run import open_evaluation
 
     asked = (f"exam_questions={given.questions}",)
     evaluation = open_evaluation(EvaluateOptions(given.run, DeviceOptions(), overrides=asked))

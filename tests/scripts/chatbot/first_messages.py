@@ -98,7 +98,7 @@ def open_run(run: str) -> tuple[Ask, int]:
     import_tensorflow_quietly()
     from towers.scripts.chatbot.opening import open_answerer
     from towers.scripts.training.options import DecodingOptions, ModelOptions
-    from towers.scripts.training.trained import open_model
+    from towers.scripts.training.saved_run import open_model
 
     opened = open_model(ModelOptions(run))
     answerer = open_answerer(opened, DecodingOptions())

@@ -17,8 +17,8 @@ from towers.scripts.classifying.predictions import (
 )
 from towers.scripts.exporting.classifiers import classify_images
 from towers.scripts.main import main
-from towers.scripts.training.evaluation import open_evaluation
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
+from towers.scripts.training.saved_run import open_evaluation
 
 IMAGES = cifar10.load(shapes.folder(), "test")
 

@@ -6,7 +6,6 @@ import typing
 
 import pytest
 
-from towers.scripts.baselines.options import BenchmarkOptions
 from towers.scripts.commands.chat import ChatOptions
 from towers.scripts.commands.devices import DevicesOptions
 from towers.scripts.commands.doctor import DoctorOptions
@@ -23,6 +22,7 @@ from towers.scripts.launching.addresses import LaunchOptions
 from towers.scripts.main import COMMANDS, build_parser, load_command, main
 from towers.scripts.options.flags import read_options
 from towers.scripts.options.setting import settings_of
+from towers.scripts.timing.options import BenchmarkOptions
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import (
     FLAGS,

@@ -1,4 +1,4 @@
-"""`towers runs` lists what is there and compares runs by settings, metrics and curves."""
+"""`towers runs` lists what is there and compares runs by settings and metrics."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ def make_run(path, rate, *, steps=(10, 20, 30), saved=True, ends=True, finished=
     """Writes what a run leaves, as far as `towers runs` reads it."""
     directory = RunDirectory(path)
     fields = {"batch_size": 4, "learning_rate": rate}
-    directory.begin({**RECORD, "fields": fields, "best_metric": "accuracy"})
+    directory.begin({**RECORD, "fields": fields, "best_metric": "accuracy"}, ["CPU"], None)
     metrics = MetricsFile(directory.metrics)
     for number, step in enumerate(steps):
         metrics.write(TRAIN, step, {"epoch": 1, "loss": rate / step})
@@ -86,10 +86,6 @@ def test_runs_are_compared(runs, capsys):
     assert [line.split() for line in settings] == [["learning_rate", "0.1", "0.3"]]
     (loss,) = [line.split() for line in lines if line.startswith("train loss  ")]
     assert loss == ["train", "loss", "0.0033333", "0.01"]
-    picture = lines[lines.index("train loss over steps") + 1 :]
-    assert picture[0].split() == ["0.03", "|b"] and "a" in picture[8]
-    assert "test accuracy over steps" in lines
-    assert max(map(len, picture)) <= 80
 
 
 def test_runs_of_older_versions_are_listed(runs, capsys):
@@ -115,7 +111,7 @@ def test_equal_settings_are_said(runs, capsys):
     [
         (["nowhere"], "There is no run in nowhere"),
         (["runs/a", "runs/b"], "towers runs compare runs/a runs/b"),
-        (["compare", "runs/a"], "2 to 8 run directories. Received 1"),
+        (["compare", "runs/a"], "two or more run directories. Received 1"),
         (["compare", "nowhere", "nowhere"], "holds no run"),
     ],
 )

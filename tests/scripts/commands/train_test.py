@@ -53,6 +53,31 @@ def test_metrics_hold_each_step_once_over_a_resume(run, capsys):
     assert summary["train"]["loss"] == lines[-3]["loss"]
 
 
+def test_a_report_is_the_mean_since_the_last_also_over_a_resume(tmp_path):
+    """Every batch has 100 examples, so that the mean of ten steps is that of two fives."""
+    options = ["--towers", "2", "--quiet", "--report-every"]
+    for name, every, stops in [("fives", 5, [10]), ("ten", 10, [10]), ("resumed", 5, [8, 10])]:
+        for steps in stops:
+            assert train(tmp_path / name, *options, every, "--steps", steps) == 0
+    fives, ten, resumed = (
+        [
+            line
+            for line in read_metrics(tmp_path / name / "metrics.jsonl")
+            if line["kind"] == "train"
+        ]
+        for name in ("fives", "ten", "resumed")
+    )
+    means = ("loss", "tower_0_loss", "tower_1_loss", "accuracy")
+    exact = (*means, "gradient_norm", "learning_rate")
+    assert [[line[name] for name in exact] for line in resumed] == [
+        [line[name] for name in exact] for line in fives
+    ]
+    for name in means:
+        assert ten[0][name] == pytest.approx(np.mean([line[name] for line in fives]), rel=1e-6)
+    norms = np.array([line["gradient_norm"] for line in fives])
+    assert ten[0]["gradient_norm"] == pytest.approx(np.sqrt(np.mean(norms**2)), rel=1e-6)
+
+
 @pytest.mark.slow
 def test_verbose_names_every_save(run, capsys):
     assert train(run, "--steps", "8", "--verbose") == 0
@@ -130,6 +155,14 @@ def test_a_run_begins_with_the_weights_of_another(run, tmp_path, capsys):
     for one, other, is_same in zip(expected, found, same, strict=True):
         if is_same:
             np.testing.assert_allclose(one, other, atol=1e-7)
+
+
+def test_a_run_goes_on_when_the_one_it_began_with_is_gone(run, tmp_path, capsys):
+    begin = ["--init-from", str(run)]
+    assert train(tmp_path / "new", "--steps", "1", *begin) == 0
+    shutil.rmtree(run)
+    assert train(tmp_path / "new", "--steps", "2", *begin) == 0
+    assert "continues at step 1" in capsys.readouterr().out
 
 
 def test_weights_of_a_run_that_is_none_are_refused(run, tmp_path, capsys):

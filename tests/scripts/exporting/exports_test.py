@@ -19,8 +19,8 @@ from towers.data.images import cifar10
 from towers.data.language import WordVocabulary
 from towers.data.samples import shapes
 from towers.scripts.main import main
-from towers.scripts.training.evaluation import open_evaluation
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
+from towers.scripts.training.saved_run import open_evaluation
 
 
 @pytest.fixture(scope="module")

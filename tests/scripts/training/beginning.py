@@ -4,11 +4,12 @@ import json
 
 from tests.file_faults import Watch
 from towers.data.text import TextCodec, TextSettings, build_vocabulary
+from towers.scripts.training.claim import find_run
 from towers.scripts.training.run_directory import RunDirectory
 
 RECORD = {
     "recipe": "chatbot", "fields": {"batch_size": 4}, "seed": 0, "precision": "float32",
-    "batch_norm": "mean", "engine": "towers", "updates": "sync", "data": None, "devices": ["CPU"],
+    "batch_norm": "mean", "updates": "sync", "data": None,
 }  # fmt: skip
 TEXT = TextCodec(TextSettings("en"), build_vocabulary({"hello": 2, "world": 1}, 20))
 
@@ -16,8 +17,7 @@ TEXT = TextCodec(TextSettings("en"), build_vocabulary({"hello": 2, "world": 1}, 
 def begin(path):
     """Checks the directory, records a run and saves its text, as `towers train` does."""
     directory = RunDirectory(path)
-    directory.check(RECORD)
-    directory.begin(RECORD)
+    directory.begin(RECORD, ["CPU"], find_run(directory, RECORD))
     TEXT.save(directory.text)
 
 

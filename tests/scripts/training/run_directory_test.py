@@ -17,8 +17,9 @@ from tests.programs import PRELOAD
 from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe, recipe_names
-from towers.scripts.training.evaluation import check_text
-from towers.scripts.training.run_directory import FIELDS_BEFORE, RunDirectory, different_fields
+from towers.scripts.training.claim import find_run
+from towers.scripts.training.run_directory import FIELDS_BEFORE, RunDirectory
+from towers.scripts.training.saved_run import check_text
 
 
 def exit_code(function, *arguments):
@@ -90,30 +91,40 @@ def test_a_damaged_text_is_completed_by_the_next_start(tmp_path):
     assert contents(tmp_path / "run" / "text") == expected
 
 
-def test_what_older_versions_left_does_not_block(tmp_path):
+def test_what_a_killed_process_left_does_not_block(tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".run.json.4711.tmp").write_text("{")
+    for name in (".lock", ".run.json.partial"):
+        (tmp_path / "run" / name).write_text("{")
     begin(tmp_path / "run")
-    (tmp_path / "run" / "text" / ".text.json.4711").write_text("{")
+    (tmp_path / "run" / "text" / ".text.json.partial").write_text("{")
     check_text(tmp_path / "run" / "text", TEXT)
-    assert [path.name for path in (tmp_path / "run").glob(".*")] == []
+    assert [path.name for path in (tmp_path / "run").glob(".run*")] == []
 
 
-def test_a_run_from_before_a_field_goes_on_with_what_it_meant():
-    """Without the field all answers were kept, which 0 means now."""
-    now = {"batch_size": 4, "max_answer_repeats": 0}
-    assert different_fields({"batch_size": 4}, now) == []
-    (difference,) = different_fields({"batch_size": 4}, {**now, "max_answer_repeats": 9})
-    assert difference == "max_answer_repeats: 0 before, 9 now"
-    assert different_fields({"batch_size": 4}, {"batch_size": 4}) == []
+def test_a_run_from_before_a_field_goes_on_with_what_it_meant(tmp_path, monkeypatch):
+    """Without the field all answers were kept, which 0 means."""
+    begin(tmp_path / "run")
+    directory = RunDirectory(tmp_path / "run")
+    (tmp_path / "run" / "checkpoints").mkdir()
+    (tmp_path / "run" / "checkpoints" / "step-00000001.ckpt.npz").touch()  # It has saved.
+
+    def now(**new):
+        return {**RECORD, "fields": {**RECORD["fields"], **new}}
+
+    with pytest.raises(ValueError, match="max_repeats: absent before, 0 now"):
+        find_run(directory, now(max_repeats=0))
+    monkeypatch.setitem(FIELDS_BEFORE, RECORD["recipe"], {"max_repeats": 0})
+    assert find_run(directory, now(max_repeats=0))["fields"]["max_repeats"] == 0
+    with pytest.raises(ValueError, match="max_repeats: 0 before, 9 now"):
+        find_run(directory, now(max_repeats=9))
 
 
 def test_a_field_that_is_new_in_a_recipe_has_a_meaning_for_runs_from_before():
-    """`recorded_fields.json` lists the fields of each recipe that every run.json holds."""
+    """`recorded_fields.json` lists the fields that every run.json of a release holds."""
     recorded = json.loads((Path(__file__).parent / "recorded_fields.json").read_text())
     for recipe in recipe_names():
         fields = {field.name for field in dataclasses.fields(find_recipe(recipe).fields)}
-        new = fields.difference(recorded.get(recipe, fields), FIELDS_BEFORE)
+        new = fields.difference(recorded.get(recipe, fields), FIELDS_BEFORE.get(recipe, ()))
         assert not new, f"{recipe}: what did runs without {sorted(new)} do? FIELDS_BEFORE says it."
 
 

@@ -41,9 +41,7 @@ def test_a_model_of_fewer_parts_is_refused_with_the_recipe():
         share_layers(load_recipe("mnist"), model, towers.Placement(TWO, "cpu"))
 
 
-@pytest.mark.parametrize(
-    "option", ["--updates async", "--engine keras", "--engine mirrored", "--xla", "--exchange nccl"]
-)
+@pytest.mark.parametrize("option", ["--updates async", "--xla", "--exchange nccl"])
 def test_what_towers_of_several_devices_cannot_do_is_refused(option, tmp_path, capsys):
     assert main([*train_shapes(tmp_path), "--gpus-per-tower", "2", *option.split()]) == 2
     error = capsys.readouterr().err

@@ -1,6 +1,7 @@
 """What towers cannot add is refused by name, before anything is trained."""
 
 import contextlib
+import json
 
 import keras
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 from keras.src.metrics import ALL_OBJECTS
 
 import towers
+from tests.helpers import tower_devices
 from towers.compiled.checks import adds_up
 
 X, Y = np.ones((6, 3), "float32"), np.arange(12, dtype="float32").reshape(6, 2)
@@ -238,3 +240,34 @@ def test_endless_data_is_refused_where_it_would_never_end():
     with pytest.raises(ValueError, match=r"endless.*pass steps"):
         towers.predict(network(), endless.map(lambda x, y: x))
     assert towers.predict(network(), endless.map(lambda x, y: x), steps=2, verbose=0).shape[0] == 12
+
+
+CLUSTER = {"worker": ["127.0.0.1:7001", "127.0.0.1:7002"]}
+
+
+def test_a_process_of_several_is_refused(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"index": 0}}))
+    refused(network(), "TF_CONFIG with 2 processes; .* processes=towers.processes.join_processes()")
+    for alone in ("", "{}", "no JSON", json.dumps({"cluster": {"chief": ["127.0.0.1:7001"]}})):
+        monkeypatch.setenv("TF_CONFIG", alone)
+        towers.fit(network(), X, Y, verbose=0)
+
+
+@pytest.mark.parametrize("where", ["made", "compiled", "trained"])
+def test_a_model_of_a_distribution_strategy_is_refused(where):
+    scope = tf.distribute.MirroredStrategy(tower_devices(2)).scope
+
+    def within(at):
+        return scope() if at == where else contextlib.nullcontext()
+
+    with within("made"):
+        model = keras.Sequential([keras.layers.Dense(2)])
+        if where != "trained":  # There it is built within the scope.
+            model.build((None, 3))
+    with within("compiled"):
+        model.compile("sgd", "mse")
+    calls = [towers.fit, *([] if where == "trained" else [towers.evaluate])]
+    with within("trained"):
+        for call in calls:
+            with pytest.raises(ValueError, match="made or compiled in the scope"):
+                call(model, X, Y, verbose=0)

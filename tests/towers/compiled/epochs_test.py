@@ -112,11 +112,11 @@ class StopAt(keras.callbacks.Callback):
 
 @pytest.mark.parametrize("stop_after", [pytest.param(6, marks=pytest.mark.slow), 4])
 def test_resumed_fit_matches_uninterrupted(tmp_path, stop_after):
-    """Stopped after an epoch, or within one: weights, logs and shuffled order are the same."""
+    """Stopped after an epoch, or within one: weights, logs, curves and order are the same."""
     options = {"batch_size": 8, "epochs": 4, "verbose": 0, "towers": tower_devices(2)}
     whole = make_model(metrics=["mae"])
-    expected = towers.fit(whole, X, Y, **options).history
-    callbacks = [StopAt(stop_after)]
+    expected = towers.fit(whole, X, Y, **options, run_dir=tmp_path / "whole").history
+    tmp_path, callbacks = tmp_path / "stopped", [StopAt(stop_after)]
     stopped = make_model(metrics=["mae"])
     towers.fit(stopped, X, Y, **options, run_dir=tmp_path, callbacks=callbacks)
     resumed = make_model(metrics=["mae"])
@@ -127,6 +127,12 @@ def test_resumed_fit_matches_uninterrupted(tmp_path, stop_after):
         np.testing.assert_array_equal(values, expected[name][-left:], err_msg=name)
     for one, other in zip(resumed.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+    for run, tag in [("average", "loss"), ("average", "gradient_norm"), ("tower_1", "loss")]:
+        points = [
+            read_scalars(folder / "summaries", run)[tag]
+            for folder in (tmp_path, tmp_path.parent / "whole")
+        ]
+        assert points[0] == points[1] and [step for step, _ in points[0]] == [10]
 
 
 def test_a_resumed_fit_says_where_it_goes_on_and_that_nothing_is_left(tmp_path, capsys):

@@ -1,5 +1,8 @@
 """A report is one line that fits the terminal."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from tests.towers.loop.reports import rates_of, report_of
@@ -30,16 +33,56 @@ def test_a_report_is_printed(capsys):
     assert capsys.readouterr().out.startswith("train | step 1 | ")
 
 
-def test_a_report_of_eight_towers_fits_a_terminal():
-    report, rates = report_of(120_000, num_towers=8), Rates(20, 2.0, [0.0] * 8, [5.0] * 8)
-    whole = printing.format_report(report, rates, first_tower=0)
-    assert len(whole) > 80 and "t7 10)" in whole
-    lines = [
-        printing.format_report(report, rates, columns=n) for n in (len(whole), 110, 90, 80, 10)
+@pytest.mark.parametrize("num_towers", range(1, 9))
+def test_a_line_fits_and_the_towers_losses_leave_last(num_towers):
+    begin = "train | step 120000 | loss 3.2104"
+    whole = " (" + " ".join(f"t{i} {3 + i}" for i in range(num_towers)) + ")"
+    for columns in range(40, 121):
+        line, others = shortened(columns, num_towers)
+        assert line.startswith(begin) and len(line) <= columns
+        losses = line.removeprefix(begin).partition(" | ")[0]
+        if num_towers == 1:
+            assert losses == ""
+        elif losses != whole:  # Something else is there only if they are.
+            assert not others and len(begin + whole) > columns
+        if columns >= 80:
+            assert losses.count(" ") == (0 if num_towers == 1 else 2 * num_towers)
+
+
+def shortened(columns, num_towers):
+    """Returns the line of a report, and what it says besides the losses."""
+    rates = Rates(20, 2.0, [1.0] * num_towers, [5.0] * num_towers)
+    report = report_of(120_000, num_towers=num_towers)
+    line = printing.format_report(report, rates, columns=columns)
+    return line, line.split(" | ")[3:]
+
+
+def test_others_leave_in_their_order():
+    lines = [shortened(columns, 2)[1] for columns in range(140, 40, -1)]
+    assert list(dict.fromkeys(map(tuple, lines))) == [
+        ("accuracy 0.2500", "norm 1.8", "10.0 steps/s", "5 examples/s", "input wait 50%"),
+        ("accuracy 0.2500", "10.0 steps/s", "5 examples/s", "input wait 50%"),
+        ("accuracy 0.2500", "5 examples/s", "input wait 50%"),
+        ("accuracy 0.2500", "input wait 50%"),
+        ("accuracy 0.2500",),
+        (),
     ]
-    assert lines[0] == whole and all("accuracy 0.2500" in line for line in lines)
-    assert "loss 3.2104 (t0 3 - t7 10) | accuracy 0.2500 | norm 1.8 | 10.0 steps/s" in lines[1]
-    assert [len(line) <= n for line, n in zip(lines, (10**3, 110, 90, 80), strict=False)] == [
-        True
-    ] * 4
-    assert lines[4] == "train | step 120000 | loss 3.2104 | accuracy 0.2500 | 20 examples/s"
+
+
+def test_eight_towers_losses_fit_a_terminal():
+    losses = np.float32([3.1921, 3.23, 12.5, 0.123456, 1e-3, 3.4, 3.5, 123.4])
+    report = report_of(120_000, num_towers=8)
+    towers = report.results.towers._replace(loss=losses)
+    report = dataclasses.replace(report, results=report.results._replace(towers=towers))
+    rates = Rates(20, 2.0, [0.0] * 8, [5.0] * 8)
+    begin = "train | step 120000 | loss 3.2104"
+    shown = {n: printing.format_report(report, rates, columns=n) for n in (200, 82, 77, 72, 60, 40)}
+    assert shown == {
+        200: f"{begin} (t0 3.192 t1 3.23 t2 12.5 t3 0.1235 t4 0.001 t5 3.4 t6 3.5 t7 123.4) "
+        "| accuracy 0.2500 | norm 1.8 | 10.0 steps/s | 20 examples/s",
+        82: f"{begin} (3.192 3.23 12.5 0.1235 0.001 3.4 3.5 123.4)",
+        77: f"{begin} (3.19 3.23 12.5 0.123 0.001 3.4 3.5 123)",
+        72: f"{begin} (3.2 3.2 12 0.12 0.001 3.4 3.5 123)",
+        60: f"{begin} (t4 0.001 - t7 123.4)",
+        40: begin,
+    }

@@ -13,7 +13,7 @@ from towers.loop.rates import Rates
 def evaluation(tower_fn, variables, dataset, num_towers):
     placement = helpers.tower_placement(num_towers)
     step = towers.build_evaluation_step(tower_fn, variables, placement, dataset)
-    return towers.evaluate(step, dataset)
+    return towers.evaluate_step(step, dataset)
 
 
 @pytest.mark.parametrize("num_towers", [1, 4])

@@ -73,6 +73,11 @@ def test_collective_ops_are_tried_and_said():
     assert towers.steps.Trial({"cpu": 12.3, "replicated": 7.8, "nccl": 8.1}).exchange == "packs"
 
 
+def test_an_unknown_policy_is_refused():
+    with pytest.raises(ValueError, match=r"replicated.*Received 'replicate'"):
+        towers.steps.try_parameters(build, DEVICES, helpers.dataset_of(BATCHES), ["replicate"])
+
+
 def test_collective_ops_are_tried_on_many_gpus_only():
     assert policies_for(helpers.tower_devices(4)) == ["cpu", "replicated"]
     assert policies_for(["/GPU:0", "/GPU:1"]) == ["cpu", "replicated"]

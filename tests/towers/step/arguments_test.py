@@ -70,19 +70,6 @@ def test_micro_batches_are_counted_in_whole_numbers(wrong):
         towers.StepOptions(accumulate=wrong)
 
 
-def test_a_step_under_mirrored_strategy_refuses_optimizers_that_unscale_too():
-    dataset = helpers.dataset_of(helpers.dense_batches([4]))
-    devices = helpers.tower_devices(1)
-    strategy = tf.distribute.MirroredStrategy(devices)
-    with strategy.scope():
-        model = helpers.dense_model()
-        optimizer = keras.optimizers.SGD(0.1, loss_scale_factor=1024.0)
-    with pytest.raises(ValueError, match=r"loss_scale_factor=1024\.0"):
-        towers.steps.build_mirrored_step(
-            helpers.classify(model), model, optimizer, strategy, devices, dataset
-        )
-
-
 def test_evaluation_refuses_a_variable_given_twice():
     model = helpers.dense_model()
     dataset, placement = helpers.dataset_of(helpers.dense_batches([4])), helpers.tower_placement(2)
@@ -102,24 +89,6 @@ def test_a_variable_given_twice_is_refused(kind):
     optimizer = keras.optimizers.SGD(0.1)
     with pytest.raises(ValueError, match=r"more than once: logits/kernel\. Pass a model"):
         build(kind, variables, optimizer, helpers.classify(model))
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [("loss_scale", towers.steps.LossScale()), ("carried", [tf.zeros([1, 2])])],
-)
-def test_a_step_under_mirrored_strategy_refuses_options_that_it_would_ignore(name, value):
-    dataset = helpers.dataset_of(helpers.dense_batches([4]))
-    devices = helpers.tower_devices(1)
-    strategy = tf.distribute.MirroredStrategy(devices)
-    with strategy.scope():
-        model = helpers.dense_model()
-        optimizer = keras.optimizers.SGD(0.1)
-    options = towers.StepOptions(**{name: value})
-    with pytest.raises(ValueError, match=rf"MirroredStrategy.*{name}=.*build_train_step"):
-        towers.steps.build_mirrored_step(
-            helpers.classify(model), model, optimizer, strategy, devices, dataset, options
-        )
 
 
 def shared_layer(cls):
@@ -168,7 +137,7 @@ def test_a_device_that_is_not_there_is_refused():
     placement = towers.Placement(["/GPU:0", "/GPU:1"])
     step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
     with pytest.raises(ValueError, match=r"no device '/GPU:0'. TensorFlow has /device:CPU:0"):
-        towers.evaluate(step, dataset)
+        towers.evaluate_step(step, dataset)
 
 
 def test_batches_of_another_kind_are_refused():

@@ -392,7 +392,7 @@ def test_every_evaluation_begins_with_zeros_and_carries_on(num_towers):
         loss, weight, _, state = tower_fn(tuple(map(tf.constant, batch)), state)
         sums += float(loss), float(weight)
     step, dataset = evaluation(num_towers, batches, model)
-    first, second = (towers.evaluate(step, dataset) for _ in range(2))
+    first, second = (towers.evaluate_step(step, dataset) for _ in range(2))
     np.testing.assert_allclose(first["loss"], sums[0] / sums[1], rtol=1e-6)
     assert first == second
 
@@ -401,7 +401,7 @@ def test_an_evaluation_leaves_the_training_state_alone():
     model, step, shards = begun(2)
     run(step, shards)
     before = state_of(step)
-    towers.evaluate(*evaluation(2, stream_batches(3), model))
+    towers.evaluate_step(*evaluation(2, stream_batches(3), model))
     for name, rows in state_of(step).items():
         np.testing.assert_array_equal(rows, before[name])
 
@@ -435,7 +435,7 @@ def test_a_batch_of_other_rows_is_refused():
         step(other, 2)
     step, dataset = evaluation(2, batches, model)
     with pytest.raises(ValueError, match=message):
-        towers.evaluate(step, dataset)
+        towers.evaluate_step(step, dataset)
 
 
 @pytest.mark.parametrize(

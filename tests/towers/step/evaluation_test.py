@@ -12,9 +12,9 @@ def test_each_batch_is_told_once():
     dataset = helpers.dataset_of(batches)
     placement = helpers.tower_placement(2)
     step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
-    expected, told = towers.evaluate(step, dataset), []
+    expected, told = towers.evaluate_step(step, dataset), []
     step.after_batch = lambda: told.append(1)
-    assert towers.evaluate(step, dataset) == expected and expected["examples"] == 21
+    assert towers.evaluate_step(step, dataset) == expected and expected["examples"] == 21
     assert len(told) == 3
 
 
@@ -22,8 +22,9 @@ def test_it_takes_the_batches_of_an_epoch_and_no_endless_data_set():
     model, dataset = helpers.dense_model(), helpers.dataset_of(helpers.dense_batches([4, 3]))
     placement = helpers.tower_placement(2)
     step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
-    assert towers.evaluate(step, towers.batches_from(dataset)) == towers.evaluate(step, dataset)
+    batches = towers.batches_from(dataset)
+    assert towers.evaluate_step(step, batches) == towers.evaluate_step(step, dataset)
     with pytest.raises(ValueError, match=r"endless.*take"):
-        towers.evaluate(step, dataset.repeat())
+        towers.evaluate_step(step, dataset.repeat())
     with pytest.raises(ValueError, match=r"batches must be a function.*Received tuple"):
-        towers.evaluate(step, helpers.dense_batches([4])[0])
+        towers.evaluate_step(step, helpers.dense_batches([4])[0])

@@ -1,1 +1,0 @@
-"""Other ways to train the same recipe, for comparison."""

@@ -1,0 +1,1 @@
+"""What `towers benchmark` measures: the time of a recipe's step, and its input."""

@@ -1,0 +1,77 @@
+"""The options of `towers benchmark`, with their defaults and what is wrong with them; cheap."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+from towers.scripts.options.setting import Count, Flag, Names, Numbers, Parts, Paths, Seed
+from towers.scripts.training.options import BatchedRecipeOptions
+from towers.scripts.wrong_input import nearest
+
+EXCHANGES = ("packs", "nccl")
+
+
+@dataclasses.dataclass(frozen=True)
+class TimingOptions(BatchedRecipeOptions):
+    """What is timed, and for how long.
+
+    Attributes:
+        towers: numbers of towers to compare.
+        gpus_per_tower: devices that share the layers of each tower.
+        exchange: packs, nccl: also time several towers with a copy of the parameters each that sum
+            gradients in this way.
+        repetitions: of each measurement.
+        steps: in a repetition.
+        data: the data's folder, or files (default: datasets/...).
+        seed: of the data's order.
+    """
+
+    towers: Numbers = (1, 2)
+    gpus_per_tower: Parts = 1
+    exchange: Names = ()
+    repetitions: Annotated[Count, "R"] = 10
+    steps: Annotated[Count, "S"] = 20
+    data: Paths | None = None
+    seed: Seed = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkOptions(TimingOptions):
+    """What is timed: steps, or the input.
+
+    Attributes:
+        input: instead, measure the input: examples/s of the pipeline alone, CPU of an example,
+            memory, and the share of a step that waits, on as many towers as the largest number
+            says; with numbers, the processor time of the input of one of N processes, whose batch
+            is N times the recipe's.
+        json: print one JSON object as the last line.
+    """
+
+    input: Annotated[Numbers | None, "N,N", Flag(nargs="?", const=())] = None
+    json: bool = False
+
+
+def check_options(options: TimingOptions) -> None:
+    """Raises ValueError for arguments that cannot be timed."""
+    if min(options.towers) < 1 or len(set(options.towers)) != len(options.towers):
+        raise ValueError(
+            f"--towers takes different numbers of at least 1. Received {list(options.towers)}."
+        )
+    if options.steps < 2:
+        raise ValueError(
+            f"--steps must be at least 2, since the first is not timed. Received {options.steps}."
+        )
+    given = ",".join(options.exchange)
+    for name in options.exchange:
+        if name not in EXCHANGES:
+            raise ValueError(f"There is no exchange {name!r}.{nearest(name, EXCHANGES)}")
+    if len(set(options.exchange)) != len(options.exchange):
+        raise ValueError(f"--exchange takes each name once. Received {given}.")
+    measures_steps = getattr(options, "input", None) is None
+    if options.exchange and not (measures_steps and max(options.towers) > 1):
+        raise ValueError(
+            "--exchange times sums between copies of the parameters on several towers. Received "
+            f"{given} with --towers {','.join(map(str, options.towers))}; "
+            "give at least 2 towers, and leave out --input."
+        )

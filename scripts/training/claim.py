@@ -1,0 +1,94 @@
+"""The claim of a run directory: locked, then checked, it holds a run that goes on or is free."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import towers
+from towers.scripts.training.run_directory import IDENTITY, RunDirectory
+from towers.scripts.wrong_input import as_many_as_fit
+
+if TYPE_CHECKING:
+    from towers.scripts.training.plan import Plan
+
+SHOWN = 110  # Characters of the differences that an error lists.
+
+
+@contextlib.contextmanager
+def claim(plan: Plan) -> Iterator[dict[str, Any] | None]:
+    """The scope in which this process alone trains in the directory of a plan.
+
+    It yields what the run that goes on there recorded, or None where one begins. Of several
+    processes, only the chief locks the directory: it writes the run's files.
+
+    Raises:
+        ValueError: another process trains there, or the directory holds another run or other files.
+        OSError: it cannot be written.
+    """
+    with contextlib.ExitStack() as lock:
+        if plan.is_chief:
+            try:
+                lock.enter_context(towers.checkpoints.locked(plan.directory.path))
+            except OSError as error:
+                raise plan.directory.failure(error) from error
+        yield find_run(plan.directory, plan.record, overwrite=plan.options.overwrite)
+
+
+def find_run(
+    directory: RunDirectory, record: dict[str, Any], *, overwrite: bool = False
+) -> dict[str, Any] | None:
+    """Returns what the run of a directory recorded if it goes on, or None where one may begin.
+
+    A run that saved no checkpoint gives way to another.
+
+    Args:
+        directory: the run's.
+        record: what the run is to be.
+        overwrite: whether the run that is there is to be removed.
+
+    Raises:
+        ValueError: the directory holds another run, or other files.
+    """
+    if not directory.exists:
+        directory.check_free()
+        return None
+    if overwrite:
+        return None
+    try:
+        before = directory.read()
+        check_same(before, record, directory)
+    except ValueError:
+        if directory.is_unsaved:
+            return None
+        raise
+    return before
+
+
+def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirectory) -> None:
+    """Raises ValueError that lists what differs between the run of a directory and this one."""
+    differences = []
+    for key in IDENTITY:
+        if key == "fields":
+            differences += different_fields(before[key], now[key])
+        elif before[key] != now[key]:
+            differences.append(f"{key}: {before[key]} before, {now[key]} now")
+    if "data_key" in now and before.get("data_key") != now["data_key"]:
+        differences.append("the content of the data, or how it is prepared")
+    if differences:
+        raise ValueError(
+            f"{directory.path} holds another run, which cannot go on with these settings: "
+            f"{as_many_as_fit(differences, '; ', SHOWN)}. Give those of before, choose another "
+            "--run-dir, or remove that run with --overwrite."
+        )
+
+
+def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns the differences between two runs' fields; only `epochs` may differ."""
+    return [
+        f"{name}: {before.get(name, 'absent')} before, {now.get(name, 'absent')} now"
+        for name in {**before, **now}
+        if name != "epochs" and before.get(name) != json.loads(json.dumps(now.get(name)))
+    ]

@@ -1,0 +1,150 @@
+"""The engine of a training: its updates, where the parameters live, what excludes each other."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+import towers
+from towers.scripts.shown import show
+from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.recipe import Data, Recipe
+from towers.scripts.training.session import Session, build_async_step, build_step
+
+
+def open_updates(session: Session, options: TrainOptions) -> towers.steps.Updates:
+    """Returns one update from all towers or, with `--updates async`, one from each."""
+    if options.engine.updates == "async":
+        return towers.steps.AsynchronousUpdates(
+            build_async_step(session, options), session.data.train
+        )
+    return towers.steps.SynchronousUpdates(build_step(session, options), session.data.train)
+
+
+def describe_parameters(session: Session) -> str:
+    """Returns where the variables live and, if packs do not sum between copies, what does."""
+    placement = session.placement
+    groups = placement.copy_groups
+    if len(groups) > 1:
+        where = "each of them"
+    else:
+        where = ", ".join(dict.fromkeys(map(towers.devices.short_device, groups[0])))
+    if placement.exchange != "nccl" or len(placement.devices) * session.processes.count == 1:
+        return where
+    on_gpus = all("GPU" in device for device in placement.devices)
+    return f"{where}, summed by {'NCCL' if on_gpus else 'a ring'}"
+
+
+class MeasuredPlacement:
+    """Chooses the placement of a run; `auto` on several GPUs measures it, once.
+
+    Args:
+        recipe, options: as given.
+        record: what the run measured before, or None; with as many towers it is taken again.
+
+    Attributes:
+        record: what the run keeps of the measurement, or None without one.
+    """
+
+    def __init__(self, recipe: Recipe, options: TrainOptions, record: dict[str, Any] | None):
+        self._recipe, self._options = recipe, options
+        self.record = record
+
+    def __call__(self, devices: towers.devices.Devices, data: Data) -> towers.Placement:
+        """Returns the placement; a line says what was measured."""
+        policy: str = self._options.devices.parameters
+        exchange: str = self._options.engine.exchange
+        if self.applies_to(devices):
+            trial = self._trial_before(devices) or self._measure(devices, data)
+            self.record = {"towers": len(devices.towers), "milliseconds": trial.milliseconds}
+            policy, exchange = trial.parameters, trial.exchange
+        return towers.Placement(devices.groups, policy, "nccl" if exchange == "nccl" else "packs")
+
+    def applies_to(self, devices: towers.devices.Devices) -> bool:
+        """Returns whether there is something to measure.
+
+        The sums of `--deterministic` runs depend on no machine's speed, and only synchronous towers
+        can have copies. Where one GPU is too small for the model, a trial would be as well.
+        """
+        engine = self._options.engine
+        return (
+            self._options.devices.parameters == "auto"
+            and engine.exchange != "nccl"  # It needs copies.
+            and engine.updates == "sync"
+            and not engine.deterministic
+            and len(devices.towers) > 1
+            and len(devices.groups[0]) == 1
+            and all("GPU" in device for device in devices.towers)
+        )
+
+    def _trial_before(self, devices: towers.devices.Devices) -> towers.steps.Trial | None:
+        """Returns what was measured before, unless the towers or the exchange are now others."""
+        if self.record is None or self.record["towers"] != len(devices.towers):
+            return None
+        trial = towers.steps.Trial(self.record["milliseconds"])
+        return trial if self._options.engine.exchange in ("auto", trial.exchange) else None
+
+    def _measure(self, devices: towers.devices.Devices, data: Data) -> towers.steps.Trial:
+        """Returns a trial of all places; several processes must sum in the same way."""
+
+        def build(placement: towers.Placement) -> towers.engine.TrainStep:
+            with placement.scope():
+                model = self._recipe.make_model(self._recipe.fields, data)
+            alone = towers.processes.Processes()
+            session = Session(self._recipe, data, model, devices, placement, alone, dict, None)
+            return build_step(session, self._options)
+
+        by_packs = self._options.engine.exchange == "packs" or is_one_of_several()
+        policies = ("cpu", "replicated") if by_packs else None
+        trial = towers.steps.try_parameters(build, devices.towers, data.train, policies)
+        keras.utils.set_random_seed(self._options.seed)
+        if not self._options.output.quiet:
+            show(trial.description, flush=True)
+        return trial
+
+
+def check_engine(options: TrainOptions) -> None:
+    """Raises ValueError for options with which no step can run together."""
+    devices, engine = options.devices, options.engine
+    sharing = f"--gpus-per-tower {devices.gpus_per_tower}"
+    if engine.updates == "async":  # In one process, on shared variables, in any order.
+        refused = {
+            "--deterministic": engine.deterministic,
+            "--parameters replicated": devices.parameters == "replicated",
+            sharing: devices.gpus_per_tower > 1,
+            "--exchange nccl": engine.exchange == "nccl",
+            "--batch-norm first": engine.batch_norm == "first",
+            "several processes": is_one_of_several(),
+        }
+        refuse_all("--updates async", refused, "use --updates sync")
+    if devices.gpus_per_tower > 1:
+        refused = {
+            "--xla": engine.xla,
+            "--exchange nccl": engine.exchange == "nccl",
+            "several processes": is_one_of_several(),
+        }
+        refuse_all(sharing, refused, "give each tower one GPU")
+    if engine.exchange == "nccl":  # Between copies; the order of its sums depends on their number.
+        refused = {
+            "--deterministic": engine.deterministic,
+            f"--parameters {devices.parameters}": devices.parameters not in ("auto", "replicated"),
+            "--virtual": devices.virtual,
+        }
+        refuse_all("--exchange nccl", refused, "use --exchange packs")
+
+
+def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
+    """Raises ValueError that lists the given options with which another one cannot train."""
+    received = [name for name, given in refused.items() if given]
+    if received:
+        raise ValueError(
+            f"{option} cannot train with {', '.join(received)}. Leave that out, or {remedy}."
+        )
+
+
+def is_one_of_several() -> bool:
+    """Returns whether TF_CONFIG makes this process one of several that train together."""
+    config = os.environ.get("TF_CONFIG", "")
+    return bool(config) and len(towers.processes.read_cluster(config)[0]) > 1

@@ -1,0 +1,171 @@
+"""An open run: the devices, the data, the model and the files, all at the run's last checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import towers
+from towers.ground.durable import write_file
+from towers.scripts.training.claim import find_run
+from towers.scripts.training.config import config_text
+from towers.scripts.training.engine import (
+    MeasuredPlacement,
+    describe_parameters,
+    open_updates,
+)
+from towers.scripts.training.plan import Plan
+from towers.scripts.training.run_files import RunFiles
+from towers.scripts.training.run_output import RunOutput, describe_model
+from towers.scripts.training.saved_run import InitialWeights, open_weights
+from towers.scripts.training.session import Session, open_session
+from towers.scripts.training.stages import describe_stages
+
+
+class OpenRun(NamedTuple):
+    """A run that is ready to train.
+
+    Attributes:
+        plan: what it is to be.
+        record: what run.json says of it.
+        session: its devices, its data and its model.
+        updates: what it does in a step.
+        files: its checkpoints, metrics and curves.
+        output: what it prints.
+        total_steps: the number of its last step.
+    """
+
+    plan: Plan
+    record: dict[str, Any]
+    session: Session
+    updates: towers.steps.Updates
+    files: RunFiles
+    output: RunOutput
+    total_steps: int
+
+
+@contextlib.contextmanager
+def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
+    """The scope of a run at its newest checkpoint, recorded as one that trains.
+
+    Args:
+        plan: what the run is to be.
+        before: what the run that goes on recorded, or None where one begins.
+
+    Raises:
+        ValueError: the devices, the data or the weights cannot be used.
+        OSError: a file cannot be read or written.
+    """
+    options = plan.options
+    initial = read_initial_weights(plan, before)
+    with contextlib.ExitStack() as closing:
+        output = RunOutput(quiet=options.output.quiet)
+        closing.callback(output.close)
+        session, record = open_recipe(plan, before, output)
+        if before is not None:  # The content of the data is known now.
+            before = find_run(plan.directory, record)
+        updates = open_updates(session, options)
+        total_steps = (
+            options.steps or session.recipe.fields.epochs * session.data.train.steps_per_epoch
+        )
+        files = RunFiles(
+            plan.directory,
+            session,
+            updates,
+            record,
+            output,
+            # A short training reports at its end: otherwise it would leave no curve of any tower.
+            report_every=max(1, min(options.periods.report_every, total_steps)),
+            keep=options.periods.keep_checkpoints,
+        )
+        closing.callback(files.curves.close)
+        run = OpenRun(plan, record, session, updates, files, output, total_steps)
+        print_opening(run)
+        restore(run, before, initial)
+        output.bar = towers.actions.ProgressBar(
+            total_steps,
+            updates.position.step,
+            steps_per_epoch=session.data.train.steps_per_epoch,
+            quiet=options.output.quiet,
+        )
+        begin(run, before)
+        yield run
+
+
+def read_initial_weights(plan: Plan, before: dict[str, Any] | None) -> InitialWeights | None:
+    """Returns the weights with which the run is to begin, None where it goes on or has no wish.
+
+    Of several processes, the chief sends them to the others.
+    """
+    goes_on = before is not None and not plan.directory.is_unsaved
+    if plan.options.init_from is None or goes_on or not plan.is_chief:
+        return None
+    return open_weights(plan.options.init_from)
+
+
+def open_recipe(
+    plan: Plan, before: dict[str, Any] | None, output: RunOutput
+) -> tuple[Session, dict[str, Any]]:
+    """Returns the devices, the data and the model of a run, and what it records with them."""
+    recipe, options = plan.recipe, plan.options
+    if options.engine.deterministic:
+        towers.enable_determinism()
+    choose_placement = MeasuredPlacement(recipe, options, before and before.get("trial"))
+    session = open_session(
+        recipe,
+        data=options.data,
+        devices=options.devices,
+        seed=options.seed,
+        precision=options.engine.precision,
+        shared=plan.common_settings(),
+        choose_placement=choose_placement,
+    )
+    if session.data.train.steps_per_epoch < 1:
+        raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
+    if session.data.summary:
+        output.write(session.data.summary)
+    record = {**plan.record, "data_key": session.data.key, "about": session.data.about}
+    if choose_placement.record:
+        record["trial"] = choose_placement.record
+    return session, record
+
+
+def print_opening(run: OpenRun) -> None:
+    """Prints what trains, and where."""
+    session, options = run.session, run.plan.options
+    run.output.write(
+        f"{session.recipe.name}: {session.devices.description}, parameters on "
+        f"{describe_parameters(session)}, run in {run.plan.directory.path}"
+        f"{session.processes.description}"
+    )
+    for line in describe_stages(session.model, session.placement):
+        run.output.write(line)
+    if options.output.verbose:
+        run.output.write(describe_model(session.model))
+
+
+def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights | None) -> None:
+    """Restores the newest checkpoint, else the initial weights; all processes get what it holds.
+
+    Of several, only the chief needs the files.
+    """
+    updates = run.updates
+    checkpoint = run.files.restore() if run.plan.is_chief and before is not None else None
+    if checkpoint is not None:
+        run.output.write(f"continues at step {updates.position.step} from {checkpoint.path}")
+    elif initial is not None:
+        run.output.write(initial.fill(run.session, updates))
+    run.files.broadcast()
+
+
+def begin(run: OpenRun, before: dict[str, Any] | None) -> None:
+    """Records the run, in the chief and in every process that does not share its disk."""
+    directory, session = run.plan.directory, run.session
+    with session.processes.chief_first():
+        if run.plan.is_chief or find_run(directory, run.record) is None:
+            directory.begin(run.record, session.devices.towers, before)
+            text = config_text(session.recipe, run.plan.options)
+            write_file(directory.config, text.encode("utf-8"))
+            if session.data.text is not None:
+                session.data.text.save(directory.text)

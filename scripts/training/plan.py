@@ -1,0 +1,75 @@
+"""The plan of a run: what it is to be, told by its options alone; no file is touched."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, NamedTuple
+
+import towers
+from towers.scripts.training.engine import check_engine, is_one_of_several
+from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.recipe import Recipe
+from towers.scripts.training.run_directory import RunDirectory, package_versions
+
+
+class Plan(NamedTuple):
+    """What a run is to be.
+
+    Attributes:
+        recipe: what to train, with the fields of the run.
+        options: how.
+        directory: where its files are.
+        record: what run.json is to say of it, as far as the options tell.
+        is_chief: whether this process writes its files; TF_CONFIG makes others of several.
+    """
+
+    recipe: Recipe
+    options: TrainOptions
+    directory: RunDirectory
+    record: dict[str, Any]
+    is_chief: bool
+
+    def common_settings(self) -> dict[str, Any]:
+        """Returns what all processes must have equal, by name; data is compared by its content."""
+        own = ("fields", "data", "parameters")
+        return {
+            **{name: value for name, value in self.record.items() if name not in own},
+            **{f"--set {name}": value for name, value in self.record["fields"].items()},
+            **dataclasses.asdict(self.options.engine),
+            "steps": self.options.steps,
+            "checkpoint-every": self.options.periods.checkpoint_every,
+            "versions": package_versions(),
+        }
+
+
+def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
+    """Returns the plan of a run; raises ValueError for options that exclude each other."""
+    check_engine(options)
+    directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
+    if options.overwrite and is_one_of_several():
+        raise ValueError(
+            "--overwrite cannot say for several processes which of them removes the run. Remove "
+            f"{directory.path} yourself, and leave --overwrite out."
+        )
+    is_chief = (
+        not is_one_of_several() or towers.processes.read_cluster(os.environ["TF_CONFIG"])[1] == 0
+    )
+    return Plan(recipe, options, directory, describe_run(recipe, options), is_chief)
+
+
+def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
+    """Returns what run.json says of a run before its data is there."""
+    engine = options.engine
+    return {
+        "recipe": recipe.name,
+        "fields": dataclasses.asdict(recipe.fields),
+        "seed": options.seed,
+        "precision": engine.precision,
+        "batch_norm": engine.batch_norm,
+        "updates": engine.updates,
+        "data": options.data,
+        "parameters": options.devices.parameters,
+        "init_from": options.init_from,
+        "best_metric": recipe.best_metric,
+    }

@@ -1,0 +1,227 @@
+"""What a run has saved, opened again: its model, its evaluation, its weights for another run."""
+
+from __future__ import annotations
+
+import dataclasses
+import filecmp
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+
+import towers
+from towers.scripts.training.catalogue import restore_recipe
+from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
+from towers.scripts.training.recipe import Data, Recipe, SpecialIds
+from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.session import Session, choose_devices, open_session
+from towers.scripts.wrong_input import as_many_as_fit
+
+SHOWN = 130  # Characters of the variables that are named in a line.
+
+
+class OpenModel(NamedTuple):
+    """A run's trained model without its data.
+
+    Attributes:
+        directory: the run's.
+        recipe: the recipe with the run's fields.
+        model: the model with the checkpoint's values.
+        text: the codec between text and ids.
+        special_ids: the ids of the codec that stand for no word.
+        description: a line that names the recipe, the step and the run.
+        about: what the run recorded about its data.
+    """
+
+    directory: RunDirectory
+    recipe: Recipe
+    model: keras.Model
+    text: Any
+    special_ids: SpecialIds
+    description: str
+    about: dict[str, Any]
+
+
+class Evaluation(NamedTuple):
+    """A run's trained model with its test data.
+
+    Attributes:
+        session: the model, filled from the checkpoint, and the data.
+        checkpoint: the checkpoint.
+    """
+
+    session: Session
+    checkpoint: towers.checkpoints.Checkpoint
+
+    def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
+        """Returns the metrics, and writes samples of a chatbot's answers."""
+        metrics = self.session.evaluate()
+        if self.session.answer_evaluator is not None:
+            metrics.update(self.session.answer_evaluator.evaluate(write))
+        return metrics
+
+
+class InitialWeights(NamedTuple):
+    """The weights of a run, with which another one begins.
+
+    Attributes:
+        directory: of the run that has them.
+        checkpoint: its best one.
+    """
+
+    directory: RunDirectory
+    checkpoint: towers.checkpoints.Checkpoint
+
+    def fill(self, session: Session, updates: towers.steps.Updates) -> str:
+        """Assigns the weights to the variables of the same name and shape; the rest begins anew.
+
+        Args:
+            session: the new training.
+            updates: hold its variables.
+
+        Returns:
+            A line that says which weights found a variable.
+
+        Raises:
+            ValueError: none did.
+        """
+        match = towers.checkpoints.restore_matching(self.checkpoint, updates.groups()["variables"])
+        total = len(match.restored) + len(match.unmatched)
+        source = f"{self.directory.path} (step {self.checkpoint.step})"
+        unmatched = as_many_as_fit(match.unmatched, ", ", SHOWN) if match.unmatched else ""
+        if not match.restored:
+            raise ValueError(
+                "--init-from needs a run with variables of the same names and shapes. Of "
+                f"{source}, none of {total} matches: {unmatched}. Give a run of a model like this "
+                "one."
+            )
+        line = f"begins with {len(match.restored)} of {total} variables of {source}"
+        if unmatched:
+            line += f"; without a match: {unmatched}"
+        try:
+            check_text(self.directory.text, session.data.text)
+        except ValueError:
+            line += "; warning: its vocabulary is another, so the rows of its tables were other "
+            line += "words'"
+        return line
+
+
+def open_model(
+    options: ModelOptions, devices: DeviceOptions | None = None, *, command: str = "chat"
+) -> OpenModel:
+    """Returns the model of a run that has text.
+
+    Args:
+        options: the run and its checkpoint.
+        devices: the choice of the devices; by default the devices stay as they are.
+        command: the command that lets the model speak: chat (also for an export) or generate.
+
+    Raises:
+        ValueError: the run has no checkpoint, or no model for this command.
+    """
+    directory = RunDirectory(options.run_dir)
+    record = directory.read()
+    recipe = restore_recipe(record["recipe"], record["fields"])
+    if recipe.load_text is None or recipe.special_ids is None or not directory.text.exists():
+        raise ValueError(f"{directory.path} is a run of {recipe.name}, which has no text.")
+    if recipe.command != command:
+        raise ValueError(
+            f"{directory.path} is a run of {recipe.name}, which speaks with "
+            f"`towers {recipe.command} {directory.path}`."
+        )
+    chosen = choose_checkpoint(directory, options.checkpoint)
+    if devices is not None:
+        choose_devices(devices)
+    towers.steps.set_precision(record["precision"])
+    text = recipe.load_text(directory.text)
+    model = recipe.make_model(recipe.fields, Data(None, None, text))
+    restore_model(model, chosen)
+    description = f"{recipe.name}, step {chosen.step} of {directory.path}"
+    about = record.get("about") or {}
+    return OpenModel(directory, recipe, model, text, recipe.special_ids, description, about)
+
+
+def open_evaluation(options: EvaluateOptions) -> Evaluation:
+    """Returns a run's model and test data, ready to be evaluated.
+
+    Raises:
+        ValueError: the run, its checkpoint, the fields or the data cannot be used.
+        OSError: a file cannot be read.
+    """
+    directory = RunDirectory(options.run_dir)
+    record = directory.read()
+    checkpoint = choose_checkpoint(directory, options.checkpoint)
+    fields = dict(record["fields"])
+    fields["batch_size"] = options.batch_size or fields["batch_size"]
+    session = open_session(
+        restore_recipe(record["recipe"], fields, options.overrides),
+        data=options.data or record["data"],
+        devices=options.devices,
+        seed=record["seed"],
+        precision=record["precision"],
+    )
+    check_text(directory.text, session.data.text)
+    check_classes(record.get("about"), session.data.about)
+    restore_model(session.model, checkpoint)
+    return Evaluation(session, checkpoint)
+
+
+def open_weights(run_dir: str) -> InitialWeights:
+    """Returns the best weights of a run; raises ValueError if it saved none."""
+    directory = RunDirectory(run_dir)
+    directory.read()
+    return InitialWeights(directory, choose_checkpoint(directory, "best"))
+
+
+def choose_checkpoint(directory: RunDirectory, which: str) -> towers.checkpoints.Checkpoint:
+    """Returns the best checkpoint of a run, or its latest."""
+    folder = towers.checkpoints.CheckpointFolder(directory.checkpoints)
+    try:
+        checkpoint = folder.best() if which == "best" else None
+    except towers.checkpoints.DamagedCheckpointError as error:
+        raise ValueError(f"{error} --checkpoint latest takes the one saved last.") from error
+    checkpoint = checkpoint or folder.latest()
+    if checkpoint is None:
+        raise ValueError(
+            f"{directory.path} has no checkpoint yet. Train longer, or save more often with "
+            "--checkpoint-every."
+        )
+    return checkpoint
+
+
+def restore_model(model: keras.Model, checkpoint: towers.checkpoints.Checkpoint) -> None:
+    """Assigns the checkpoint's values to the model; the optimizer's are not needed."""
+    variables = towers.engine.SharedVariables(model.variables, []).all
+    model_only = {"variables": checkpoint.groups.get("variables", [])}
+    towers.checkpoints.restore(
+        dataclasses.replace(checkpoint, groups=model_only), {"variables": variables}
+    )
+
+
+def check_text(saved: Path, text: Any) -> None:
+    """Raises ValueError unless the data becomes the ids that the run was trained with."""
+    if text is None or not saved.exists():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        text.save(folder)
+        names = [path.name for path in Path(folder).iterdir()]
+        same, *_ = filecmp.cmpfiles(saved, folder, names, shallow=False)
+    if len(same) < len(names):
+        raise ValueError(
+            "The data has another vocabulary than the run: a model knows only the ids that it was "
+            "trained with. Keep the training data as it was and exchange only the test data."
+        )
+
+
+def check_classes(trained: dict[str, Any] | None, found: dict[str, Any] | None) -> None:
+    """Raises ValueError unless the data has the classes that the run was trained with."""
+    before, now = ((about or {}).get("classes") for about in (trained, found))
+    if before != now:
+        differing = sorted(set(before or []) ^ set(now or [])) or "the same names in another order"
+        raise ValueError(
+            "The data has other classes than the run: a model knows only those that it was "
+            f"trained with. Received {len(now or [])} classes, expected {len(before or [])}; they "
+            f"differ by {differing}."
+        )

@@ -1,0 +1,232 @@
+"""Asynchronous updates, options that exclude each other, and the placement that is measured."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+
+import towers
+from tests import helpers
+from tests.scripts.runs import arrays_of, train_shapes
+from towers.saving.summaries import read_scalars
+from towers.scripts.main import main
+from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.engine import MeasuredPlacement
+from towers.scripts.training.options import (
+    DeviceOptions,
+    EngineOptions,
+    OutputOptions,
+    PeriodOptions,
+    TrainOptions,
+)
+
+NUM_STEPS = 40
+OPTIONS = ["--precision", "float64", "--report-every", 1]
+
+
+def train(run_dir, *options, steps):
+    """Trains until so many steps are done and returns the exit code."""
+    return main(train_shapes(run_dir, "--steps", steps, *OPTIONS, *options))
+
+
+def curve_of(run_dir, curve="average", tag="loss"):
+    return read_scalars(run_dir / "summaries", curve)[tag]
+
+
+def refuse(arguments, capsys):
+    """Runs a command and returns how it refuses."""
+    capsys.readouterr()
+    code = main(arguments)
+    error = capsys.readouterr().err
+    assert code == 2, error
+    assert "Traceback" not in error
+    return error
+
+
+ASYNC = ["--updates", "async", "--towers", "2"]
+REFUSED = {
+    "asynchronous and determined": (["shapes", *ASYNC, "--deterministic"], "--deterministic"),
+    "asynchronous with a state": (["stories", *ASYNC], "carry its state"),
+    "asynchronous copies": (
+        ["shapes", *ASYNC, "--parameters", "replicated"],
+        "--updates async cannot train with --parameters replicated",
+    ),
+    "asynchronous collective ops": (
+        ["shapes", *ASYNC, "--exchange", "nccl"],
+        "--updates async cannot train with --exchange nccl",
+    ),
+    "collective ops without copies": (
+        ["shapes", "--exchange", "nccl", "--parameters", "tower0"],
+        "--exchange nccl cannot train with --parameters tower0. Leave that out, or use --exch",
+    ),
+    "collective ops that are determined": (
+        ["shapes", "--exchange", "nccl", "--deterministic"],
+        "--exchange nccl cannot train with --deterministic",
+    ),
+    "asynchronous statistics": (["shapes", *ASYNC, "--batch-norm", "first"], "--batch-norm first"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_an_engine_cannot_do_is_refused(name, capsys, tmp_path):
+    arguments, expected = REFUSED[name]
+    error = refuse(
+        ["train", *arguments, "--steps", "1", "--run-dir", str(tmp_path / "run")], capsys
+    )
+    assert expected in error
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--parameters", "replicated"], ["--batch-norm", "first"], ["--deterministic"]],
+)
+def test_asynchronous_towers_refuse_before_the_data_is_made(options, capsys, tmp_path, monkeypatch):
+    monkeypatch.delattr("towers.scripts.training.open.open_session")
+    error = refuse(train_shapes(tmp_path / "run", *ASYNC, *options), capsys)
+    assert f"--updates async cannot train with {' '.join(options)}. Leave that out" in error
+
+
+def test_several_processes_are_refused_before_they_wait(capsys, tmp_path, monkeypatch):
+    task = {"type": "worker", "index": 0}
+    cluster = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": task}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    assert "several processes" in refuse(train_shapes(tmp_path, *ASYNC), capsys)
+
+
+@pytest.fixture(scope="module")
+def asynchronous(tmp_path_factory):
+    """A run of 25 steps that went on to 50, and what the two commands printed."""
+    path = tmp_path_factory.mktemp("async") / "run"
+    outputs = []
+    for steps in (25, 50):
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            assert train(path, *ASYNC, "--log-placement", steps=steps) == 0
+        outputs.append(output.getvalue())
+    return path, outputs
+
+
+def test_asynchronous_towers_report_each_update_and_evaluate(asynchronous):
+    """What they learn in few steps depends on their order, which is the machine's affair."""
+    run_dir, (output, _) = asynchronous
+    reports = [line for line in output.splitlines() if line.startswith("train | ")]
+    assert len(reports) == 25 and all(" | stale t" in line for line in reports)
+    assert "test  | step 20 | " in output and "test  | step 25 | " in output
+    evaluated = curve_of(run_dir, "evaluation")
+    assert evaluated[-1][0] == 50 and all(np.isfinite(loss) for _, loss in evaluated)
+
+
+def test_an_asynchronous_run_goes_on_where_it_stopped(asynchronous):
+    run_dir, (_, output) = asynchronous
+    assert "continues at step 25" in output
+    assert arrays_of(run_dir)[0] == 50
+    assert [step for step, _ in curve_of(run_dir)] == list(range(1, 51))
+
+
+def test_each_asynchronous_tower_has_a_curve_of_its_staleness(asynchronous):
+    run_dir, _ = asynchronous
+    points = [curve_of(run_dir, f"tower_{tower}", "staleness") for tower in range(2)]
+    assert all(points)
+    assert sorted(step for own in points for step, _ in own) == list(range(1, 51))
+    assert any(value > 0 for own in points for _, value in own)
+
+
+def test_the_placement_of_all_asynchronous_towers_is_printed(asynchronous):
+    _, (output, _) = asynchronous
+    lines = output.splitlines()
+    assert any("ResourceApplyAdam" in line for line in lines if line.startswith("CPU:0"))
+    for tower in ("CPU:1", "CPU:2"):
+        assert any("MatMul" in line for line in lines if line.startswith(tower))
+
+
+# `--parameters auto` on several GPUs is measured once, said, and kept with the run.
+
+OVERRIDES = ("filters=2,2", "hidden_size=4", "batch_size=20")
+GPUS = towers.devices.Devices(("/GPU:0", "/GPU:1"), "two GPUs")
+TWO = towers.devices.Devices(tuple(helpers.tower_devices(2)), "two")
+
+
+@pytest.fixture(scope="module")
+def recipe_and_data():
+    recipe = load_recipe("shapes", OVERRIDES)
+    return recipe, recipe.make_data(recipe.fields, None, 0)
+
+
+def options(devices=None, **engine):
+    return TrainOptions(
+        devices or DeviceOptions(), EngineOptions(**engine), PeriodOptions(), OutputOptions()
+    )
+
+
+class OnAnyDevices(MeasuredPlacement):
+    """Measures without GPUs, too."""
+
+    def applies_to(self, devices):
+        return True
+
+
+@pytest.mark.slow
+def test_what_was_measured_is_said_and_recorded(recipe_and_data, capsys):
+    recipe, data = recipe_and_data
+    measured = OnAnyDevices(recipe, options(), None)
+    placement = measured(TWO, data)
+    assert "ms a step; " in capsys.readouterr().out
+    times = measured.record["milliseconds"]
+    assert set(times) == {"cpu", "replicated"}
+    assert placement.parameters == min(times, key=times.get)
+
+
+@pytest.mark.parametrize(
+    ("times", "parameters", "exchange"),
+    [
+        ({"cpu": 3.0, "replicated": 4.0}, "cpu", "packs"),
+        ({"cpu": 3.0, "replicated": 2.0, "nccl": 2.5}, "replicated", "packs"),
+        ({"cpu": 3.0, "replicated": 2.0, "nccl": 1.5}, "replicated", "nccl"),
+    ],
+)
+def test_what_is_kept_with_the_run_is_not_measured_again(
+    times, parameters, exchange, recipe_and_data, capsys
+):
+    recipe, data = recipe_and_data
+    kept = {"towers": 2, "milliseconds": times}
+    again = OnAnyDevices(recipe, options(), kept)
+    placement = again(TWO, data)
+    assert (placement.parameters, placement.exchange) == (parameters, exchange)
+    assert again.record == kept
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_towers", "exchange", "times"),
+    [(2, "packs", {"cpu": 3.0, "replicated": 2.0, "nccl": 1.5}), (3, "auto", {"cpu": 3.0})],
+)
+def test_another_exchange_or_number_of_towers_is_measured_anew(
+    num_towers, exchange, times, recipe_and_data
+):
+    recipe, data = recipe_and_data
+    kept = {"towers": num_towers, "milliseconds": times}
+    anew = OnAnyDevices(recipe, options(exchange=exchange), kept)
+    assert anew(TWO, data).exchange == "packs"
+    assert anew.record["towers"] == 2
+    assert set(anew.record["milliseconds"]) == {"cpu", "replicated"}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "devices", "applies"),
+    [
+        (options(), GPUS, True),
+        (options(), towers.devices.Devices(("/GPU:0",), "one GPU"), False),
+        (options(), towers.devices.Devices(("/CPU:1", "/CPU:2"), "two CPUs"), False),
+        (options(DeviceOptions(parameters="cpu")), GPUS, False),
+        (options(deterministic=True), GPUS, False),
+        (options(updates="async"), GPUS, False),
+        (options(exchange="packs"), GPUS, True),
+        (options(exchange="nccl"), GPUS, False),
+    ],
+)
+def test_only_several_gpus_without_another_wish_are_measured(chosen, devices, applies):
+    measured = MeasuredPlacement(load_recipe("shapes"), chosen, None)
+    assert measured.applies_to(devices) is applies

@@ -1,0 +1,89 @@
+"""A step that is built once the callbacks have set up the training, as Keras traces its own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from towers.batches.shards import Shard
+from towers.compiled.data import Data
+from towers.compiled.setting import split_optimizer
+from towers.compiled.tower_function import compiled_tower_fn
+from towers.devices.placement import Placement
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups
+from towers.step.builder import TrainStep, build_train_step
+from towers.step.options import StepOptions
+from towers.step.results import StepResults
+from towers.variables.optimizers import Averaged
+from towers.variables.shared_variables import is_seed
+
+
+class LateStep:
+    """The step of a compiled model. Until it is built, its variables can be saved and restored.
+
+    Args:
+        model: the model; it and its optimizer are built.
+        placement: the towers' devices.
+        data: the data.
+        options: the step's options but for the loss scale, which the model's optimizer has.
+        added_losses: as in `towers.fit`.
+
+    Attributes:
+        devices: the towers' devices.
+        processes: this process alone.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        placement: Placement,
+        data: Data,
+        options: StepOptions,
+        added_losses: str | None,
+    ):
+        self.devices = placement.devices
+        self.processes = Processes()
+        self._model, self._placement, self._data = model, placement, data
+        self._options, self._added_losses = options, added_losses
+        self._step: TrainStep | None = None
+
+    def build(self) -> TrainStep:
+        """Returns the step, which is built by the first call."""
+        if self._step is None:
+            model, placement, kind = self._model, self._placement, self._added_losses
+            optimizer, loss_scale = split_optimizer(model, placement)
+            tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=kind)
+            options = dataclasses.replace(self._options, loss_scale=loss_scale)
+            batches = self._data.one_pass(0)
+            self._step = build_train_step(tower_fn, model, optimizer, placement, batches, options)
+        return self._step
+
+    def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
+        """Runs the step with this number (the first is 1) and returns its results."""
+        return self.build()(shards, step)
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name, whatever is frozen."""
+        variables = [variable for variable in self._model.variables if not is_seed(variable)]
+        optimizer, loss_scale = split_optimizer(self._model, self._placement)
+        groups = {"variables": variables, "optimizer": optimizer.variables}
+        return groups | ({"loss_scale": loss_scale.variables} if loss_scale else {})
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
+        optimizer, _ = split_optimizer(self._model, self._placement)
+        return Averaged(optimizer, self._model.trainable_variables)
+
+    def check_copies(self) -> None:
+        """Raises RuntimeError unless all copies of the variables are bit-identical."""
+        if self._step is not None:
+            self._step.check_copies()
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The step's graph."""
+        return self.build().graph

@@ -1,0 +1,259 @@
+"""Everything private of Keras and TensorFlow that the project uses, and what each is for.
+
+Private names may change in any release: `setup.cfg` pins both libraries, and this is the module to
+read before the pins are moved. It imports neither by itself. What it hands on is imported when it
+is first named; what is private about an object is asked for by a function.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+HANDED_ON = {
+    # Whether `enable_op_determinism` was called; the public API only calls it.
+    "is_op_determinism_enabled": "tensorflow.python.framework.config",
+    # The graph that is traced at the moment.
+    "get_default_graph": "tensorflow.python.framework.ops",
+    # Whether that graph is one that XLA compiles.
+    "GraphOrParentsInXlaContext": "tensorflow.python.ops.control_flow_util",
+    # Whether TensorFlow's CPU kernels are those of oneDNN.
+    "IsMklEnabled": "tensorflow.python.framework.test_util",
+    # Which kernels an op has, for which devices and types, with which arguments in host memory.
+    "get_registered_kernels_for_op": "tensorflow.python.framework.kernels",
+    # What an op takes and returns, without the cost of its `op_def`.
+    "op_def_registry": "tensorflow.python.framework",
+    # The graphs that ran, cut by device; and how long a silent process is waited for.
+    "context": "tensorflow.python.eager",
+    "CoordinatedJob": "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2",
+    # Whether a tape records.
+    "could_possibly_record": "tensorflow.python.eager.record",
+    # Types of what `as_graph_def` and the graphs that ran consist of.
+    "FunctionDef": "tensorflow.core.framework.function_pb2",
+    "GraphDef": "tensorflow.core.framework.graph_pb2",
+    "NameAttrList": "tensorflow.core.framework.attr_value_pb2",
+    "NodeDef": "tensorflow.core.framework.node_def_pb2",
+    "RunMetadata": "tensorflow.core.protobuf.config_pb2",
+    # How `keras.Model.fit` reads, checks and cuts data of any kind.
+    "get_data_adapter": "keras.src.trainers.data_adapters",
+    "DataAdapter": "keras.src.trainers.data_adapters.data_adapter",
+    "ArrayDataAdapter": "keras.src.trainers.data_adapters.array_data_adapter",
+    "GeneratorDataAdapter": "keras.src.trainers.data_adapters.generator_data_adapter",
+    "PyDatasetAdapter": "keras.src.trainers.data_adapters.py_dataset_adapter",
+    "convert_to_sliceable": "keras.src.trainers.data_adapters.array_slicing",
+    "train_validation_split": "keras.src.trainers.data_adapters.array_slicing",
+    # What `compile(loss=...)` becomes.
+    "CompileLoss": "keras.src.trainers.compile_utils",
+    # What a loss does between its values and their sum.
+    "apply_mask": "keras.src.losses.loss",
+    "get_keras_mask": "keras.src.backend",
+    "squeeze_or_expand_to_same_rank": "keras.src.losses.loss",
+    # All metrics that Keras itself wrote.
+    "ALL_OBJECTS": "keras.src.metrics",
+    # The forms in which `fit`, `evaluate` and `predict` return what they return.
+    "convert_to_np_if_not_ragged": "keras.src.backend.tensorflow.trainer",
+    "potentially_ragged_concat": "keras.src.backend.tensorflow.trainer",
+    "pythonify_logs": "keras.src.utils.python_utils",
+    # How often each automatic name was given, by which the next one is numbered.
+    "get_global_attribute": "keras.src.backend.common.global_state",
+}
+
+# The method of a `tf.Variable` by which `tf.train.Checkpoint` writes it.
+RESTORE_METHOD = "_restore_from_tensors"
+
+
+def __getattr__(name: str) -> Any:
+    """Returns what is handed on by this name; its library is imported now."""
+    if name not in HANDED_ON:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(HANDED_ON[name])
+    if not hasattr(module, name):
+        return importlib.import_module(f"{HANDED_ON[name]}.{name}")
+    return getattr(module, name)
+
+
+# Keras: a compiled model.
+
+
+def compile_loss_of(model: Any) -> Any:
+    """Returns what `compile(loss=...)` became, a `CompileLoss`, or None."""
+    return model._compile_loss
+
+
+def compile_metrics_of(model: Any) -> Any:
+    """Returns what `compile(metrics=...)` became, one metric of all of them, or None."""
+    return model._compile_metrics
+
+
+def loss_tracker(model: Any) -> Any:
+    """Returns the metric that is the `loss` in a model's logs."""
+    return model._loss_tracker
+
+
+def flat_losses(losses: Any) -> list[Any]:
+    """Returns the losses in a built `CompileLoss`: tuples (path, loss, loss_weights, name)."""
+    return list(losses._flat_losses)
+
+
+def with_losses(losses: Any, others: Sequence[Any]) -> Any:
+    """Returns a `CompileLoss` that calls others in place of its losses, and records no means."""
+    changed = object.__new__(type(losses))
+    changed.__dict__.update(vars(losses), _flat_losses=list(others), _metrics=[None] * len(others))
+    return changed
+
+
+def metric_function(metric: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns the function that a `MeanMetricWrapper` calls, and its options."""
+    return metric._fn, metric._fn_kwargs
+
+
+def build_symbolically(model: Any, batch: Any) -> None:
+    """Builds a model, its losses and its metrics for a batch of `keras.KerasTensor`s."""
+    model._symbolic_build(data_batch=batch)
+
+
+def takes_training(model: Any) -> bool:
+    """Returns whether a model's `call` has the argument `training`."""
+    return model._call_has_training_arg
+
+
+def flatten_logs(model: Any, logs: dict[str, float]) -> Any:
+    """Returns a model's logs as `evaluate` without `return_dict` does."""
+    return model._flatten_metrics_in_order(logs)
+
+
+def initial_epoch(model: Any) -> int | None:
+    """Returns the epoch from which `BackupAndRestore` goes on, or None."""
+    return model._initial_epoch
+
+
+def validates_after(model: Any, epoch: int, frequency: int | list[int]) -> bool:
+    """Returns whether `validation_freq` asks for a validation after an epoch."""
+    return model._should_eval(epoch, frequency)
+
+
+# Keras: layers, optimizers, variables, data.
+
+
+def flatten_layers(layer: Any, **options: bool) -> list[Any]:
+    """Returns a layer and the layers in it; `include_self`, `recursive` choose among them."""
+    return list(layer._flatten_layers(**options))
+
+
+def own_losses(layer: Any) -> list[Any]:
+    """Returns what a layer itself added with `add_loss` and as activity regulariser."""
+    return layer._get_own_losses()
+
+
+def weight_losses(model: Any) -> list[Any]:
+    """Returns what the regularisers of a model's weights give."""
+    return model._get_regularization_losses()
+
+
+def learning_rate_object(optimizer: Any) -> Any:
+    """Returns an optimizer's learning rate itself: a variable or a schedule, not its value."""
+    return optimizer._learning_rate
+
+
+def slot_of(optimizer: Any, kind: str, variable: Any) -> Any:
+    """Returns a variable's slot in a built optimizer, a `tf.Variable`.
+
+    Args:
+        optimizer: an optimizer of Keras's.
+        kind: how Keras calls the list of such slots: `momentums`, `velocities`, `accumulators`.
+        variable: the `tf.Variable`.
+    """
+    slots = getattr(optimizer, kind if hasattr(optimizer, kind) else f"_{kind}")
+    return slots[optimizer._get_variable_index(variable)].value
+
+
+def stored_value(variable: Any) -> Any:
+    """Returns the `tf.Variable` of a Keras variable, whatever the scope; None before it is made."""
+    return variable._value
+
+
+def store_value(variable: Any, value: Any) -> None:
+    """Gives a Keras variable another `tf.Variable`."""
+    variable._value = value
+
+
+def array_rows(adapter: Any) -> tuple[int, Any]:
+    """Returns the number of rows of an `ArrayDataAdapter`, and its arrays."""
+    return adapter._num_samples, adapter._inputs
+
+
+def batches_seen(adapter: Any) -> list[Any]:
+    """Returns the batches that an adapter took from a generator to learn what it yields."""
+    return getattr(adapter, "_first_batches", [])
+
+
+def tell_of_passes(adapter: Any, begin: Callable[[], None], end: Callable[[], None]) -> None:
+    """Lets a `PyDatasetAdapter` call one function when a pass begins and one when it is over."""
+    iterate = adapter._get_iterator
+
+    def told() -> Iterator[Any]:
+        begin()
+        try:
+            yield from iterate()
+        finally:
+            end()
+
+    adapter._get_iterator = told
+
+
+# TensorFlow: variables, ops, data sets.
+
+
+def take_identity(copy: Any, source: Any) -> None:
+    """Gives a `tf.Variable` the id of another, by which Keras's optimizers find slots."""
+    copy._unique_id = source._unique_id
+
+
+def replace_input(op: Any, place: int, tensor: Any) -> None:
+    """Gives an op that is in a graph another tensor as input."""
+    op._update_input(place, tensor)
+
+
+def set_device(op: Any, device: str) -> None:
+    """Moves an op that is in a graph to a device."""
+    op._set_device(device)
+
+
+def has_neighbours(op: Any) -> bool:
+    """Returns whether an op that is in a graph is to be placed beside others."""
+    return "_class" in op.node_def.attr
+
+
+def leave_neighbours(op: Any) -> None:
+    """Lets an op that is in a graph be placed apart from those that it was to be beside."""
+    op._clear_attr("_class")
+
+
+def reshuffle_sizes(dataset: Any) -> list[int]:
+    """Returns the buffer sizes of all shuffles in a data set that draw another order each time."""
+    found = [size for source in dataset._inputs() for size in reshuffle_sizes(source)]
+    reshuffles = getattr(dataset, "_reshuffle_each_iteration", None)
+    return [int(dataset._buffer_size), *found] if reshuffles else found
+
+
+def register_failures(core: Any) -> None:
+    """Lets TensorFlow make the exception of a failed call without Python code.
+
+    What catches it turns it into one of `tf.errors`.
+
+    Args:
+        core: the module `tensorflow.python.eager.core`.
+    """
+
+    class Failure(core._NotOkStatusException):
+        __init__ = Exception.__init__  # It is in C.
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns a part of what TensorFlow gave, as the class around has it."""
+            places = {"message": 0, "code": 1, "payloads": 2}
+            if name not in places:
+                raise AttributeError(name)
+            return self.args[places[name]]
+
+    core.pywrap_tfe.TFE_Py_RegisterExceptionClass(Failure)
