@@ -94,11 +94,9 @@ def trainer_of(mode: str, task: Task, seconds: float = 0.0) -> Callable[..., tow
     batches = towers.batches_from(task.dataset)
     if mode == "async":
         async_step = towers.steps.build_async_step(*arguments)
-        return lambda actions: towers.Trainer(
-            towers.steps.AsynchronousUpdates(async_step, batches), actions
-        )
+        return lambda actions: towers.Trainer(async_step, batches, actions)
     step = towers.build_train_step(*arguments)
-    return lambda actions: towers.Trainer(towers.steps.SynchronousUpdates(step, batches), actions)
+    return lambda actions: towers.Trainer(step, batches, actions)
 
 
 def check_stateless(task: Task, model: keras.Model) -> None:

@@ -159,12 +159,14 @@ def tower_placement(num_towers: int, parameters: str = "auto") -> towers.Placeme
 
 def make_trainer(step, batches, actions=(), **options) -> towers.Trainer:
     """Returns the trainer of a synchronous step."""
-    return towers.Trainer(towers.steps.SynchronousUpdates(step, batches, **options), actions)
+    updates = towers.steps.SynchronousUpdates(step, batches, **options)
+    return towers.Trainer.making(updates, actions)
 
 
 def make_async_trainer(step, batches, actions=(), **options) -> towers.Trainer:
     """Returns the trainer of an asynchronous step."""
-    return towers.Trainer(towers.steps.AsynchronousUpdates(step, batches, **options), actions)
+    updates = towers.steps.AsynchronousUpdates(step, batches, **options)
+    return towers.Trainer.making(updates, actions)
 
 
 class OneOfTwo(towers.processes.Processes):

@@ -82,5 +82,5 @@ def weights_after_steps(
         return tf.reduce_sum(losses), tf.size(classes), {}
 
     step = towers.build_train_step(tower_fn, model, optimizer, placement, batches)
-    towers.Trainer(towers.steps.SynchronousUpdates(step, batches), []).train(epochs=1)
+    towers.Trainer(step, batches, []).train(epochs=1)
     return [variable.numpy() for variable in model.variables]

@@ -102,7 +102,7 @@ def measure_waits(task: Task, num_steps: int) -> tuple[float, float]:
 
     ends: list[float] = []
     total = WARM_UP_STEPS + num_steps
-    towers.Trainer(towers.steps.SynchronousUpdates(step, train), [note]).train(steps=total)
+    towers.Trainer(step, train, [note]).train(steps=total)
     return sum(waits[WARM_UP_STEPS:]), sum(seconds[WARM_UP_STEPS - 1 :])
 
 

@@ -151,7 +151,7 @@ def build_towers(task: Task, number: int, exchange: str | None) -> TimedRun:
             ends.append(time.perf_counter())
 
         updates = towers.steps.SynchronousUpdates(step, towers.batches_from(task.dataset))
-        towers.Trainer(updates, [note]).train(steps=num_steps)
+        towers.Trainer.making(updates, [note]).train(steps=num_steps)
         return ends[-1] - ends[0]
 
     return timed

@@ -55,7 +55,6 @@ class Training:
         self._options = run.plan.options
         self._directory = run.plan.directory
         self._processes = run.session.processes
-        self._first_tower = self._processes.first_tower(len(run.session.devices.towers))
         self._updates = run.updates
         self._output = run.output
         self._write = run.output.write
@@ -73,7 +72,7 @@ class Training:
             actions = towers.actions.share_stop_requests(
                 self._processes, [*self._actions(), signals]
             )
-            reason = self._run(towers.Trainer(self._updates, actions))
+            reason = self._run(towers.Trainer.making(self._updates, actions))
             self._compare_processes()
             if self._processes.is_chief:
                 reason = self._end(reason, signals)

@@ -74,7 +74,7 @@ def trainer_run(step, dataset):
     def run(num_steps):
         results = []
         updates = towers.steps.SynchronousUpdates(step, towers.batches_from(dataset))
-        towers.Trainer(updates, [lambda report: results.append(report.results)]).train(
+        towers.Trainer.making(updates, [lambda report: results.append(report.results)]).train(
             steps=num_steps
         )
         float(results[-1].loss)

@@ -38,7 +38,7 @@ def make_trainer(parameters="cpu", make_optimizer=adam, actions=(), **options):
         tower_fn, model, optimizer, placement, dataset, towers.StepOptions(probe=False)
     )
     updates = towers.steps.SynchronousUpdates(step, dataset)
-    return model, towers.Trainer(updates, actions, **options), step
+    return model, towers.Trainer.making(updates, actions, **options), step
 
 
 def plain_averages(epochs, momentum=0.6):
@@ -145,7 +145,7 @@ def test_a_joint_step_keeps_its_averages_too():
     dataset = helpers.dataset_of(BATCHES)
     options = towers.StepOptions(probe=False)
     step = towers.steps.build_joint_step(parts, helpers.tower_placement(2), dataset, options)
-    trainer = towers.Trainer(towers.steps.SynchronousUpdates(step, dataset))
+    trainer = towers.Trainer(step, dataset)
     trainer.train(epochs=1)
     with trainer.averaged():
         averages = helpers.weights_of(model)
@@ -179,7 +179,7 @@ def test_asynchronous_towers_end_with_their_averages():
             with trainer.averaged():
                 held.append(helpers.weights_of(model))
 
-    trainer = towers.Trainer(towers.steps.AsynchronousUpdates(step, dataset), [look])
+    trainer = towers.Trainer(step, dataset, [look])
     trainer.train(epochs=1)
     for found in (held[0], helpers.weights_of(model)):
         helpers.assert_same_weights(found, plain_averages(1)[0])

@@ -38,7 +38,7 @@ class Training:
 
     def train(self, *actions, epochs=2):
         updates = towers.steps.SynchronousUpdates(self.step, towers.batches_from(self.dataset))
-        towers.Trainer(updates, actions).train(epochs=epochs)
+        towers.Trainer.making(updates, actions).train(epochs=epochs)
 
     def variables(self):
         return [variable for group in self.step.groups().values() for variable in group]

@@ -138,5 +138,5 @@ def test_a_training_of_one_of_several_processes_takes_its_own_rows():
         helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, batches
     )
     step.processes = process  # The sums stay those of this process, which is enough here.
-    towers.Trainer(towers.steps.SynchronousUpdates(step, batches)).train(epochs=1)
+    towers.Trainer(step, batches).train(epochs=1)
     assert batches.taken == [slice(4, 8), slice(3, 6)]

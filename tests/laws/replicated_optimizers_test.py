@@ -182,5 +182,5 @@ def test_copies_of_variables_of_16_bits_beside_others_stay_the_same(policy, name
     arrays = random.normal(size=(42, 4)).astype("float32"), random.integers(0, 3, 42)
     data = tf.data.Dataset.from_tensor_slices(arrays).batch(7)
     step = towers.build_train_step(tower_fn, model, optimizer, placement, data)
-    towers.Trainer(towers.steps.SynchronousUpdates(step, data)).train(epochs=2)
+    towers.Trainer(step, data).train(epochs=2)
     step.check_copies()

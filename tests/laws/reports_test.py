@@ -96,7 +96,7 @@ def test_a_report_is_the_weighted_mean_of_all_updates_since_the_last(kind):
     single, tens, fifties = [], [], []
     actions = [single.append, reporting(10, tens), reporting(50, fifties)]
     updates = make_updates(kind)
-    towers.Trainer(updates, actions).train(epochs=1)
+    towers.Trainer.making(updates, actions).train(epochs=1)
     assert [report.step for report in tens] == [10, 20, 30, 40, 50, 60]
     (fifty,) = fifties
     num_towers = len(fifty.results.towers.loss)
@@ -122,7 +122,7 @@ def test_a_report_is_the_weighted_mean_of_all_updates_since_the_last(kind):
 def test_fifty_steps_are_the_weighted_mean_of_five_times_ten(num_towers):
     tens, fifties = [], []
     updates = make_updates("one" if num_towers == 1 else "three")
-    towers.Trainer(updates, [reporting(10, tens), reporting(50, fifties)]).train(steps=50)
+    towers.Trainer.making(updates, [reporting(10, tens), reporting(50, fifties)]).train(steps=50)
     (fifty,) = fifties
     for tower in [None, *range(num_towers)]:
         means = expected_means(tens, tower)
@@ -138,7 +138,7 @@ def test_a_run_that_goes_on_reports_the_same_numbers(stops, tmp_path):
         sevens, elevens = [], []
         actions = [reporting(7, sevens), reporting(11, elevens)]
         updates = make_updates("three")
-        towers.Trainer(updates, actions, run_dir=run_dir).train(steps=steps)
+        towers.Trainer.making(updates, actions, run_dir=run_dir).train(steps=steps)
         return [(report.step, numbers_of(report.results)) for report in sevens + elevens]
 
     expected = train(44, tmp_path / "whole")
@@ -152,23 +152,23 @@ def numbers_of(results):
 
 def test_a_checkpoint_from_before_the_sums_still_goes_on(tmp_path):
     updates = make_updates()
-    towers.Trainer(updates).train(steps=5)
+    towers.Trainer.making(updates).train(steps=5)
     folder = towers.checkpoints.CheckpointFolder(tmp_path / "checkpoints")
     state = {"position": dataclasses.asdict(updates.position)}
     folder.save(5, updates.groups(), state)
     reports = []
-    towers.Trainer(make_updates(), [reporting(7, reports)], run_dir=tmp_path).train(steps=7)
+    towers.Trainer.making(make_updates(), [reporting(7, reports)], run_dir=tmp_path).train(steps=7)
     assert [report.step for report in reports] == [7]
     assert reports[0].results.weight == sum(SIZES[5:7])
 
 
 def test_sums_go_on_on_another_number_of_towers():
     window, single = rates.Window(), []
-    towers.Trainer(make_updates("three"), [window.add]).train(steps=4)
+    towers.Trainer.making(make_updates("three"), [window.add]).train(steps=4)
     other = rates.Window()
     other.restore(window.state())
     actions = [other.add, single.append]
-    towers.Trainer(make_updates("one"), actions).train(steps=3)
+    towers.Trainer.making(make_updates("one"), actions).train(steps=3)
     results, _ = other.read()
     assert results.weight == sum(SIZES[:4]) + sum(SIZES[:3])
     assert results.towers.weight.tolist() == [sum(SIZES[:3])]
@@ -180,7 +180,7 @@ def test_adding_updates_waits_for_no_device(monkeypatch):
     """One loss is not computed yet, as on a GPU that is behind its host."""
     monkeypatch.setattr(rates, "STACKED", 4)
     updates, window, computed = [], rates.Window(), threading.Event()
-    towers.Trainer(make_updates("three"), [updates.append]).train(steps=11)
+    towers.Trainer.making(make_updates("three"), [updates.append]).train(steps=11)
     impatience = threading.Timer(30, computed.set)
     impatience.start()
     with context.execution_mode(context.ASYNC):
@@ -198,7 +198,7 @@ def test_adding_updates_waits_for_no_device(monkeypatch):
 def test_the_norm_leaves_out_updates_that_were_not_applied():
     """With a loss scale, a gradient that overflows is skipped; it is no infinite norm."""
     updates, reports = [], []
-    towers.Trainer(make_updates("three"), [updates.append]).train(steps=3)
+    towers.Trainer.making(make_updates("three"), [updates.append]).train(steps=3)
     overflow = updates[1].results._replace(
         finite=tf.constant(False), gradient_norm=tf.constant(np.inf, tf.float32)
     )

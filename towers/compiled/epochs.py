@@ -109,7 +109,7 @@ class Epochs:
         model, callbacks, updates = self._model, self._callbacks, self._updates
         updates.begin_epoch = self._begin_epoch
         with curves(model, run_dir) as actions:
-            trainer = Trainer(updates, [*actions, self._after_step], run_dir=run_dir)
+            trainer = Trainer.making(updates, [*actions, self._after_step], run_dir=run_dir)
             trainer.train(steps=0)  # Restores the newest checkpoint.
             if run_dir is not None:
                 remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)

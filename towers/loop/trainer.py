@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import tensorflow as tf
+
+from towers.batches.shards import Batches
 from towers.batches.stop_signals import StopTraining
 from towers.loop.actions import restore_unreported, unreported
+from towers.loop.synchronous import SynchronousUpdates
 from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
@@ -20,7 +26,9 @@ class Trainer:
     """The training loop.
 
     Args:
-        updates: the updates to make, such as `SynchronousUpdates(step, batches)`.
+        step: the step to make, from `build_train_step`, `build_joint_step` or `build_async_step`.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches, or a data set
+            of them, as `batches_from` takes it.
         actions: callables, called in order with a `StepReport` after each update.
         run_dir: a folder for checkpoints, or None. `train` resumes from the newest checkpoint in
             it, and saves at the end of every epoch and at its own end. With
@@ -28,17 +36,46 @@ class Trainer:
             Only for one process.
 
     Raises:
-        ValueError: these are no updates or no actions, or a `run_dir` with several processes.
+        ValueError: there is no step, no batch or no action, or a `run_dir` with several processes.
     """
 
     def __init__(
         self,
-        updates: Updates,
+        step: Any,
+        batches: Batches | tf.data.Dataset,
         actions: Sequence[Action] = (),
         *,
         run_dir: str | os.PathLike[str] | None = None,
     ):
-        check_updates(updates, actions)
+        check_step(step)
+        make_updates = getattr(step, "make_updates", functools.partial(SynchronousUpdates, step))
+        self._begin(make_updates(batches), actions, run_dir)
+
+    @classmethod
+    def making(
+        cls,
+        updates: Updates,
+        actions: Sequence[Action] = (),
+        *,
+        run_dir: str | os.PathLike[str] | None = None,
+    ) -> Trainer:
+        """Returns the trainer that makes these updates: your own, or some that begin elsewhere.
+
+        Args:
+            updates: such as `towers.steps.SynchronousUpdates(step, batches, position=...)`.
+            actions, run_dir: as for the class.
+        """
+        trainer = cls.__new__(cls)
+        trainer._begin(updates, actions, run_dir)
+        return trainer
+
+    def _begin(
+        self,
+        updates: Updates,
+        actions: Sequence[Action],
+        run_dir: str | os.PathLike[str] | None,
+    ) -> None:
+        check_actions(actions)
         if run_dir is not None and updates.num_processes > 1:
             raise ValueError(
                 "run_dir saves and restores for one process only; several would overwrite each "
@@ -163,19 +200,23 @@ class Trainer:
             self._saved = position
 
 
-def check_updates(updates: Updates, actions: Sequence[Action]) -> None:
-    """Raises ValueError for what makes no updates, or for an action that cannot be called."""
-    if not callable(getattr(updates, "run_epoch", None)):
+def check_step(step: object) -> None:
+    """Raises ValueError for what is no step."""
+    if not callable(step):
         raise ValueError(
-            "A trainer is given the updates to make. Received "
-            f"{updates!r}; pass towers.steps.SynchronousUpdates(step, batches), or "
-            "towers.steps.AsynchronousUpdates(step, batches)."
+            "A trainer is given the step and its batches: Trainer(step, batches, actions). "
+            f"Received {step!r} as the step; build one with towers.build_train_step. Updates of "
+            "your own go into towers.Trainer.making(updates, actions)."
         )
+
+
+def check_actions(actions: Sequence[Action]) -> None:
+    """Raises ValueError for an action that cannot be called."""
     wrong = [action for action in actions if not callable(action)] if is_list(actions) else actions
     if wrong:
         raise ValueError(
             "actions must be a list of functions that take a StepReport. Received "
-            f"{wrong!r}; the batches belong to the updates, SynchronousUpdates(step, batches)."
+            f"{wrong!r}; make some with towers.actions, or write a function of the report."
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -18,6 +18,9 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from towers.batches.shards import Batches, Shard
 from towers.devices.placement import Placement
+from towers.loop.updates import Position
+from towers.other_steps.asynchronous_updates import AsynchronousUpdates
+from towers.other_steps.tower_threads import AsyncResults
 from towers.processes.processes import Processes
 from towers.step.arguments import check_kinds
 from towers.step.blueprint import Blueprint, draw_blueprint
@@ -41,7 +44,7 @@ def build_async_step(
     batches: Batches | tf.data.Dataset,
     options: StepOptions = StepOptions(),
 ) -> AsyncStep:
-    """Returns `step(tower, shards, batch_number) -> AsyncResults`, for `AsynchronousUpdates`.
+    """Returns `step(tower, shards, batch_number) -> AsyncResults`, for a `Trainer`.
 
     Args:
         tower_fn, variables, optimizer, placement, batches: as in `build_train_step`. Values that
@@ -137,6 +140,12 @@ class AsyncStep:
             **scales._asdict(),
         )
 
+    def make_updates(
+        self, batches: Batches | tf.data.Dataset, position: Position = Position()
+    ) -> AsynchronousUpdates:
+        """Returns the updates that a `Trainer` makes with this step."""
+        return AsynchronousUpdates(self, batches, position=position)
+
     def dry_run(self, shards: tuple[Shard, ...], batch_number: int = 1) -> None:
         """Runs every tower once without an update: no variable changes.
 
@@ -195,28 +204,6 @@ class AsyncStep:
 
     def _apply(self, change: Change) -> Scales:
         return self.update.apply(change, add_states=True)
-
-
-class AsyncResults(NamedTuple):
-    """The results of one update by one tower, scalars over its batch.
-
-    Attributes:
-        number: the update's number, from 1.
-        staleness: how many updates of other towers came between its read and its write.
-        loss, weight, metrics, metric_weights, gradient_norm, learning_rate, finite, loss_scale:
-            as in `StepResults`.
-    """
-
-    number: int
-    staleness: int
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tf.Tensor]
-    metric_weights: dict[str, tf.Tensor | None]
-    gradient_norm: tf.Tensor
-    learning_rate: tf.Tensor
-    finite: tf.Tensor
-    loss_scale: tf.Tensor
 
 
 def as_differences(change: Change, before: Sequence[Any]) -> Change:

@@ -16,8 +16,12 @@ from towers.batches.stop_signals import StopTraining
 from towers.devices.placement import check_present
 from towers.loop.finite import FiniteCheck
 from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
-from towers.other_steps.asynchronous_step import AsyncResults, AsyncStep
-from towers.other_steps.tower_threads import FinishedUpdate, TowerThreads
+from towers.other_steps.tower_threads import (
+    AsynchronousStep,
+    AsyncResults,
+    FinishedUpdate,
+    TowerThreads,
+)
 from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults, TowerResults
 
@@ -47,7 +51,7 @@ class AsynchronousUpdates:
 
     def __init__(
         self,
-        step: AsyncStep,
+        step: AsynchronousStep,
         batches: Batches | tf.data.Dataset,
         *,
         position: Position = Position(),

@@ -6,8 +6,8 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ from towers.batches.feed import PATIENCE, drop
 from towers.batches.shards import Shard
 from towers.batches.stop_signals import StopTraining
 from towers.loop.updates import Position
-from towers.other_steps.asynchronous_step import AsyncResults, AsyncStep
+from towers.step.update import Update
 
 MOST_UNREPORTED = 8  # Updates per tower, done or under way, by which actions may lag behind.
 
@@ -38,7 +38,7 @@ class TowerThreads:
     """
 
     def __init__(
-        self, step: AsyncStep, dataset: tf.data.Dataset, begin: Position, limit: int | None
+        self, step: AsynchronousStep, dataset: tf.data.Dataset, begin: Position, limit: int | None
     ):
         self.num_updates = 0
         self._step = step
@@ -259,6 +259,53 @@ class TowerThreads:
 def as_number(value: Any) -> np.ndarray | None:
     """Returns a tensor's value; None stays None."""
     return None if value is None else np.asarray(value)
+
+
+class AsyncResults(NamedTuple):
+    """The results of one update by one tower, scalars over its batch.
+
+    Attributes:
+        number: the update's number, from 1.
+        staleness: how many updates of other towers came between its read and its write.
+        loss, weight, metrics, metric_weights, gradient_norm, learning_rate, finite, loss_scale:
+            as in `StepResults`.
+    """
+
+    number: int
+    staleness: int
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tf.Tensor]
+    metric_weights: dict[str, tf.Tensor | None]
+    gradient_norm: tf.Tensor
+    learning_rate: tf.Tensor
+    finite: tf.Tensor
+    loss_scale: tf.Tensor
+
+
+class AsynchronousStep(Protocol):
+    """The step that towers' threads call, such as an `AsyncStep`."""
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """The towers' devices."""
+
+    @property
+    def update(self) -> Update:
+        """Changes the variables."""
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph of the first tower."""
+
+    def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> AsyncResults:
+        """Runs one tower on one batch and updates the variables."""
+
+    def dry_run(self, shards: tuple[Shard, ...]) -> None:
+        """Runs every tower once without an update."""
+
+    def count_from(self, number: int) -> None:
+        """Sets how many updates the run has done so far."""
 
 
 class FinishedUpdate(NamedTuple):

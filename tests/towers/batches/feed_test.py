@@ -119,8 +119,7 @@ def test_tensors_with_different_numbers_of_rows_are_refused(num_towers, sizes):
 def test_rows_are_checked_only_where_shapes_leave_them_open():
     def ops_of(*shapes):
         specs = tuple(tf.TensorSpec(shape, tf.float32) for shape in shapes)
-        check = tf.function(check_rows, autograph=False)
-        return check.get_concrete_function(specs).graph.get_operations()
+        return tf.function(check_rows).get_concrete_function(specs).graph.get_operations()
 
     assert {op.type for op in ops_of([5, 3])} == {"Placeholder"}
     assert {op.type for op in ops_of([4, 3], [4])} == {"Placeholder"}

@@ -138,7 +138,7 @@ def test_towers_train_on_numbered_examples_as_on_the_same_data_set():
 
         step = towers.build_train_step(tower_fn, model, optimizer, placement, batches)
         updates = towers.steps.SynchronousUpdates(step, batches)
-        towers.Trainer(updates).train(epochs=2)
+        towers.Trainer.making(updates).train(epochs=2)
         weights.append([variable.numpy() for variable in model.variables])
     for left, right in zip(*weights, strict=True):
         np.testing.assert_array_equal(left, right)

@@ -204,10 +204,13 @@ def test_a_run_directory_is_all_that_a_run_needs_to_go_on(tmp_path):
     for steps in (2, 4):
         step = build()
         updates = towers.steps.SynchronousUpdates(step, batches)
-        assert towers.Trainer(updates, run_dir=tmp_path).train(steps=steps) == f"{steps} steps done"
+        assert (
+            towers.Trainer.making(updates, run_dir=tmp_path).train(steps=steps)
+            == f"{steps} steps done"
+        )
     reports, step = [], build()
     updates = towers.steps.SynchronousUpdates(step, batches)
-    trainer = towers.Trainer(updates, [reports.append], run_dir=tmp_path)
+    trainer = towers.Trainer.making(updates, [reports.append], run_dir=tmp_path)
     assert trainer.train(epochs=2) == "2 epochs done"
     assert [report.step for report in reports] == [5, 6]
     assert_bit_identical(step, snapshot(whole))
@@ -216,14 +219,14 @@ def test_a_run_directory_is_all_that_a_run_needs_to_go_on(tmp_path):
 
 
 def test_a_run_directory_of_another_model_is_refused_and_kept(tmp_path, step):
-    towers.Trainer(towers.steps.SynchronousUpdates(step, batches), run_dir=tmp_path).train(steps=1)
+    towers.Trainer(step, batches, run_dir=tmp_path).train(steps=1)
     (saved,) = (tmp_path / "checkpoints").iterdir()
     content = saved.read_bytes()
     model = helpers.dense_model()
     other = helpers.build_step_for(
         helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2
     )
-    trainer = towers.Trainer(towers.steps.SynchronousUpdates(other, batches), run_dir=tmp_path)
+    trainer = towers.Trainer(other, batches, run_dir=tmp_path)
     with pytest.raises(ValueError, match="is not one of this model, and nothing was restored"):
         trainer.train(steps=2)
     assert saved.read_bytes() == content
@@ -236,13 +239,13 @@ def test_a_run_directory_of_several_processes_is_refused(tmp_path):
         processes=helpers.OneOfTwo(),
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"for one process only.*Received 2 processes"):
-        towers.Trainer(towers.steps.SynchronousUpdates(step, batches), run_dir=tmp_path)
+        towers.Trainer(step, batches, run_dir=tmp_path)
 
 
 def test_a_run_that_was_sent_back_saves_the_same_step_again(tmp_path):
     step = build()
     updates = towers.steps.SynchronousUpdates(step, batches)
-    trainer = towers.Trainer(updates, run_dir=tmp_path)
+    trainer = towers.Trainer.making(updates, run_dir=tmp_path)
     begin = snapshot(step)
     trainer.train(steps=2)
     restore(step, [value + 1 for value in begin])
@@ -266,13 +269,23 @@ def test_a_data_set_is_as_good_as_its_batches(step):
     assert [int(report.results.weight) for report in reports] == SIZES
 
 
-def test_a_step_and_a_data_set_are_no_updates(step):
+def test_a_trainer_refuses_what_is_no_step_no_batches_and_no_action(step):
     dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
-    with pytest.raises(ValueError, match=r"given the updates.*SynchronousUpdates\(step, batches\)"):
-        towers.Trainer(step, dataset)
     updates = towers.steps.SynchronousUpdates(step, dataset)
+    for wrong in (updates, None):
+        with pytest.raises(ValueError, match=r"Trainer\(step, batches, actions\).*making\(updates"):
+            towers.Trainer(wrong, dataset)
     for wrong in (dataset, [None], print):
-        with pytest.raises(ValueError, match=r"list of functions .*the batches belong to"):
-            towers.Trainer(updates, wrong)
+        with pytest.raises(ValueError, match=r"list of functions .*StepReport"):
+            towers.Trainer(step, dataset, wrong)
+        with pytest.raises(ValueError, match=r"list of functions .*StepReport"):
+            towers.Trainer.making(updates, wrong)
     with pytest.raises(ValueError, match=r"batches must be a function .*Received list"):
-        towers.steps.SynchronousUpdates(step, [1, 2])
+        towers.Trainer(step, [1, 2])
+
+
+def test_a_trainer_makes_the_updates_of_its_step(step):
+    dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
+    reports = []
+    towers.Trainer(step, dataset, [reports.append]).train(epochs=1)
+    assert [int(report.results.weight) for report in reports] == SIZES

@@ -610,7 +610,7 @@ def test_a_dry_run_runs_every_tower_and_changes_nothing():
     layer, step = fresh_counting_step(2)
     batches = numbers(10)
     updates = towers.steps.AsynchronousUpdates(step, batches)
-    trainer = towers.Trainer(updates)
+    trainer = towers.Trainer.making(updates)
     with record_op_devices() as placement:
         updates.dry_run()
     assert {"CPU:1", "CPU:2"} <= {device for _, device in placement}

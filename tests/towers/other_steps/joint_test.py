@@ -114,7 +114,7 @@ def test_each_part_trains_its_own_variables_one_after_the_other(num_towers, opti
     with tower_placement(num_towers, options.get("parameters", "auto")).scope():
         game = Game()
     updates = game.updates(num_towers, **options)
-    towers.Trainer(updates, [reports.append]).train(epochs=1)
+    towers.Trainer.making(updates, [reports.append]).train(epochs=1)
     assert_same_weights(game.weights(), plain.weights(), float64=True)
     for name, expected in zip(("discriminator", "generator"), losses.T, strict=True):
         actual = [float(report.results.metrics[f"{name}/loss"]) for report in reports]
@@ -126,11 +126,11 @@ def test_each_part_trains_its_own_variables_one_after_the_other(num_towers, opti
 
 def test_a_resumed_game_matches_an_uninterrupted_one(tmp_path):
     whole, resumed = Game(), Game()
-    trainer = towers.Trainer(whole.updates(2), run_dir=tmp_path / "whole")
+    trainer = towers.Trainer.making(whole.updates(2), run_dir=tmp_path / "whole")
     trainer.train(steps=4)
     shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
     trainer.train(epochs=3)
-    trainer = towers.Trainer(resumed.updates(2), run_dir=tmp_path / "stopped")
+    trainer = towers.Trainer.making(resumed.updates(2), run_dir=tmp_path / "stopped")
     trainer.train(epochs=3)
     assert trainer.position.step == 9
     for one, other in zip(resumed.weights(), whole.weights(), strict=True):
@@ -139,7 +139,7 @@ def test_a_resumed_game_matches_an_uninterrupted_one(tmp_path):
 
 def test_models_that_are_not_built_are_built():
     game = Game(built=False)
-    towers.Trainer(game.updates(1)).train(steps=1)
+    towers.Trainer.making(game.updates(1)).train(steps=1)
     assert game.generator.built and game.discriminator.built
 
 

@@ -247,5 +247,5 @@ def test_ragged_batches_are_asked_and_trained():
     ids = tf.ragged.constant([[1, 2], [3], [4, 5, 6], [7], [8, 1, 2], [3]])
     data = tf.data.Dataset.from_tensor_slices((ids, tf.range(6) % 3)).batch(5)
     step = towers.build_train_step(tower_fn, [table], optimizer, placement, data)
-    towers.Trainer(towers.steps.SynchronousUpdates(step, data)).train(epochs=1)
+    towers.Trainer(step, data).train(epochs=1)
     assert np.ptp(table.numpy()) > 0
