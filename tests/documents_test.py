@@ -267,7 +267,8 @@ def defined_names(path):
 
 
 @pytest.mark.parametrize(
-    ("section", "most_functions", "most_files"), [("One step", 9, 6), ("One sentence pair", 25, None)]
+    ("section", "most_functions", "most_files"),
+    [("One step", 9, 6), ("One sentence pair", 25, None)],
 )
 def test_the_walk_names_functions_that_exist_and_is_short(section, most_functions, most_files):
     page = PAGES["docs/explanations/way-of-the-data.md"]

@@ -1,4 +1,4 @@
-"""The table of well-known set-ups in docs/comparison.md: every command in it trains, on small data."""
+"""Well-known set-ups, a table of docs/comparison.md: each command trains, on small data."""
 
 import math
 import re
