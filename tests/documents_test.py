@@ -341,6 +341,13 @@ def test_the_api_reference_has_every_public_name_with_a_docstring():
             assert is_alias or public.__doc__, name
 
 
+@each_page
+def test_names_of_the_library_in_the_text_exist(page):
+    namespaces = "|".join(filter(None, GENERATE.NAMESPACES))
+    for namespace, name in re.findall(rf"\btowers\.({namespaces})\.(\w+)", PAGES[page]):
+        assert name in GENERATE.public_names(namespace), f"towers.{namespace}.{name}"
+
+
 def test_the_face_is_small_and_every_name_at_the_top_is_in_a_guide():
     names = GENERATE.public_names()
     guides = [ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md")]
