@@ -214,7 +214,6 @@ def test_private_attributes_are_used_in_one_module():
     """Elsewhere a name with an underscore is the project's own, or of the standard library."""
     known = {"_actions", "_asdict", "_fields", "_fill_text", "_getframe", "_replace"}
     known |= {"_ActionsContainer", "_SubParsersAction", "_towers_listeners"}
-    known |= {"_all_reduce_sum_gradients"}  # Of the MirroredStrategy rival.
     own = {name for tree in MODULES.values() for name in own_names(tree)}
 
     def is_wrong(name):

@@ -22,7 +22,7 @@ from towers.data.image_files.records import (
     parse_record,
     read_bytes,
 )
-from towers.data.preparing.caches import alone
+from towers.data.prepared.caches import alone
 from towers.ground.durable import PARTIAL, make_folder, publish, write_file
 
 EXAMPLES_OF_SHARD = 1000

@@ -5,22 +5,27 @@ beside an exported model without the rest of the project.
 """
 
 from .codec import Question, TextCodec
+from .line_codec import LineCodec
 from .normalisation import normalise
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE, train_subwords
 from .tokenizers import Tokenizer, make_tokenizer
 from .vocabulary import NUM_COPIES, SPECIALS, Vocabulary, build_vocabulary
+from .words import WordVocabulary, build_words
 
 __all__ = [
     "NUM_COPIES",
     "SPECIALS",
     "SUBWORD_FILE",
+    "LineCodec",
     "Question",
     "TextCodec",
     "TextSettings",
     "Tokenizer",
     "Vocabulary",
+    "WordVocabulary",
     "build_vocabulary",
+    "build_words",
     "make_tokenizer",
     "normalise",
     "train_subwords",

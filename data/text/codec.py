@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from towers.ground.durable import write_file
-from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
+from towers.ground.special_ids import SEPARATOR, UNKNOWN
 
 from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
 from .tokenizers import make_tokenizer
 from .vocabulary import Vocabulary
+from .words import WordVocabulary
 
 _SETTINGS_FILE = "text.json"
 _VOCABULARY_FILE = "vocabulary.txt"
@@ -24,7 +26,7 @@ _COPIES = {
     "user_dictionary": "user_dictionary.txt",
     "subword_model": SUBWORD_FILE,
 }
-_CACHE_SIZE = 1 << 18  # Number of tokens whose ids are cached, some 50 MB.
+_CACHE_SIZE = 1 << 17  # Number of tokens whose ids are cached, some 40 MB.
 
 
 class Question(NamedTuple):
@@ -46,6 +48,9 @@ class TextCodec:
         settings: how text is normalised and tokenised.
         vocabulary: of the tokens.
 
+    Attributes:
+        token_ids: `token_ids(token)`, the ids that spell a token, cached.
+
     Raises:
         ValueError: a file that the settings name is missing or wrong.
     """
@@ -54,23 +59,17 @@ class TextCodec:
         self.settings = settings
         self.vocabulary = vocabulary
         self._tokenizer = make_tokenizer(settings)
-        self._known: dict[str, tuple[int, ...]] = {}
+        self.token_ids = functools.lru_cache(_CACHE_SIZE)(vocabulary.ids)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without START and END; none for a text without tokens."""
         ids: list[int] = []
         for token in self._tokens(text):
-            ids.extend(self._known.get(token) or self._look_up(token))
+            ids.extend(self.token_ids(token))
         return ids
 
     def _tokens(self, text: str) -> list[str]:
         return self._tokenizer.tokenize(self.settings.normalise(text))
-
-    def _look_up(self, token: str) -> tuple[int, ...]:
-        if len(self._known) >= _CACHE_SIZE:
-            self._known.clear()
-        self._known[token] = self.vocabulary.ids(token)
-        return self._known[token]
 
     def encode_question(self, turns: Sequence[str], max_length: int | None = None) -> Question:
         """Returns the turns as one question; empty turns are left out.
@@ -86,7 +85,7 @@ class TextCodec:
             return self._with_copies(tokens[-max_length:] if max_length else tokens)
         ids: list[int] = []
         for token in tokens:
-            ids += (SEPARATOR,) if token is None else self._known.get(token) or self._look_up(token)
+            ids += (SEPARATOR,) if token is None else self.token_ids(token)
         return Question(ids[-max_length:] if max_length else ids, [])
 
     def read_question(self, turns: Sequence[str], max_length: int | None = None) -> Question:
@@ -120,7 +119,7 @@ class TextCodec:
         return self.vocabulary.ids_of(self._tokens(text), copied)
 
     def decode(self, ids: Sequence[int], copied: Sequence[str] = ()) -> str:
-        """Returns the text up to END, if there is one, without special tokens.
+        """Returns the text up to its end, if there is one, without special tokens.
 
         Args:
             ids: of the vocabulary.
@@ -130,7 +129,8 @@ class TextCodec:
             ValueError: an id is not in the vocabulary.
         """
         ids = [int(unit_id) for unit_id in ids]
-        before_end = ids[: ids.index(END)] if END in ids else ids
+        end = self.vocabulary.end
+        before_end = ids[: ids.index(end)] if end in ids else ids
         return self.detokenise(self.vocabulary.tokens(before_end, copied))
 
     def detokenise(self, tokens: Sequence[str]) -> str:
@@ -162,7 +162,8 @@ class TextCodec:
         """
         folder = Path(folder)
         settings = _read_settings(folder)
-        return cls(settings, Vocabulary.load(folder / _VOCABULARY_FILE))
+        kind = WordVocabulary if settings.as_written else Vocabulary
+        return cls(settings, kind.load(folder / _VOCABULARY_FILE))
 
 
 def _copy_files(settings: TextSettings, folder: Path) -> TextSettings:

@@ -26,6 +26,8 @@ class TextSettings:
             rare and wrong ("比六多"); otherwise such words are split into shorter ones.
         subword_model: path of the model that `train_subwords` wrote; without one, the preparation
             of a corpus learns a model.
+        as_written: whether nothing is normalised, blank lines count, and the vocabulary has whole
+            words alone, as in the Penn Treebank; with the tokenizer spaces.
 
     Raises:
         ValueError: a value is none of these, or a file is given that the tokenizer does not use.
@@ -38,12 +40,18 @@ class TextSettings:
     user_dictionary: str | None = None
     new_words: bool = False
     subword_model: str | None = None
+    as_written: bool = False
 
     def __post_init__(self) -> None:
         _check_choice("language", self.language, LANGUAGES)
         _check_choice("tokenizer", self.tokenizer, TOKENIZERS)
         self._check_files("jieba", ("dictionary", "user_dictionary"))
         self._check_files("subwords", ("subword_model",))
+        if self.as_written and self.tokenizer != "spaces":
+            raise ValueError(
+                "as_written is of the tokenizer spaces. Received it for the tokenizer "
+                f"{self.chosen_tokenizer}; choose tokenizer='spaces'."
+            )
 
     def _check_files(self, tokenizer: str, names: tuple[str, ...]) -> None:
         given = [name for name in names if getattr(self, name) is not None]
@@ -68,6 +76,8 @@ class TextSettings:
 
     def normalise(self, text: str) -> str:
         """Returns the normalised text for the tokenizer of these settings."""
+        if self.as_written:
+            return text
         return normalise(
             text.lower() if self.lowercase else text,
             self.language,

@@ -39,7 +39,7 @@ def make_tokenizer(settings: TextSettings) -> Tokenizer:
         return WordTokenizer(settings.language)
     if name == "subwords":
         return SubwordTokenizer(settings.subword_model)
-    return CharacterTokenizer() if name == "characters" else SpaceTokenizer(settings.language)
+    return CharacterTokenizer() if name == "characters" else SpaceTokenizer(settings)
 
 
 class CharacterTokenizer:
@@ -55,8 +55,8 @@ class CharacterTokenizer:
 class SpaceTokenizer:
     """Tokens are separated by blanks."""
 
-    def __init__(self, language: str) -> None:
-        self.detokenise = _detokeniser(language)
+    def __init__(self, settings: TextSettings) -> None:
+        self.detokenise = " ".join if settings.as_written else _detokeniser(settings.language)
 
     def tokenize(self, text: str) -> list[str]:
         return text.split()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.ground.durable import write_file
-from towers.ground.special_ids import UNKNOWN
+from towers.ground.special_ids import END, UNKNOWN
 
 from .files import read_text
 from .normalisation import is_wide
@@ -105,12 +105,17 @@ class Vocabulary:
         num_copies: number of ids for unknown words of a question; 0 spells them.
 
     Attributes:
+        specials: the names of the first ids.
+        end, unknown: two of these ids.
         copies: the ids of `<copy_0>`, `<copy_1>`, ...
     """
 
+    specials: tuple[str, ...] = SPECIALS
+    end, unknown = END, UNKNOWN
+
     def __init__(self, units: Iterable[Unit], num_copies: int = 0) -> None:
         self._units = tuple(units)
-        self.copies = range(len(SPECIALS), len(SPECIALS) + num_copies)
+        self.copies = range(len(self.specials), len(self.specials) + num_copies)
         self._ids = {unit: index for index, unit in enumerate(self._units, self.copies.stop)}
         if len(self._ids) < len(self._units):
             twice = next(unit for unit, count in Counter(self._units).items() if count > 1)
@@ -194,7 +199,7 @@ class Vocabulary:
     def save(self, path: str | Path) -> None:
         """Writes the specials and units as UTF-8 text, one a line, whole or not at all."""
         copies = [_copy_line(number) for number in range(len(self.copies))]
-        lines = [*SPECIALS, *copies, *map(_to_line, self._units)]
+        lines = [*self.specials, *copies, *map(_to_line, self._units)]
         write_file(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
 
     @classmethod
@@ -206,20 +211,20 @@ class Vocabulary:
             ValueError: it is damaged; the message says where.
         """
         *lines, rest = read_text(path).split("\n")
-        if rest or tuple(lines[: len(SPECIALS)]) != SPECIALS:
+        first = num_specials = len(cls.specials)
+        if rest or tuple(lines[:first]) != cls.specials:
             raise ValueError(
-                f"{path}: expected lines that begin with {', '.join(SPECIALS)} and the last of "
-                f"which is ended, found {lines[: len(SPECIALS)]} and {rest!r} at the end."
+                f"{path}: expected lines that begin with {', '.join(cls.specials)} and the last of "
+                f"which is ended, found {lines[:first]} and {rest!r} at the end."
             )
-        first = len(SPECIALS)
-        while first < len(lines) and lines[first] == _copy_line(first - len(SPECIALS)):
+        while first < len(lines) and lines[first] == _copy_line(first - num_specials):
             first += 1
         units = [
             _from_line(line, f"{path}, line {number}")
             for number, line in enumerate(lines[first:], first + 1)
         ]
         try:
-            return cls(units, first - len(SPECIALS))
+            return cls(units, first - num_specials)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

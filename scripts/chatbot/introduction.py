@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from towers.data.dialogues import weighted_paths
+from towers.data.reading import weighted_paths
 from towers.data.samples.conversations import read_patterns
 
 NUM_SHOWN = 10

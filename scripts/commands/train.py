@@ -86,7 +86,7 @@ def with_config(given: argparse.Namespace) -> argparse.Namespace:
 def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:
     """Begins the digests by which a recipe knows its files, for TensorFlow's import takes long."""
     if paths and recipe.takes_files:
-        from towers.data.corpus.digests import begin_digests
+        from towers.data.prepared.digests import begin_digests
 
         begin_digests(paths)
 

@@ -27,7 +27,7 @@ from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 if TYPE_CHECKING:
     import keras
 
-    from towers.data.corpus import Corpus
+    from towers.data.prepared import DialogueCorpus
     from towers.data.text import TextCodec
     from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 
@@ -144,7 +144,7 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a corpus, which is prepared if it was not before."""
-    from towers.data.corpus import pair_batches
+    from towers.data.batches.pairs import pair_batches
     from towers.scripts.chatbot.introduction import about_data
 
     corpus = prepare(fields, paths)
@@ -180,7 +180,7 @@ def prepare(
     *,
     processes: int | None = None,
     write: Callable[[str], None] = show,
-) -> Corpus:
+) -> DialogueCorpus:
     """Returns the prepared corpus of files, or without paths the embedded one.
 
     Args:
@@ -189,11 +189,11 @@ def prepare(
         processes: how many tokenise files; by default one for each core.
         write: receives the lines about a corpus while it is prepared.
     """
-    from towers.data.corpus import CorpusSettings, prepare_dialogues, prepare_files
+    from towers.data.prepared import DialoguePreparation, prepare_dialogues, prepare_files
     from towers.data.samples.conversations import conversations
     from towers.data.text import TextSettings
 
-    preparation = CorpusSettings(
+    preparation = DialoguePreparation(
         TextSettings(
             language=fields.language,
             tokenizer=fields.tokenizer,

@@ -29,7 +29,8 @@ from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 if TYPE_CHECKING:
     import keras
 
-    from towers.data.text_corpus import LineCodec, TextCorpus
+    from towers.data.prepared import TextCorpus
+    from towers.data.text import LineCodec
 
 CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "pieces")
@@ -112,7 +113,7 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a text, which is prepared if it was not before."""
-    from towers.data.language import piece_batches, stream_batches
+    from towers.data.batches.texts import piece_batches, stream_batches
 
     check_choice("Field form", fields.form, FORMS)
     check_choice("Field network", fields.network, NETWORKS)
@@ -161,15 +162,15 @@ def prepare(
     Raises:
         ValueError: there is no path, or something is wrong with the fields or the files.
     """
+    from towers.data.prepared import TextPreparation, prepare_texts
     from towers.data.text import TextSettings
-    from towers.data.text_corpus import TextCorpusSettings, prepare_texts
 
     if paths is None:
         raise ValueError(
             "Recipe language_model trains on your own text: name files or folders with --data. "
             "(The recipe stories brings a small text.)"
         )
-    settings = TextCorpusSettings(
+    settings = TextPreparation(
         TextSettings(
             language=fields.language,
             tokenizer=fields.tokenizer,
@@ -278,7 +279,7 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
 
 def load_text(folder: Path) -> LineCodec:
     """Returns the vocabulary and the text settings that a run saved."""
-    from towers.data.text_corpus import LineCodec
+    from towers.data.text import LineCodec
 
     return LineCodec.load(folder)
 

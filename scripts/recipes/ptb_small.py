@@ -12,21 +12,31 @@ Expected: test perplexity of 114.5 by the first command, as the paper's non-regu
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from towers.ground.special_ids import PAD, WORD_END, WORD_UNKNOWN
+from towers.scripts.shown import show
 from towers.scripts.training import fields as common
+from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
 
 if TYPE_CHECKING:
     import keras
 
-    from towers.data.language import LanguageText, WordVocabulary
+    from towers.data.text import LineCodec
 
+CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "sentences")
 EVALUATION_STEPS = 100  # More are faster, and change nothing: the state is carried on.
-# As `towers.data.language` numbers them, which imports NumPy.
-SPECIAL_IDS = SpecialIds(padding=0, unknown=2, start=1, end=1, unspoken=(0, 2))
+SPECIAL_IDS = SpecialIds(
+    padding=PAD,
+    unknown=WORD_UNKNOWN,
+    start=WORD_END,
+    end=WORD_END,
+    unspoken=(PAD, WORD_UNKNOWN),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,19 +70,20 @@ class Fields(common.Fields):
 
 def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches of a folder's files."""
-    from towers.data.language import load_language
+    from towers.data.reading.word_files import read_words
 
-    text = load_language(folder, vocabulary_size=fields.vocabulary_size)
-    return make_batches(fields, text, seed)
+    return make_batches(fields, read_words(folder), seed)
 
 
-def make_batches(fields: Fields, text: LanguageText, seed: int) -> Data:
-    """Returns the batches of a text; the evaluation has every token of its part once."""
-    from towers.data.language import sentence_batches, stream_batches
+def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
+    """Returns the batches of a text's parts; the evaluation has every token of its part once."""
+    from towers.data.batches.texts import sentence_batches, stream_batches
+    from towers.data.prepared import prepare_words
 
+    corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=show)
     if fields.form not in FORMS:
         raise ValueError(f"Field form must be one of {', '.join(FORMS)}. Received {fields.form!r}.")
-    training, evaluated = text.part("train"), text.part(fields.part)
+    training, evaluated = corpus.part("train"), corpus.part(fields.part)
     if fields.form == "streams":
         train = stream_batches(training, fields.batch_size, fields.num_steps)
         rows = fields.evaluation_rows
@@ -81,7 +92,7 @@ def make_batches(fields: Fields, text: LanguageText, seed: int) -> Data:
         train = sentence_batches(training, fields.batch_size, seed=seed)
         test = sentence_batches(evaluated, fields.batch_size, shuffle=False)
     about = {"evaluated": fields.part}
-    return Data(train, test, text=text.vocabulary, key=text.key, about=about)
+    return Data(train, test, text=corpus.text, key=corpus.key, about=about)
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
@@ -116,11 +127,11 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     return {"perplexity": perplexity(metrics["loss"])}
 
 
-def load_text(folder: Path) -> WordVocabulary:
+def load_text(folder: Path) -> LineCodec:
     """Returns the vocabulary that a run saved."""
-    from towers.data.language import WordVocabulary
+    from towers.data.text import LineCodec
 
-    return WordVocabulary.load(folder)
+    return LineCodec.load(folder)
 
 
 RECIPE = Recipe(

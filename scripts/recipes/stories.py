@@ -18,15 +18,12 @@ from towers.scripts.training.recipe import Data
 
 def make_data(fields: ptb_small.Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches of a folder's files, or without a folder those of the stories."""
-    from towers.data.language import load_language, make_language
     from towers.data.samples import stories
 
     if folder is not None:
-        text = load_language(folder, vocabulary_size=fields.vocabulary_size)
-    else:
-        parts = {part: stories.text(part) for part in stories.PARTS}
-        text = make_language(parts, vocabulary_size=fields.vocabulary_size)
-    return ptb_small.make_batches(fields, text, seed)
+        return ptb_small.make_data(fields, folder, seed)
+    texts = {part: stories.text(part) for part in stories.PARTS}
+    return ptb_small.make_batches(fields, texts, seed)
 
 
 RECIPE = dataclasses.replace(

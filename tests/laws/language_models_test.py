@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.data.language import sentence_batches, stream_batches
+from towers.data.batches.texts import sentence_batches, stream_batches
 from towers.models import language_losses
 from towers.models.awd_lstm import awd_lstm
 from towers.models.rnn_lm import rnn_language_model

@@ -7,17 +7,17 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from tests.data.corpus.helpers import LIMITS, corpus_of
 from tests.data.images.batches_test import numbered_images
+from tests.data.prepared.helpers import LIMITS, corpus_of
 from towers.batches.own_rows import OwnRows
-from towers.data.corpus import pair_batches
+from towers.data.batches.pairs import pair_batches
+from towers.data.batches.texts import piece_batches, sentence_batches, stream_batches
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.batches import image_file_batches
 from towers.data.image_files.image_files import Part
 from towers.data.images import augmentation
 from towers.data.images.batches import image_batches
-from towers.data.language.batches import piece_batches, sentence_batches, stream_batches
-from towers.data.language.vocabulary import END
+from towers.ground.special_ids import WORD_END as END
 
 PARTS = [
     (3, 2),

@@ -1,5 +1,6 @@
 """Law 1 for the whole language model on the engine: streams that carry a state, and sentences."""
 
+import collections
 import functools
 
 import keras
@@ -9,8 +10,9 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.data.language import make_language, sentence_batches, stream_batches
+from towers.data.batches.texts import sentence_batches, stream_batches
 from towers.data.samples import stories
+from towers.data.text import build_words
 from towers.models import language_losses, rnn_lm
 
 ROWS, STEPS, NUM_BATCHES = 7, 6, 5
@@ -18,13 +20,16 @@ ROWS, STEPS, NUM_BATCHES = 7, 6, 5
 
 @functools.cache
 def text():
+    """Returns the ids of some lines, and how many ids there are."""
     lines = stories.text("train").splitlines()[:100]
-    return make_language({"train": "\n".join(lines)}, vocabulary_size=80)
+    words = [word for line in lines for word in (*line.split(), "<eos>")]
+    vocabulary = build_words(collections.Counter(words), 80)
+    return np.array(vocabulary.ids_of(words), np.int32), len(vocabulary)
 
 
 def batches_of(form):
     """The first batches; those of the sentences have different lengths."""
-    tokens = text().part("train")
+    tokens = text()[0]
     if form == "streams":
         return stream_batches(tokens, ROWS, STEPS)(0).take(NUM_BATCHES)
     return sentence_batches(tokens, ROWS, seed=1)(0).take(NUM_BATCHES)
@@ -33,7 +38,7 @@ def batches_of(form):
 def fresh(form):
     """Returns (tower function, model, what the step carries), the same each time."""
     keras.utils.set_random_seed(3)
-    model = rnn_lm.rnn_language_model(len(text().vocabulary), hidden_size=8)
+    model = rnn_lm.rnn_language_model(text()[1], hidden_size=8)
     if form == "sentences":
         return language_losses.sentences(model, training=True), model, {}
     carried = {"carried": towers.Carried(model.state_specs(), ROWS)}
@@ -138,8 +143,8 @@ def test_every_weight_moves():
 def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_towers):
     """The loss of each stream read at once, without batches, is the oracle."""
     keras.utils.set_random_seed(3)
-    model = rnn_lm.rnn_language_model(len(text().vocabulary), hidden_size=8, initial_scale=0.5)
-    tokens = text().part("train")[:137]
+    model = rnn_lm.rnn_language_model(text()[1], hidden_size=8, initial_scale=0.5)
+    tokens = text()[0][:137]
     batches = stream_batches(tokens, rows, STEPS, drop_tail=False)
     step = towers.build_evaluation_step(
         language_losses.streams(model, training=False),

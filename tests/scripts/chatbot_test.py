@@ -209,8 +209,10 @@ def ask_export(folder):
         f"sys.path = [p for p in sys.path if p not in ('', {str(ROOT)!r})]\n"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]\n"
         f"runpy.run_path({str(folder / 'answer.py')!r}, run_name='__main__')\n"
-        "ours = {'towers', 'models', 'scripts', 'data'} & set(sys.modules)\n"
-        "sys.exit(f'imported {ours}' if ours else 0)\n"
+        "ours = [m for name, m in sys.modules.items() if name.split('.')[0] == 'towers']\n"
+        "homes = {getattr(m, '__file__', '') for m in ours}\n"
+        f"others = [one for one in homes if not one.startswith({str(folder)!r})]\n"
+        "sys.exit(f'imported {others}' if others or not homes else 0)\n"
     )
     command = [sys.executable, "-c", spy]
     result = subprocess.run(command, input=QUESTIONS, capture_output=True, text=True, cwd=folder)

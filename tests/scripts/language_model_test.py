@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.data.text_corpus.helpers import write_stories
+from tests.data.prepared.text_helpers import write_stories
 from tests.paths import ROOT
 from tests.programs import TOWERS
 from tests.programs import run as run_program

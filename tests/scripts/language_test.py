@@ -10,8 +10,12 @@ import pytest
 import tensorflow as tf
 
 from tests.scripts.runs import arrays_of
-from towers.data.language import END, PAD, UNKNOWN, load_language
+from towers.data.prepared import prepare_words
+from towers.data.reading.word_files import read_words
 from towers.data.samples import stories
+from towers.ground.special_ids import PAD
+from towers.ground.special_ids import WORD_END as END
+from towers.ground.special_ids import WORD_UNKNOWN as UNKNOWN
 from towers.models.decoding import Decoding
 from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
@@ -102,8 +106,8 @@ def oracle(run_dir, tokens):
 
 
 @pytest.mark.parametrize("part", ["valid", pytest.param("test", marks=pytest.mark.slow)])
-def test_perplexity_counts_every_token_of_a_text_once(part, finished, folder, capsys):
-    tokens = load_language(folder, vocabulary_size=10000).part(part)
+def test_perplexity_counts_every_token_of_a_text_once(part, finished, folder, tmp_path, capsys):
+    tokens = prepare_words(read_words(folder), 10000, tmp_path).part(part)
     evaluate = ["evaluate", str(finished), "--json", "--checkpoint", "latest"]
     assert main([*evaluate, "--set", f"part={part}"]) == 0
     output = capsys.readouterr().out
@@ -136,7 +140,7 @@ def test_sentences_train_and_count_every_token_once(train, folder, tmp_path, cap
     assert train(tmp_path / "run", *sentences) == 0
     assert not any(name.startswith("carried") for name in arrays_of(tmp_path / "run")[1])
     assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
-    tokens = load_language(folder, vocabulary_size=10000).part("valid")
+    tokens = prepare_words(read_words(folder), 10000, tmp_path).part("valid")
     assert last_object(capsys)["tokens"] == len(tokens)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from towers.data.corpus import CorpusSettings, prepare_dialogues
+from towers.data.prepared import DialoguePreparation, prepare_dialogues
 from towers.data.text import TextSettings
 from towers.scripts.chatbot.answerer import Answer
 from towers.scripts.recipes.chatbot import RECIPE, make_answer_evaluator, make_model
@@ -13,7 +13,7 @@ from towers.scripts.training.recipe import Data
 def make_evaluator(folder, num_answers, **values):
     """Returns the evaluator of an untrained chatbot with so many held-out pairs."""
     dialogues = [[f"say w{number}", f"w{number} ."] for number in range(num_answers)]
-    settings = CorpusSettings(TextSettings("en", tokenizer="spaces"))
+    settings = DialoguePreparation(TextSettings("en", tokenizer="spaces"))
     corpus = prepare_dialogues(dialogues, dialogues, settings, folder, write=lambda line: None)
     fields = with_fields(RECIPE, {"embedding_size": 4, "hidden_size": 4, **values}).fields
     data = Data(None, None, corpus.text, corpus)

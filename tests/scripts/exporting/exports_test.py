@@ -16,8 +16,8 @@ from tests.programs import PATIENCE
 from tests.scripts.exporting.elsewhere import CLASSIFY, CONTINUE, run_elsewhere
 from tests.scripts.runs import train_shapes
 from towers.data.images import cifar10
-from towers.data.language import WordVocabulary
 from towers.data.samples import shapes
+from towers.data.text import LineCodec
 from towers.scripts.main import main
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
 from towers.scripts.training.saved_run import open_evaluation
@@ -81,7 +81,7 @@ def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsy
     assert main(["train", "stories", "--steps", "2", "--run-dir", run, *small]) == 0
     sampling = ["--nbest", "2", "--max-length", "7", "--top-k", "5"]
     assert main(["export", run, "--output", output, *sampling]) == 0
-    text = WordVocabulary.load(tmp_path / "export" / "vocabulary")
+    text = LineCodec.load(tmp_path / "export" / "vocabulary")
     start = json.loads((tmp_path / "export" / "settings.json").read_text())["start_id"]
     prompt = text.encode("the kite")
     model = tmp_path / "export" / "model"

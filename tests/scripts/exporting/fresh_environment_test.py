@@ -15,8 +15,8 @@ from tests.programs import run
 from tests.scripts.exporting.elsewhere import CLASSIFY, CONTINUE, run_elsewhere
 from tests.scripts.runs import train_shapes
 from towers.data.images import cifar10
-from towers.data.language import WordVocabulary
 from towers.data.samples import shapes
+from towers.data.text import LineCodec
 from towers.scripts.main import main
 
 SIZES = ["embedding_size=8", "hidden_size=8", "held_out=0.1"]
@@ -73,7 +73,7 @@ def test_a_language_model_continues_a_prompt_as_the_command_does(python, tmp_pat
     small = ["--set", "hidden_size=8", "--batch-size", "16"]
     assert main(["train", "stories", "--steps", "2", "--run-dir", str(run_dir), *small]) == 0
     folder = export(run_dir, "--nbest", "2", "--max-length", "7", "--top-k", "5")
-    text = WordVocabulary.load(folder / "vocabulary")
+    text = LineCodec.load(folder / "vocabulary")
     prompt = text.encode("the kite")
     read = [json.loads((folder / "settings.json").read_text())["start_id"], *prompt]
     samples = run_elsewhere(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from towers.data.language import END, PAD, UNKNOWN
+from towers.data.batches.texts import END, PAD, UNKNOWN
 from towers.scripts.recipes import ptb_small
 from towers.scripts.training.catalogue import recipe_names
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.data.text_corpus.helpers import write_stories
+from tests.data.prepared.text_helpers import write_stories
 from towers.ground.special_ids import UNKNOWN
 from towers.scripts.training.catalogue import find_recipe, with_fields
 from towers.scripts.training.options import DeviceOptions

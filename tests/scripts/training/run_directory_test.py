@@ -151,10 +151,10 @@ def test_the_same_commands_work_after_power_cuts(tmp_path, capsys):
     run = tmp_path / "run"
     command = ["train", "stories", "--run-dir", str(run), "--steps", "1", "--batch-size", "4"]
     command += ["--set", "hidden_size=4"]
-    for published in ("run.json", "words.txt", "step-00000001.ckpt.npz"):
+    for published in ("run.json", "vocabulary.txt", "step-00000001.ckpt.npz"):
         dying = [sys.executable, "-c", DYING_COMMAND, str(run), published, *command]
         assert subprocess.run(dying, timeout=600).returncode == -signal.SIGKILL
         assert not list(run.rglob(published))
     assert main(command) == 0
     assert main(["evaluate", str(run)]) == 0
-    assert "test  | step 1 |" in capsys.readouterr().out
+    assert "valid | step 1 |" in capsys.readouterr().out

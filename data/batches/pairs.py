@@ -1,0 +1,178 @@
+"""Batches of question-answer pairs: similar lengths, a token budget, balanced for any towers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from towers.data.batches.balance import balanced_order
+from towers.data.batches.buckets import fitted_layout, fixed_layout, num_tokens
+from towers.data.batches.copying import number_unknown
+from towers.data.batches.directions import lengths_of, slices_of, written_turns
+from towers.data.batches.repeats import within_repeats
+from towers.data.prepared.dialogue_corpus import DialogueCorpus
+from towers.data.text import Vocabulary
+from towers.ground.epochs import Batch, Epochs, Layout, assembled, check_at_least_1
+from towers.ground.special_ids import END, PAD, UNKNOWN
+
+
+def pair_batches(
+    corpus: DialogueCorpus,
+    part: str,
+    *,
+    batch_tokens: int,
+    batch_size: int,
+    max_question_length: int,
+    max_answer_length: int,
+    max_answer_repeats: int = 0,
+    direction: str = "forward",
+    seed: int = 0,
+    shuffle: bool = True,
+    fixed_shapes: bool = False,
+) -> Epochs:
+    """Returns the batches over the pairs of a part; their source is `Pairs`.
+
+    A batch is (question: int32 [rows, question_length], answer: int32 [rows, answer_length]),
+    padded with 0 at the end; answers end with END. With a vocabulary that copies, the unknown words
+    of each pair are numbered by `number_unknown`.
+
+    Args:
+        corpus: the prepared corpus.
+        part: `train` or `held_out`.
+        batch_tokens: maximum number of ids in a batch, of questions and answers, padding
+            included; a pair that is longer by itself is a batch of its own.
+        batch_size: maximum number of pairs in a batch.
+        max_question_length: longer questions lose their first ids.
+        max_answer_length: pairs whose answer, with its END, is longer are left out.
+        max_answer_repeats: training pairs whose answer occurs more often are left out beyond this
+            number, the same ones for every seed; 0 keeps all. The held-out part keeps all.
+        direction: forward, backward or answers, as in `slices_of`; what is written takes the place
+            of the answer.
+        seed: of the order.
+        shuffle: whether each epoch has its own order; otherwise it goes from short to long.
+        fixed_shapes: whether batches have a few shapes only (at most 16), as compiled towers
+            need; there is more padding then, and a batch may lack a row: it is a repeated
+            question whose answer is all padding.
+
+    Raises:
+        ValueError: a limit is below 1, a number is negative, or no pair is left.
+    """
+    import tensorflow as tf  # Not at the top: a corpus is prepared without TensorFlow.
+
+    check_at_least_1(
+        batch_tokens=batch_tokens,
+        batch_size=batch_size,
+        max_question_length=max_question_length,
+        max_answer_length=max_answer_length,
+    )
+    if max_answer_repeats < 0:
+        raise ValueError(f"max_answer_repeats must not be negative. Received {max_answer_repeats}.")
+    pairs = np.asarray(corpus.pairs(part))
+    read, written = lengths_of(corpus, pairs, direction)
+    kept = written <= max_answer_length
+    if not kept.any():
+        raise ValueError(
+            f"No pair of the {part} part has an answer of at most {max_answer_length} tokens. "
+            "Raise max_answer_length."
+        )
+    pairs, read, written, left_out = *_chosen(kept, pairs, read, written), int(np.sum(~kept))
+    num_repeated = 0
+    if part == "train" and max_answer_repeats:
+        kept = within_repeats(corpus, written_turns(pairs, direction), max_answer_repeats)
+        pairs, read, written = _chosen(kept, pairs, read, written)
+        num_repeated = int(np.sum(~kept))
+    read = np.minimum(read, max_question_length)
+    make_layout = fixed_layout if fixed_shapes else fitted_layout
+    layout = make_layout(read, written, batch_tokens=batch_tokens, batch_size=batch_size)
+    source = Pairs(corpus, pairs, direction, read, written, layout, left_out, num_repeated)
+    load = assembled(source.assemble, (tf.TensorSpec([None, None], tf.int32),) * 2)
+    return Epochs(load, layout, len(pairs), seed, shuffle, source)
+
+
+def _chosen(kept: np.ndarray, *arrays: np.ndarray) -> Iterator[np.ndarray]:
+    return (array if kept.all() else array[kept] for array in arrays)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pairs:
+    """The pairs of `pair_batches`, and how a batch of them is made.
+
+    Attributes:
+        corpus: the prepared corpus.
+        pairs: int32 [n, 2], the pairs in use.
+        direction: as given.
+        read, written: int32 [n], the numbers of their ids that are read and written.
+        layout: which pairs share a batch.
+        left_out: number of pairs whose answer is too long.
+        num_repeated: number of pairs left out because their answer occurs too often.
+    """
+
+    corpus: DialogueCorpus
+    pairs: np.ndarray
+    direction: str
+    read: np.ndarray
+    written: np.ndarray
+    layout: Layout
+    left_out: int
+    num_repeated: int = 0
+
+    @functools.cached_property
+    def num_characters(self) -> int:
+        """The number of characters that are written, the end of each text counted as one."""
+        turns = written_turns(self.pairs, self.direction)
+        return int(self.corpus.characters[turns].sum()) + len(turns)
+
+    @property
+    def padding_share(self) -> float:
+        """The share of padding among the ids of an epoch."""
+        used = int(self.read.sum() + self.written.sum())
+        return 1 - used / num_tokens(self.layout.shapes)
+
+    @property
+    def summary(self) -> str:
+        """One line about an epoch."""
+        reasons = {"longer answers": self.left_out, "answers repeated too often": self.num_repeated}
+        left_out = ", ".join(f"{count:,} with {why}" for why, count in reasons.items() if count)
+        return (
+            f"{len(self.pairs):,} pairs in {self.layout.num_batches:,} batches, "
+            f"{self.padding_share:.1%} of the tokens are padding"
+            f"{f'; left out: {left_out}' if left_out else ''}"
+        )
+
+    def assemble(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the questions and the answers of a batch, its rows balanced for any towers."""
+        num_rows, question_length, answer_length = self.layout.shapes[batch.number]
+        pairs = batch.rows
+        pairs = pairs[np.argsort(self.read[pairs] + self.written[pairs], kind="stable")]
+        num_missing = num_rows - len(pairs)
+        rows = np.concatenate([pairs[:1].repeat(num_missing), pairs])
+        order = balanced_order(int(num_rows))[batch.chosen]
+        rows, counts = rows[order], order >= num_missing
+
+        slices = slices_of(self.corpus, self.pairs[rows], self.direction)
+        ends, (starts, stops) = slices.read[:, 1], slices.written.T
+        question = self._slices(ends - self.read[rows], ends, question_length)
+        answer = self._slices(starts, stops, answer_length)
+        answer[np.arange(len(rows)), self.written[rows] - 1] = END
+        if self.direction == "answers":
+            question[:] = UNKNOWN
+        answer[~counts] = PAD
+        if vocabulary := self._copying:
+            question, answer = number_unknown(question, answer, vocabulary)
+        return question, answer
+
+    @functools.cached_property
+    def _copying(self) -> Vocabulary | None:
+        """The vocabulary if it has copies."""
+        vocabulary = self.corpus.text.vocabulary
+        return vocabulary if vocabulary.copies else None
+
+    def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
+        """Returns slices of the tokens as int32 [n, length], padded."""
+        places = starts[:, None] + np.arange(length)
+        inside = places < ends[:, None]
+        tokens = self.corpus.tokens[np.where(inside, places, starts[:, None])]
+        return np.where(inside, tokens, PAD).astype(np.int32)

@@ -1,1 +1,0 @@
-"""Batches of examples of similar lengths, whose shards have about as many tokens each."""

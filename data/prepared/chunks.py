@@ -1,0 +1,71 @@
+"""Chunks of texts, and the tokens of a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from towers.data.text import TextSettings, Tokenizer
+
+# Large enough that sending a chunk to a process costs little, small enough to hold several.
+CHUNK_TEXTS, CHUNK_CHARACTERS = 2000, 200_000
+
+
+class Chunk(NamedTuple):
+    """Some texts that are tokenised together.
+
+    Attributes:
+        texts: lines or turns.
+        marks: a small number for each, which says what its reader wants to know later.
+    """
+
+    texts: list[str]
+    marks: list[int]
+
+
+def in_chunks(runs: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Yields runs of texts in chunks, each of which ends with the run that makes it full."""
+    chunk, num_characters = Chunk([], []), 0
+    for run in runs:
+        chunk.texts.extend(run.texts)
+        chunk.marks.extend(run.marks)
+        num_characters += sum(map(len, run.texts))
+        if len(chunk.texts) >= CHUNK_TEXTS or num_characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, num_characters = Chunk([], []), 0
+    if chunk.texts:
+        yield chunk
+
+
+class TokenisedChunk(NamedTuple):
+    """The tokens of some texts, each given by its place in a table.
+
+    Attributes:
+        table: the distinct tokens.
+        places: uint32, the tokens of all texts one after the other, by their place in the table.
+        lengths: uint32, the number of tokens of each text.
+        characters: uint32, the number of characters of each text, without blanks.
+    """
+
+    table: list[str]
+    places: np.ndarray
+    lengths: np.ndarray
+    characters: np.ndarray
+
+
+def tokenise_chunk(
+    texts: Sequence[str], settings: TextSettings, tokenizer: Tokenizer
+) -> TokenisedChunk:
+    """Returns the tokens of some texts."""
+    table: dict[str, int] = {}
+    places: list[int] = []
+    lengths, characters = [], []
+    for text in map(settings.normalise, texts):
+        tokens = tokenizer.tokenize(text) if text else []
+        places.extend([table.setdefault(token, len(table)) for token in tokens])
+        lengths.append(len(tokens))
+        characters.append(len(text) - text.count(" "))
+    arrays = (np.array(values, np.uint32) for values in (places, lengths, characters))
+    return TokenisedChunk(list(table), *arrays)

@@ -1,0 +1,133 @@
+"""A prepared corpus: ids in memory-mapped arrays, their codec, and a manifest that vouches for all.
+
+A corpus is complete or absent: its folder is written by `open_or_prepare` under another name.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from towers.data.prepared.digests import digest_file
+from towers.data.text import LineCodec, TextCodec
+
+VERSION = 3
+MANIFEST = "manifest.json"
+CODEC = "text"
+
+Codec = TypeVar("Codec", TextCodec, LineCodec)
+
+
+class Corpus(Generic[Codec]):
+    """What a preparation left in a folder.
+
+    Args:
+        folder: of its files.
+
+    Attributes:
+        codec_class: of the codec.
+        folder: of its files.
+        key: the digest of the content that was prepared and of all settings.
+        summary: lines about what was read, what was skipped and why.
+        facts: further numbers about it.
+
+    Raises:
+        ValueError: a file is missing, damaged or of another version.
+    """
+
+    codec_class: type[Codec]
+
+    def __init__(self, folder: Path):
+        manifest = _read_manifest(folder)
+        _check_files(folder, manifest["files"])
+        self.folder = folder
+        self.key: str = manifest["key"]
+        self.summary: list[str] = manifest["summary"]
+        self.facts: dict[str, Any] = manifest["facts"]
+        self._arrays: dict[str, list[Any]] = manifest["arrays"]
+
+    @functools.cached_property
+    def text(self) -> Codec:
+        """The codec, made at its first use, since jieba is slow to load."""
+        return self.codec_class.load(self.folder / CODEC)
+
+    def array(self, name: str) -> np.ndarray:
+        """Returns an array, memory-mapped unless it is empty."""
+        dtype, *row_shape = self._arrays[name]
+        path = array_file(self.folder, name)
+        if not path.stat().st_size:
+            return np.empty([0, *row_shape], dtype)
+        return np.memmap(path, dtype, "r").reshape(-1, *row_shape)
+
+
+def array_file(folder: Path, name: str) -> Path:
+    """Returns the file of an array: its numbers, nothing else."""
+    return folder / f"{name}.array"
+
+
+def dtype_of_ids(num_ids: int) -> np.dtype:
+    """Returns the smallest type of unsigned integers that the arrays use for so many ids."""
+    return np.dtype(np.uint16 if num_ids <= 1 << 16 else np.uint32)
+
+
+def write_manifest(
+    folder: Path,
+    key: str,
+    summary: Sequence[str],
+    arrays: Mapping[str, Sequence[Any]],
+    facts: Mapping[str, Any],
+) -> None:
+    """Writes the manifest of the files in a folder, the last file of a corpus.
+
+    Args:
+        folder: of the files.
+        key, summary, facts: as in `Corpus`.
+        arrays: {name: the name of its type, then the shape of a row}.
+    """
+    (folder / MANIFEST).unlink(missing_ok=True)  # Of a process that was killed after it.
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    manifest = {
+        "version": VERSION,
+        "key": key,
+        "summary": summary,
+        "arrays": arrays,
+        "facts": facts,
+        "files": {path.relative_to(folder).as_posix(): digest_file(path) for path in files},
+    }
+    manifest["digest"] = _digest(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    text = json.dumps(manifest, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["version"] != VERSION:
+            raise ValueError(f"its version is {manifest['version']}, not {VERSION}")
+        if manifest.pop("digest") != _digest(manifest):
+            raise ValueError("it has other bytes than were written")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is no manifest of a prepared corpus: {error!r}.") from error
+    return manifest
+
+
+def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
+    for name, digest in digests.items():
+        path = folder / name
+        if not path.is_file() or digest_file(path) != digest:
+            found = "other bytes" if path.is_file() else "no file"
+            raise ValueError(
+                f"{path} of a prepared corpus is damaged: expected the bytes that were written, "
+                f"found {found}."
+            )

@@ -1,0 +1,235 @@
+"""Preparing dialogues: every turn is tokenised once; killed, it goes on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from towers.data.folders import files_below
+from towers.data.prepared.caches import Write, open_or_prepare
+from towers.data.prepared.chunks import in_chunks
+from towers.data.prepared.corpus import CODEC
+from towers.data.prepared.dialogue_corpus import DialogueCorpus
+from towers.data.prepared.dialogue_index import DialogueIndex, marked
+from towers.data.prepared.dialogue_writing import write_dialogues
+from towers.data.prepared.digests import digest_files
+from towers.data.prepared.filling import fill
+from towers.data.prepared.learning import evenly_spaced, learn_subwords
+from towers.data.prepared.preparation import DialoguePreparation
+from towers.data.prepared.processes import number_of_processes
+from towers.data.prepared.progress import Progress
+from towers.data.reading import (
+    ReadingReport,
+    WeightedPath,
+    files_once,
+    mendings,
+    read_dialogues,
+    repeated,
+    weighted_paths,
+)
+from towers.data.text import SUBWORD_FILE
+from towers.ground.durable import make_folder, publish
+
+Dialogues = Iterable[Sequence[str]]
+SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
+Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]
+Item = TypeVar("Item")
+SUBWORD_TURNS = 400_000  # Of more turns, subwords are learnt from at least about half as many.
+_FEW = 1000  # Dialogues that are in memory at a time.
+
+
+def prepare_files(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    settings: DialoguePreparation,
+    folder: str | os.PathLike[str],
+    *,
+    processes: int | None = None,
+    write: Write = print,
+) -> DialogueCorpus:
+    """Returns the corpus of some files or folders, from its cache if there is one.
+
+    Memory grows with the number of different words only. What a killed process has prepared stays,
+    and the same call goes on from there. Of two processes that prepare the same corpus, one waits
+    for the other.
+
+    Args:
+        paths: files and folders, as `read_dialogues` takes them. One with a weight (`a.conv:2`)
+            is read so many times in an epoch; held-out dialogues count once.
+        settings: how the corpus becomes pairs of ids.
+        folder: of all caches; each has a folder of its own in it, named by its key.
+        processes: number of processes that tokenise; by default one for each core.
+        write: receives warnings, lines about the progress, and the summary of a new cache.
+
+    Raises:
+        ValueError: an argument or a file is wrong, or a part has no pair.
+        OSError: something cannot be written; what was prepared stays.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    weighted = weighted_paths(given)
+    is_weighted = any(one.weight != 1 for one in weighted)
+    labelled = labelled_files(weighted, settings.kind)
+    mends = mendings(fix_text=settings.fix_text, simplify=settings.simplify)
+
+    def read(report: ReadingReport, progress: Callable[[int], None]) -> SplitDialogues:
+        def dialogues_of(paths: Sequence[Path], without: Sequence[Path] = ()) -> Dialogues:
+            return read_dialogues(
+                paths,
+                kind=settings.kind,
+                encoding=settings.encoding,
+                report=report,
+                columns=settings.columns,
+                mendings=mends,
+                progress=progress,
+                without=without,
+            )
+
+        if is_weighted:
+            return _split_weighted(weighted, dialogues_of, settings.held_out)
+        return split(dialogues_of([one.path for one in weighted]), settings.held_out)
+
+    cache = Path(folder) / settings.key(digest_files(labelled))
+    num_bytes = sum(file.stat().st_size for _, file in labelled)
+    return _prepare(read, settings, cache, num_bytes, number_of_processes(processes), write)
+
+
+def prepare_dialogues(
+    train: Dialogues,
+    held_out: Dialogues | None,
+    settings: DialoguePreparation,
+    folder: str | os.PathLike[str],
+    *,
+    processes: int | None = 1,
+    write: Write = print,
+) -> DialogueCorpus:
+    """Returns the corpus of dialogues in memory, from its cache if there is one.
+
+    Args:
+        train: dialogues, each a list of turns.
+        held_out: held-out dialogues; None holds out the share of `train` that the settings name.
+        settings, folder, processes, write: as in `prepare_files`.
+    """
+    parts = [[list(turns) for turns in part] for part in (train, held_out or ())]
+    content = json.dumps(parts if held_out is not None else parts[:1]).encode()
+    key = settings.key(hashlib.blake2b(content, digest_size=16).hexdigest())
+
+    def read(report: ReadingReport, progress: Callable[[int], None]) -> SplitDialogues:
+        if held_out is None:
+            return split(parts[0], settings.held_out)
+        return ((bool(part), turns) for part in (0, 1) for turns in parts[part])
+
+    cache = Path(folder) / key
+    return _prepare(read, settings, cache, 0, number_of_processes(processes), write)
+
+
+def _prepare(
+    read: Read,
+    settings: DialoguePreparation,
+    cache: Path,
+    num_bytes: int,
+    processes: int,
+    write: Write,
+) -> DialogueCorpus:
+    def prepare(folder: Path, work: Path) -> None:
+        own = settings
+        if settings.text.learns_subwords:
+            own = _with_subwords(settings, read, folder, work, num_bytes, write)
+        with DialogueIndex(work) as index:
+            if index.report is None:
+                report = ReadingReport()
+                with Progress("tokenising", num_bytes, write) as progress:
+                    chunks = in_chunks(marked(read(report, progress.add)))
+                    misfit = fill(index, chunks, own.text, processes, progress, write)
+                index.finish([*(report.summary_lines() if report.num_files else []), *misfit])
+            write_dialogues(index, folder, own, cache.name)
+
+    return open_or_prepare(cache, DialogueCorpus, prepare, write)
+
+
+def labelled_files(weighted: Iterable[WeightedPath], kind: str) -> list[tuple[str, Path]]:
+    """Returns the files of some paths, each with what its digest cannot tell: a weight, and the
+    suffixes if the kind is to be recognised.
+    """
+
+    def label(file: Path, weight: float) -> str:
+        suffixes = "".join(file.suffixes[-2:]).lower() if kind == "auto" else ""
+        return f"{suffixes}|{weight}"
+
+    return [(label(file, one.weight), file) for one in weighted for file in _files_of(one.path)]
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    """Yields a file, with the second one of a Cornell pair, or the files below a folder."""
+    if path.is_dir():
+        yield from filter(Path.is_file, files_below(path))
+        return
+    names = ("lines", "conversations")
+    partners = [path.with_name(path.name.replace(*pair)) for pair in (names, names[::-1])]
+    yield from dict.fromkeys([path, *sorted(filter(Path.is_file, partners))])
+
+
+def _split_weighted(
+    weighted: Sequence[WeightedPath],
+    dialogues_of: Callable[[Sequence[Path], Sequence[Path]], Dialogues],
+    share: float,
+) -> SplitDialogues:
+    """Splits the dialogues of paths with weights."""
+    every = (
+        (turns, one.weight)
+        for one, without in files_once(weighted)
+        for turns in dialogues_of([one.path], without)
+    )
+    return repeated(
+        (is_held_out, list(turns), weight) for is_held_out, (turns, weight) in split(every, share)
+    )
+
+
+def split(dialogues: Iterable[Item], share: float) -> Iterator[tuple[bool, Item]]:
+    """Yields (whether it is held out, dialogue); a hash of its number decides, always the same.
+
+    Where this would leave one of the parts of a few dialogues empty, the last one goes there.
+    """
+    waiting: list[tuple[bool, Item]] = []
+    parts: set[bool] = set()
+    for number, dialogue in enumerate(dialogues):
+        part = is_held_out(number, share)
+        parts.add(part)
+        waiting.append((part, dialogue))
+        if len(parts) == 2 or number >= _FEW:
+            yield from waiting
+            waiting = []
+    if len(waiting) > 1:
+        part, last = waiting[-1]
+        waiting[-1] = (not part, last)
+    yield from waiting
+
+
+def is_held_out(number: int, share: float) -> bool:
+    """Returns whether the hash holds out the dialogue of this number."""
+    digest = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") < share * 2**64
+
+
+def _with_subwords(
+    settings: DialoguePreparation,
+    read: Read,
+    folder: Path,
+    work: Path,
+    num_bytes: int,
+    write: Write,
+) -> DialoguePreparation:
+    """Returns the settings with a subword model, learnt once from the training dialogues."""
+    model = folder / CODEC / SUBWORD_FILE  # Where the codec would copy it to.
+    if not model.exists():
+        with Progress("learning the subwords", num_bytes, write) as progress:
+            dialogues = read(ReadingReport(), progress.add)
+            turns = (turn for is_held_out, turns in dialogues if not is_held_out for turn in turns)
+            learn_subwords(evenly_spaced(turns, SUBWORD_TURNS), settings, work / SUBWORD_FILE)
+        make_folder(model.parent)
+        publish(work / SUBWORD_FILE, model)
+    text = dataclasses.replace(settings.text, subword_model=str(model))
+    return dataclasses.replace(settings, text=text)

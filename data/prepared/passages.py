@@ -1,0 +1,83 @@
+"""Passages: runs of lines, each of which belongs to one part of a text."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from towers.data.prepared.chunks import Chunk
+from towers.data.reading.text_files import PARTS, TextFile
+from towers.data.reading.texts import Reader
+
+PASSAGE_CHARACTERS = 500
+TRAIN, VALID, TEST = range(len(PARTS))
+
+
+def passages(files: Sequence[TextFile], reader: Reader, share: float) -> Iterator[Chunk]:
+    """Yields the passages of a text in order, each of one part, whose number marks its lines.
+
+    Where the names of the files do not tell the parts, every n-th passage is valid and every n-th
+    is test, with n = 1 / share: the same ones always, from everywhere in the text. A passage of a
+    long line counts for several. If some files are test by their names, the others give none.
+    """
+    deal = Deal(max(4, round(1 / share)), has_test=any(file.part == "test" for file in files))
+    for file in files:
+        for lines in _in_passages(reader.blocks(file)):
+            own = PARTS.index(file.part) if file.part else deal.part_of(lines)
+            yield Chunk(lines, [own] * len(lines))
+
+
+def passages_of_parts(texts: Mapping[str, str]) -> Iterator[Chunk]:
+    """Yields the lines of texts in memory, also blank ones.
+
+    Args:
+        texts: {part: its lines}.
+    """
+    for part, text in texts.items():
+        for lines in _in_passages([text.removesuffix("\n").split("\n")]):
+            yield Chunk(lines, [PARTS.index(part)] * len(lines))
+
+
+class Deal:
+    """Deals passages out to the parts.
+
+    Args:
+        period: one of so many passages is valid, and one is test.
+        has_test: whether there is a text for the test already.
+    """
+
+    def __init__(self, period: int, *, has_test: bool):
+        self._period = period
+        self._done = 0
+        # The number of the passage that is next for the part.
+        self._due = {VALID: period // 2 - 1} | ({} if has_test else {TEST: period - 1})
+
+    def part_of(self, lines: Sequence[str]) -> int:
+        """Returns the part of the next passage."""
+        size = max(1, sum(map(len, lines)) // PASSAGE_CHARACTERS)
+        self._done += size
+        for part, due in self._due.items():
+            if due < self._done:
+                self._due[part] += self._period * size
+                return part
+        return TRAIN
+
+
+def _in_passages(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Yields the lines of some blocks in passages, each of which ends with the line that fills it.
+
+    A passage is a slice between two places that a search finds, since a loop over lines would take
+    most of the time of reading.
+    """
+    rest: list[str] = []
+    for block in blocks:
+        lines = rest + block
+        ends = list(itertools.accumulate(map(len, lines)))
+        start, done = 0, 0
+        while (last := bisect.bisect_left(ends, done + PASSAGE_CHARACTERS, start)) < len(ends):
+            yield lines[start : last + 1]
+            start, done = last + 1, ends[last]
+        rest = lines[start:]
+    if rest:
+        yield rest

@@ -1,0 +1,118 @@
+"""The settings by which dialogues or a text become ids, and the key of what is prepared by them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+from towers.data.prepared.corpus import VERSION
+from towers.data.prepared.digests import digest_file
+from towers.data.reading import pair_turns
+from towers.data.reading.dialogue_file import check_encoding
+from towers.data.text import NUM_COPIES, SPECIALS, TextSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """What every preparation has to know.
+
+    Args:
+        text: how text is tokenised.
+        vocabulary_size: maximum number of ids, the special ones included.
+        held_out: share of the content that is kept for the evaluation.
+        encoding: of the files.
+    """
+
+    text: TextSettings
+    vocabulary_size: int = 20000
+    held_out: float = 0.02
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        special = self._num_special()
+        if self.vocabulary_size <= special:
+            raise ValueError(
+                f"vocabulary_size must be at least {special + 1}, of which {special} are special. "
+                f"Received {self.vocabulary_size}."
+            )
+        check_encoding(self.encoding)
+
+    def _num_special(self) -> int:
+        return len(SPECIALS)
+
+    def key(self, content: str) -> str:
+        """Returns the digest of a content's digest, these settings and the files they name."""
+        settings = dataclasses.asdict(self)
+        for name in ("dictionary", "user_dictionary", "subword_model"):
+            path = settings["text"][name]
+            if path is not None:
+                settings["text"][name] = digest_file(Path(path))
+        text = json.dumps([type(self).__name__, VERSION, settings, content], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class DialoguePreparation(Preparation):
+    """How dialogues become pairs of ids; whole dialogues are held out. Further settings:
+
+    Args:
+        pairing: `alternate` or `sliding`.
+        context: number of earlier turns that belong to a question.
+        kind: of the files, or `auto`.
+        copy_unknown: whether words that the vocabulary does not have are copied from questions to
+            answers; otherwise they are spelled by characters.
+        min_dialogues: words that are in fewer dialogues of the training part are not in the
+            vocabulary.
+        columns: names of the columns of question and answer, of files with named columns.
+        fix_text: whether letters that were decoded by another codec than theirs are mended.
+        simplify: whether traditional Chinese characters become simplified ones.
+    """
+
+    pairing: str = "alternate"
+    context: int = 0
+    kind: str = "auto"
+    copy_unknown: bool = False
+    min_dialogues: int = 1
+    columns: tuple[str, ...] = ()
+    fix_text: bool = False
+    simplify: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out must be between 0 and 1. Received {self.held_out}.")
+        if self.min_dialogues < 1:
+            raise ValueError(f"min_dialogues must be at least 1. Received {self.min_dialogues}.")
+        if len(self.columns) == 1:
+            raise ValueError(
+                "columns must name those of question and answer. Received "
+                f"{self.columns[0]!r} alone."
+            )
+        pair_turns(0, pairing=self.pairing, context=self.context)  # Checks both.
+
+    def _num_special(self) -> int:
+        return len(SPECIALS) + (NUM_COPIES if self.copy_unknown else 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPreparation(Preparation):
+    """How a text becomes ids; `held_out` is the share of its passages for the part valid, and again
+    for test, where the names of the files do not tell the parts. One further setting:
+
+    Args:
+        field: the name of the text in JSON Lines, or the column in Parquet.
+    """
+
+    field: str = "text"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.held_out <= 0.25:
+            raise ValueError(f"held_out must be above 0, up to 0.25. Received {self.held_out}.")
+        if not self.field:
+            raise ValueError("text_field must be the name of a field. Received an empty one.")
+
+    def _num_special(self) -> int:
+        return 2 if self.text.as_written else len(SPECIALS)  # The end of a line, and the unknown.

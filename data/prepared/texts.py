@@ -1,0 +1,156 @@
+"""Preparing a text: learnt vocabulary, then ids, by all cores; killed, it goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from towers.data.prepared.caches import Write, open_or_prepare
+from towers.data.prepared.chunks import Chunk, in_chunks
+from towers.data.prepared.corpus import CODEC, write_manifest
+from towers.data.prepared.digests import digest_files
+from towers.data.prepared.filling import fill
+from towers.data.prepared.learning import learn_codec
+from towers.data.prepared.passages import passages, passages_of_parts
+from towers.data.prepared.preparation import TextPreparation
+from towers.data.prepared.processes import number_of_processes
+from towers.data.prepared.progress import Progress
+from towers.data.prepared.text_corpus import TextCorpus
+from towers.data.prepared.text_ids import TextIds
+from towers.data.reading.report import TextReport
+from towers.data.reading.text_files import PARTS, describe_others, describe_parts, find_texts
+from towers.data.reading.texts import Reader
+from towers.data.text import TextCodec, TextSettings
+from towers.ground.durable import publish
+
+# Yields the passages of all parts; called with the report and the progress of reading them.
+Read = Callable[[TextReport, Callable[[int], None]], Iterator[Chunk]]
+
+
+def prepare_texts(
+    paths: Sequence[str | os.PathLike[str]],
+    settings: TextPreparation,
+    folder: str | os.PathLike[str],
+    *,
+    processes: int | None = None,
+    write: Write = print,
+) -> TextCorpus:
+    """Returns the ids of some files or folders, from their cache if there is one.
+
+    Memory does not grow with the text: ids go to disk, and the vocabulary is learnt from a sample
+    of bounded size. What a killed process has written stays, and the same call goes on from
+    there. Of two processes that prepare the same text, one waits for the other.
+
+    Args:
+        paths: files and folders, as `find_texts` takes them.
+        settings: how the text becomes ids.
+        folder: of all caches; each has a folder of its own in it, named by its key.
+        processes: number of processes that tokenise; by default one for each core.
+        write: receives lines about the progress, and the summary.
+
+    Raises:
+        ValueError: an argument or a file is wrong, or a part has no text.
+        OSError: something cannot be written; what was written stays.
+    """
+    files = find_texts(paths)
+    content = digest_files((f"{file.kind}|{file.part}", file.path) for file in files)
+    num_bytes = sum(file.path.stat().st_size for file in files)
+
+    def notes() -> list[str]:
+        return [*describe_parts(files), *describe_others(paths)]
+
+    def read(report: TextReport, progress: Callable[[int], None]) -> Iterator[Chunk]:
+        reader = Reader(settings.encoding, settings.field, report, progress)
+        return passages(files, reader, settings.held_out)
+
+    cache = Path(folder) / settings.key(content)
+    return _prepare(read, settings, cache, num_bytes, number_of_processes(processes), write, notes)
+
+
+def prepare_words(
+    texts: Mapping[str, str],
+    vocabulary_size: int,
+    folder: str | os.PathLike[str],
+    *,
+    write: Write = print,
+) -> TextCorpus:
+    """Returns the ids of a text as it is written, from their cache if there is one.
+
+    Tokens are separated by white space, every line has its end, and a word that is not among the
+    most frequent ones of the training part is unknown, as in the Penn Treebank.
+
+    Args:
+        texts: {part: its lines}.
+        vocabulary_size: number of words, with those for the end of a line and for the unknown.
+        folder, write: as in `prepare_texts`.
+
+    Raises:
+        ValueError: the size is too small, or a part has no text.
+        OSError: something cannot be written; what was written stays.
+    """
+    text = TextSettings("en", tokenizer="spaces", as_written=True)
+    settings = TextPreparation(text, vocabulary_size)
+    content = hashlib.blake2b(json.dumps(list(texts.items())).encode(), digest_size=16)
+    cache = Path(folder) / settings.key(content.hexdigest())
+    return _prepare(lambda *_: passages_of_parts(texts), settings, cache, 0, 1, write)
+
+
+def _prepare(
+    read: Read,
+    settings: TextPreparation,
+    cache: Path,
+    num_bytes: int,
+    processes: int,
+    write: Write,
+    notes: Callable[[], list[str]] = list,
+) -> TextCorpus:
+    def prepare(folder: Path, work: Path) -> None:
+        if not (folder / CODEC).exists():  # An earlier process may have learnt it.
+            report = TextReport()
+            with Progress("learning the vocabulary", num_bytes, write) as progress:
+                texts = read(report, progress.add)
+                if not learn_codec(texts, settings, work / CODEC, processes):
+                    raise ValueError(
+                        "A text must have lines to train on. Received none; give other files, or "
+                        "another encoding with --encoding. What was read: "
+                        f"{'; '.join(report.lines())}."
+                    )
+            publish(work / CODEC, folder / CODEC)
+        report = TextReport()
+        codec = TextCodec.load(folder / CODEC)
+        with (
+            TextIds(folder, work, codec) as ids,
+            Progress("tokenising", num_bytes, write) as progress,
+        ):
+            chunks = in_chunks(read(report, progress.add))
+            misfit = fill(ids, chunks, codec.settings, processes, progress, write)
+        advice = [] if report.suggests_other_encoding or codec.settings.as_written else misfit
+        lines = [*(report.lines() if report.num_files else []), *notes(), *advice]
+        _finish(ids, lines, settings, folder, cache.name)
+
+    return open_or_prepare(cache, TextCorpus, prepare, write)
+
+
+def _finish(
+    ids: TextIds, report: Sequence[str], settings: TextPreparation, folder: Path, key: str
+) -> None:
+    """Writes the manifest; raises ValueError if there is nothing to train on or to evaluate."""
+    num_tokens = ids.num_tokens
+    if not (num_tokens["train"] and num_tokens["valid"]):
+        raise ValueError(
+            "A text must give passages for the parts train and valid. Received "
+            f"{num_tokens['train']:,} and {num_tokens['valid']:,} tokens; give more text, "
+            f"files whose names say train and valid, or a larger share than "
+            f"held_out={settings.held_out}. What was read: {'; '.join(report)}."
+        )
+    parts = ", ".join(f"{num_tokens[part]:,} {part}" for part in PARTS)
+    summary = [
+        *report,
+        f"tokens: {parts}; vocabulary of {len(ids.codec.vocabulary):,}, "
+        f"{ids.unknown_share:.2%} of the tokens are unknown",
+    ]
+    facts = {"characters": ids.num_characters, "parts": [p for p in PARTS if num_tokens[p]]}
+    write_manifest(folder, key, summary, {part: [ids.dtype.name] for part in PARTS}, facts)

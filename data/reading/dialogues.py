@@ -1,0 +1,278 @@
+"""Reading files and folders of any known kind as dialogues."""
+
+from __future__ import annotations
+
+import copy
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import towers.data.reading.comma_separated as comma_separated
+import towers.data.reading.conv as conv
+import towers.data.reading.cornell as cornell
+import towers.data.reading.json_array as json_array
+import towers.data.reading.json_lines as json_lines
+import towers.data.reading.parquet as parquet
+import towers.data.reading.speakers as speakers
+import towers.data.reading.tsv as tsv
+from towers.data.folders import folders_below
+from towers.data.reading.dialogue_file import (
+    DAMAGED,
+    Dialogue,
+    DialogueFile,
+    Progress,
+    check_encoding,
+)
+from towers.data.reading.mending import Mending
+from towers.data.reading.report import ENCODING_ADVICE, ReadingReport, count
+from towers.ground.arguments import check_choice
+
+
+class Format(NamedTuple):
+    """A kind of file.
+
+    Attributes:
+        form: in words.
+        looks: whether a line could belong to such a file.
+        read: yields the dialogues.
+        suffixes: of the names of such files.
+        fits: whether a file is of this kind by how it begins, whatever its lines look like.
+    """
+
+    form: str
+    looks: Callable[[str], bool]
+    read: Callable[[DialogueFile], Iterator[Dialogue]]
+    suffixes: tuple[str, ...] = ()
+    fits: Callable[[DialogueFile], bool] = lambda file: False
+
+
+def never(line: str) -> bool:
+    """Returns False: the kind is not told by its lines."""
+    return False
+
+
+# If lines look like several kinds, the first kind is chosen: the strictest come first.
+FORMATS = {
+    "cornell": Format(
+        "movie_conversations.txt beside movie_lines.txt, columns separated by +++$+++",
+        cornell.looks,
+        cornell.read,
+    ),
+    "json_lines": Format(
+        "an object with messages, or with question and answer, or a list of turns, on each line",
+        json_lines.looks,
+        json_lines.read,
+        (".jsonl", ".ndjson"),
+    ),
+    "conv": Format("`E` opens a dialogue, `M text` is a turn", conv.looks, conv.read, (".conv",)),
+    "speakers": Format(
+        "a file for each dialogue, its lines `speaker|text|act`", speakers.looks, speakers.read
+    ),
+    "tsv": Format(
+        "question TAB answer, further columns are further turns", tsv.looks, tsv.read, (".tsv",)
+    ),
+    "csv": Format(
+        "columns that the first line names, such as question,answer or prompt,response",
+        never,
+        comma_separated.read,
+        fits=comma_separated.fits,
+    ),
+    "json_array": Format(
+        "one array of objects with messages, or with question and answer",
+        never,
+        json_array.read,
+        fits=json_array.fits,
+    ),
+    "parquet": Format(
+        "columns of question and answer, or of messages", never, parquet.read, fits=parquet.fits
+    ),
+}
+KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
+ADVICE = (
+    f"The kinds are {', '.join(KINDS)}; --set columns=NAME,NAME names the columns of question and "
+    "answer in CSV, JSON and Parquet."
+)
+KIND_SHARE = 0.5  # Share of the first lines that must look like the kind.
+SUFFIX_BONUS = 0.25  # Added to that share if the file has a suffix of the kind.
+
+
+def read_dialogues(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    kind: str = "auto",
+    encoding: str = "utf-8",
+    report: ReadingReport | None = None,
+    columns: Sequence[str] = (),
+    mendings: Sequence[Mending] = (),
+    progress: Progress = lambda _: None,
+    without: Iterable[Path] = (),
+) -> Iterator[Dialogue]:
+    """Returns an iterator over the dialogues of files and folders, each a list of turns.
+
+    A turn is stripped, but otherwise unchanged. An unusable one (blank, no letter or digit,
+    undecodable, ...) is an empty string, so that questions and answers keep their places. Files
+    are read in pieces, so memory does not grow with them (except the texts of Cornell's lines).
+
+    Args:
+        paths: files, compressed by gzip or Zstandard or not, or folders, whose files are read in
+            the order of their names. A file that is named twice is read once.
+        kind: one of `KINDS`, or auto: recognised by the first lines and the name of each file.
+        encoding: the codec of the text. Byte order marks are removed.
+        report: counts what is kept, skipped and repaired.
+        columns: names of the columns of CSV, Parquet and JSON, the last of which is the answer.
+        mendings: applied to every turn.
+        progress: called with the number of bytes that were read since the last call.
+        without: files and folders whose files are left out.
+
+    Raises:
+        ValueError: an argument is wrong, or a path does not exist. While reading: a file is of no
+            known kind or damaged, or nothing in a path is usable.
+    """
+    check_choice("kind", kind, ["auto", *KINDS])
+    check_encoding(encoding)
+    files = _files_of(_as_paths(paths), kind, list(without))
+    report = ReadingReport() if report is None else report
+
+    def opened(path: Path) -> DialogueFile:
+        return DialogueFile(
+            path,
+            encoding=encoding,
+            report=report,
+            columns=columns,
+            mendings=mendings,
+            progress=progress,
+        )
+
+    return _read(files, kind, opened, report)
+
+
+def _as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    found = [Path(path) for path in paths]
+    if not found:
+        raise ValueError("paths must name at least one file or folder. Received none.")
+    for path in found:
+        if not path.is_file() and not path.is_dir():
+            raise ValueError(f"{path}: expected a file or folder with dialogues, found neither.")
+    return found
+
+
+def _files_of(paths: list[Path], kind: str, without: list[Path]) -> dict[Path, list[Path]]:
+    """Returns {path: its files that no earlier path has}, without paths that have none left."""
+    taken = {file.resolve() for path in without for file in _files_below(path, kind)}
+    files_of: dict[Path, list[Path]] = {}
+    for path in paths:
+        files = _files_below(path, kind)
+        if not files:
+            raise ValueError(f"{path}: expected a folder with dialogues, found no file in it.")
+        new: dict[Path, Path] = {}
+        for file in files:  # By links a folder may have one twice.
+            if file.resolve() not in taken:
+                new.setdefault(file.resolve(), file)
+        taken.update(new)
+        if new:
+            files_of[path] = list(new.values())
+    return files_of
+
+
+def _files_below(path: Path, kind: str) -> list[Path]:
+    return list(_files_in(path, kind)) if path.is_dir() else [_file_to_read(path, kind)]
+
+
+def _files_in(folder: Path, kind: str) -> Iterator[Path]:
+    """Yields the files below a folder in the order of names, without hidden ones."""
+    for parent, names in folders_below(folder):
+        conversations = cornell.find_conversations(parent)
+        if conversations and kind in ("auto", "cornell"):
+            yield conversations
+        else:
+            yield from (parent / name for name in names if (parent / name).is_file())
+
+
+def _file_to_read(path: Path, kind: str) -> Path:
+    """Returns the file; for a lines file of Cornell the conversations file beside it."""
+    if path.name.startswith(cornell.LINES) and kind in ("auto", "cornell"):
+        return cornell.find_conversations(path) or path
+    return path
+
+
+def _read(
+    files_of: dict[Path, list[Path]],
+    kind: str,
+    opened: Callable[[Path], DialogueFile],
+    report: ReadingReport,
+) -> Iterator[Dialogue]:
+    for path, files in files_of.items():
+        before = copy.deepcopy(report)
+        for file_path in files:
+            yield from _read_file(opened(file_path), kind, is_alone=not path.is_dir())
+        found = report.since(before)
+        if not found.num_turns:
+            raise ValueError(_nothing_usable(path, kind, found))
+
+
+def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dialogue]:
+    chosen = _recognise(file) if kind == "auto" else kind
+    if chosen is None and is_alone:
+        raise ValueError(_not_recognised(file))
+    if chosen is None:
+        file.report.skip("files of no known kind", str(file.path))
+        return
+    if chosen == "tsv" and file.columns:
+        raise ValueError(
+            f"{file.path}: expected a first line with the columns {','.join(file.columns)}, found "
+            f"{file.sample()[0][:60]!r}. Correct --set columns, or leave it out: then the first "
+            "column is the question."
+        )
+    for dialogue in FORMATS[chosen].read(file):
+        file.report.keep(dialogue)
+        yield dialogue
+
+
+def _recognise(file: DialogueFile) -> str | None:
+    """Returns the kind that the file's beginning or most of its first lines look like, or None."""
+    for kind, file_format in FORMATS.items():
+        if file_format.fits(file):
+            return kind
+    sample = file.sample()
+    lines = [line for line in sample if "\0" not in line]  # Binary files have tabs too.
+    name = file.path.name.removesuffix(".gz").removesuffix(".zst")
+    suffix = Path(name).suffix.lower()
+    shares = {}
+    for kind, file_format in FORMATS.items():
+        share = sum(map(file_format.looks, lines)) / max(1, len(sample))
+        shares[kind] = share + SUFFIX_BONUS * (share > 0 and suffix in file_format.suffixes)
+    best = max(shares, key=lambda kind: shares[kind])
+    return best if shares[best] >= KIND_SHARE else None
+
+
+def _not_recognised(file: DialogueFile) -> str:
+    return f"{file.path}: expected dialogues, found {_description(file)}. {ADVICE}"
+
+
+def _description(file: DialogueFile) -> str:
+    if not file.path.stat().st_size:
+        return "an empty file"
+    if zipfile.is_zipfile(file.path):
+        if file.path.suffix.lower() in (".xlsx", ".ods"):
+            return "a spreadsheet, which must be saved as CSV first"
+        return "a zip archive, which must be unpacked first"
+    lines = file.sample()
+    if not lines:
+        return "only lines that are blank or too long"
+    is_decoded = not any("\0" in line or DAMAGED.search(line) for line in lines)
+    missing = f"no columns {','.join(file.columns)} and " if file.columns else ""
+    return f"{missing}lines of no known kind, first {lines[0][:40]!r}" + (
+        "" if is_decoded else f" ({ENCODING_ADVICE})"
+    )
+
+
+def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:
+    reasons = "; ".join(found.summary_lines()[1:])
+    return (
+        f"{path}: expected dialogues (kind {kind}), found no usable turn in "
+        f"{count(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {ADVICE}"
+    )

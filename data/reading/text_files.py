@@ -1,0 +1,174 @@
+"""The files of a text: which ones a folder has, what they are, and the part that a name says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from towers.data.folders import files_below, format_suffixes, suffix_of
+from towers.data.text.files import reason_of
+
+PARTS = ("train", "valid", "test")
+KINDS = {
+    "text": (".txt", ".text", ".md", ".tokens"),
+    "json_lines": (".jsonl", ".ndjson"),
+    "parquet": (".parquet",),
+}
+SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind)
+COMPRESSIONS = (".gz", ".zst")
+PARQUET_MAGIC = b"PAR1"
+OTHER_KINDS = (
+    ".json",
+    ".csv",
+    ".tsv",
+    ".zip",
+    ".tar",
+    ".tgz",
+    ".bz2",
+    ".xz",
+    ".7z",
+    ".pdf",
+    ".docx",
+)
+_PART_NAMES = {"valid": "valid", "validation": "valid", "val": "valid", "dev": "valid"} | {
+    part: part for part in PARTS
+}
+
+
+class TextFile(NamedTuple):
+    """A file of a text.
+
+    Attributes:
+        path: of the file.
+        kind: text, json_lines or parquet.
+        part: train, valid or test; None for a file whose passages are dealt out to all three.
+    """
+
+    path: Path
+    kind: str
+    part: str | None
+
+
+def find_texts(paths: Iterable[str | os.PathLike[str]]) -> list[TextFile]:
+    """Returns the files of some files and folders, each once, folders in the order of their names.
+
+    In a folder only files with a suffix of `KINDS` are texts, compressed or not. If the name of a
+    file has `valid`, `validation`, `val` or `dev` as a word of its own (`ptb.valid.txt`), or a
+    folder of such a name is between the file and the folder that was given (`texts/valid/a.txt`),
+    the names tell the parts of all: a file without such a word is for training. Of several folders
+    that are given, their own names count, too. If the names tell of `test` alone, the other files
+    have no part.
+
+    Raises:
+        ValueError: a path is missing, or there is no text in it.
+    """
+    found: dict[Path, Path] = {}
+    named: list[str | None] = []
+    given = list(map(Path, paths))
+    for path in given:
+        files = list(_files_in(path)) if path.is_dir() else [path]
+        if not path.exists():
+            raise ValueError(
+                f"{path}: expected a file or folder with text, found neither."
+                + (" Texts have no weights." if _is_weighted(path) else "")
+            )
+        if not files:
+            suffixes = ", ".join(SUFFIXES)
+            raise ValueError(
+                f"{path}: expected a folder with texts ({suffixes}, also with .gz or .zst), found "
+                "no such file in it. Name the files themselves if their names end otherwise."
+            )
+        for file in files:
+            if file.resolve() not in found:
+                found[file.resolve()] = file
+                above = file.relative_to(path).parts[:-1]
+                named.append(_part_of(file, [path.name, *above] if len(given) > 1 else above))
+    if not found:
+        raise ValueError("A text needs at least one file or folder. Received none.")
+    pairs = zip(found.values(), parts_of(named), strict=True)
+    return [TextFile(file, kind_of(file), part) for file, part in pairs]
+
+
+def parts_of(named: Sequence[str | None]) -> list[str | None]:
+    """Returns the part of each file, None for one that is dealt out, from what its name tells.
+
+    >>> parts_of(["train", "valid", None])
+    ['train', 'valid', 'train']
+    >>> parts_of(["train", "test", None])
+    [None, 'test', None]
+    >>> parts_of(["valid", "valid"])
+    [None, None]
+    """
+    if len(set(named)) == 1:
+        return [None] * len(named)
+    if "valid" in named:
+        return [part or "train" for part in named]
+    return [part if part == "test" else None for part in named]
+
+
+def describe_parts(files: Sequence[TextFile]) -> list[str]:
+    """Returns a line about the parts that the names of the files tell, if they tell any."""
+    counts = Counter(file.part or "cut into train and valid" for file in files)
+    if all(file.part is None for file in files):
+        return []
+    return [
+        "the names of the files tell: " + ", ".join(f"{n} {part}" for part, n in counts.items())
+    ]
+
+
+def describe_others(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Returns a line about the files of some folders that are no texts, if there are any."""
+    names = (name for path in map(Path, paths) if path.is_dir() for name in files_below(path))
+    others = Counter(suffix_of(one) for one in names if _suffix(one) not in SUFFIXES)
+    return [f"left out files that are no texts: {format_suffixes(others)}"] if others else []
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    return (path for path in files_below(folder) if _suffix(path) in SUFFIXES)
+
+
+def _suffix(path: Path) -> str:
+    """Returns the suffix of a name in small letters, without that of a compression."""
+    return Path(path.stem if path.suffix.lower() in COMPRESSIONS else path.name).suffix.lower()
+
+
+def kind_of(path: Path) -> str:
+    """Returns the kind of a file by its name; any other name is that of a text.
+
+    Raises:
+        ValueError: it cannot be read, or is of a kind that is no text.
+    """
+    if not path.is_file() and path.exists():
+        raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
+    if path.suffix.lower() in OTHER_KINDS or path.name.lower().endswith(".tar.gz"):
+        raise ValueError(
+            f"{path}: expected a text, found a {path.suffix} file. Unpack it or write its texts "
+            "into a .txt file; if it has a JSON object on each line, let its name end with .jsonl."
+        )
+    try:
+        with path.open("rb") as file:
+            if file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
+                return "parquet"
+    except OSError as error:
+        raise ValueError(
+            f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
+            "permissions."
+        ) from error
+    suffix = _suffix(path)
+    return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
+
+
+def _part_of(path: Path, folders: Sequence[str]) -> str | None:
+    """Returns the part that the name of a file tells, else that of a folder above it."""
+    words = re.split(r"[._\-]+", path.name.lower())
+    words += [folder.lower() for folder in reversed(folders)]
+    return next((_PART_NAMES[word] for word in words if word in _PART_NAMES), None)
+
+
+def _is_weighted(path: Path) -> bool:
+    name, _, weight = str(path).rpartition(":")
+    return weight.replace(".", "").isdigit() and Path(name).exists()

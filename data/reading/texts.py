@@ -1,0 +1,209 @@
+"""Reading the files of a text as lines, in bounded memory, whatever their bytes are."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from towers.data.compression import decompressed, read_errors
+from towers.data.extras import import_extra
+from towers.data.reading.report import FEW_UNDECODED, NUL_LINE, UNDECODED_LINE, TextReport
+from towers.data.reading.text_files import TextFile
+from towers.data.text.files import reason_of
+
+CHUNK_BYTES = 1 << 18
+MAX_LINE_CHARACTERS = 10_000
+MAX_RECORD_CHARACTERS = 16_000_000
+ENOUGH_RECORDS = 1000  # If so many have no text, the others will not either.
+DAMAGED = "\ufffd"
+
+Progress = Callable[[int], None]
+
+
+class Reader(NamedTuple):
+    """How texts are read.
+
+    Attributes:
+        encoding: the codec of texts and JSON Lines; Parquet is UTF-8.
+        field: the name of the text in JSON Lines, or the column in Parquet.
+        report: counts what is skipped.
+        progress: called with the number of bytes of a file that were read since the last call.
+    """
+
+    encoding: str
+    field: str
+    report: TextReport
+    progress: Progress
+
+    def blocks(self, file: TextFile) -> Iterator[list[str]]:
+        """Yields the lines of a file that are not blank, without their ends, a few at a time.
+
+        A line that is too long becomes several, cut at blanks.
+
+        Raises:
+            ValueError: the file cannot be read to its end, or its records have no such field.
+        """
+        self.report.num_files += 1
+        for lines in self._blocks(file):
+            usable = self._usable(lines, file)
+            if usable:
+                yield usable
+
+    def _blocks(self, file: TextFile) -> Iterator[list[str]]:
+        if file.kind == "parquet":
+            return map(lines_of, _parquet(file.path, self))
+        if file.kind == "json_lines":
+            return map(lines_of, _json_lines(file.path, self))
+        return _plain(file.path, self)
+
+    def _usable(self, lines: list[str], file: TextFile) -> list[str]:
+        lines = [line for line in lines if line and not line.isspace()]
+        block = "\n".join(lines)
+        if "\0" in block or DAMAGED in block:
+            lines = [line for line in lines if self._is_whole(line, file)]
+        self.report.num_lines += len(lines)
+        return lines
+
+    def _is_whole(self, line: str, file: TextFile) -> bool:
+        if "\0" in line:
+            self.report.skip(NUL_LINE, f"{file.path}, {line[:20]!r}")
+            return False
+        if line.count(DAMAGED) > max(1, len(line) // 10):
+            self.report.skip(UNDECODED_LINE, f"{file.path}, {line[:20]!r}")
+            return False
+        if DAMAGED in line:
+            self.report.repair(FEW_UNDECODED, f"{file.path}, {line[:20]!r}")
+        return True
+
+
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a text, long ones in pieces."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    if max(map(len, lines)) > MAX_LINE_CHARACTERS:
+        lines = [piece for line in lines for piece in cut(line)]
+    return lines
+
+
+def cut(line: str) -> list[str]:
+    """Returns the pieces of a line, each of which ends at a blank if it has one."""
+    pieces, start = [], 0
+    while len(line) - start > MAX_LINE_CHARACTERS:
+        end = start + MAX_LINE_CHARACTERS
+        place = line.rfind(" ", start + MAX_LINE_CHARACTERS // 2, end) + 1
+        pieces.append(line[start : place or end])
+        start = place or end
+    return [*pieces, line[start:]]
+
+
+def _plain(path: Path, reader: Reader) -> Iterator[list[str]]:
+    """Yields the lines of a file of text."""
+    rest = ""
+    for chunk in _decoded(path, reader.encoding, reader.progress):
+        whole, end, rest = (rest + chunk).rpartition("\n")
+        if end:
+            yield lines_of(whole)
+        if len(rest) > MAX_LINE_CHARACTERS:
+            *pieces, rest = cut(rest)
+            yield pieces
+    yield [rest]
+
+
+def _json_lines(path: Path, reader: Reader) -> Iterator[str]:
+    """Yields the field of each record of a file."""
+    num_read, other = 0, ""
+    expected = f"expected an object with the text in {reader.field!r}"
+    advice = "Name the field with --set text_field=NAME."
+    for number, line in enumerate(_records(path, reader), 1):
+        place = f"{path}:{number}"
+        if line is None:
+            reader.report.skip("records that are too long", place)
+        elif line.strip():
+            value, found = _field_of(line, reader.field)
+            if value is None:
+                other = other or f"{place}: {expected}, found {found}. {advice}"
+                if not num_read and number >= ENOUGH_RECORDS:
+                    raise ValueError(other)
+                reader.report.skip(f"records without a text in {reader.field!r}", place)
+            else:
+                num_read += 1
+                yield value
+    if other and not num_read:
+        raise ValueError(other)
+
+
+def _records(path: Path, reader: Reader) -> Iterator[str | None]:
+    """Yields the lines of a file of any length up to a bound; None for a longer one."""
+    parts: list[str] = []
+    length = 0
+    for chunk in _decoded(path, reader.encoding, reader.progress):
+        *whole, last = chunk.split("\n")
+        for line in whole:
+            yield "".join([*parts, line]) if length <= MAX_RECORD_CHARACTERS else None
+            parts, length = [], 0
+        length += len(last)
+        parts = [*parts, last] if length <= MAX_RECORD_CHARACTERS else []
+    yield "".join(parts) if length <= MAX_RECORD_CHARACTERS else None
+
+
+def _field_of(line: str, name: str) -> tuple[str | None, str]:
+    """Returns the text of a record, None without one, and what the record is instead."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, f"no JSON: {line[:40]!r}"
+    if not isinstance(record, dict):
+        return None, f"JSON of another kind: {line[:40]!r}"
+    value = record.get(name)
+    if isinstance(value, str):
+        return value, ""
+    if name in record:
+        return None, f"{json.dumps(value)[:40]} in it"
+    return None, f"the fields {', '.join(map(repr, list(record)[:8])) or 'of nothing'}"
+
+
+def _parquet(path: Path, reader: Reader) -> Iterator[str]:
+    """Yields the values of a column that are texts, a few thousand rows in memory at a time."""
+    parquet = import_extra("pyarrow.parquet", "parquet", f"{path} is a Parquet file")
+    size, done = path.stat().st_size, 0
+    try:
+        with parquet.ParquetFile(path, memory_map=True) as file:
+            names, total = file.schema_arrow.names, max(1, file.metadata.num_rows)
+            if reader.field not in names:
+                raise ValueError(
+                    f"{path}: expected a column {reader.field!r} with the text, found the columns "
+                    f"{', '.join(map(repr, names[:8]))}. Name it with --set text_field=NAME."
+                )
+            for batch in file.iter_batches(2048, columns=[reader.field]):
+                for value in batch.column(0).to_pylist():
+                    if isinstance(value, str):
+                        yield value
+                    else:
+                        reader.report.skip("rows without a text", str(path))
+                reader.progress(size * batch.num_rows // total)
+                done += size * batch.num_rows // total
+    except (OSError, UnicodeError, import_extra("pyarrow", "parquet", "").ArrowException) as error:
+        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
+    reader.progress(size - done)
+
+
+def _decoded(path: Path, encoding: str, progress: Progress) -> Iterator[str]:
+    """Yields the decoded text of a file, compressed or not; marks of byte order are removed."""
+    decoder: Any = codecs.getincrementaldecoder(encoding)(errors="replace")
+    decoder = io.IncrementalNewlineDecoder(decoder, translate=True)  # Any end of a line is \n.
+    position = 0
+    try:
+        with path.open("rb") as raw, decompressed(raw, path) as file:
+            while block := file.read(CHUNK_BYTES):
+                yield decoder.decode(block).replace("\ufeff", "")
+                progress(raw.tell() - position)
+                position = raw.tell()
+            progress(raw.tell() - position)
+            yield decoder.decode(b"", final=True)
+    except read_errors() as error:
+        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error

@@ -1,0 +1,45 @@
+"""Texts of whole words in three files, one sentence a line, such as the Penn Treebank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from towers.data.fetching.files import find_file, find_optional_file, read_bytes
+from towers.data.reading.text_files import PARTS
+
+NAMES = ("ptb.{part}.txt", "wiki.{part}.tokens", "{part}.txt")
+REMEDY = (
+    "Run `towers download ptb` for the Penn Treebank, or give a folder with such files by --data."
+)
+
+
+def read_words(folder: str | Path) -> dict[str, str]:
+    """Returns {part: its text} of a folder's files, gzipped or not: `ptb.train.txt`, `train.txt`...
+
+    The test part may be missing.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file has no text or is not UTF-8.
+    """
+    folder = Path(folder)
+    texts = {}
+    for part in PARTS:
+        names = [name.format(part=part) for name in NAMES]
+        path = find_optional_file(folder, names)
+        if path is None and part != "test":
+            find_file(folder, names, remedy=REMEDY)
+        if path is not None:
+            texts[part] = _read_lines(path)
+    return texts
+
+
+def _read_lines(path: Path) -> str:
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected UTF-8 text, found {error}.") from error
+    if "\0" in text or not text.strip():
+        found = "a zero byte" if "\0" in text else "none"
+        raise ValueError(f"{path}: expected lines of words, found {found}.")
+    return text

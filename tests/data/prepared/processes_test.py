@@ -1,0 +1,65 @@
+"""Processes that tokenise end with their program, and say what went wrong in them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from tests.data.prepared.helpers import SPACES
+from tests.paths import ROOT
+from towers.data.prepared.processes import TokeniserProcess, tokenise
+from towers.data.text import TextSettings
+
+CHUNKS = [[f"a b{number}", "", "a a"] for number in range(40)]
+
+
+def test_the_tokens_are_those_of_this_process_in_the_same_order():
+    expected = list(tokenise(CHUNKS, SPACES, 1))
+    found = list(tokenise(CHUNKS, SPACES, 3))
+    assert len(found) == len(expected) == len(CHUNKS)
+    for one, other in zip(found, expected, strict=True):
+        assert one.table == other.table
+        for name in ("places", "lengths", "characters"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_a_killed_process_is_told_and_the_others_end():
+    processes = []
+    tokens = tokenise(CHUNKS, SPACES, 2)
+    next(tokens)
+    with open(f"/proc/self/task/{threading.get_native_id()}/children", encoding="utf-8") as file:
+        processes = list(map(int, file.read().split()))
+    os.kill(processes[-1], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"ended early \(exit status -9\).* Try fewer processes"):
+        list(tokens)
+    assert not [one for one in processes[-2:] if os.path.exists(f"/proc/{one}")]
+
+
+def test_an_error_in_a_process_is_that_of_its_tokenizer(tmp_path):
+    settings = TextSettings("zh", user_dictionary=str(tmp_path / "none.txt"))
+    with TokeniserProcess(settings) as process:
+        for _ in range(2):  # It goes on.
+            with pytest.raises(ValueError, match=r"none\.txt"):
+                process.tokenise(["a"])
+
+
+def test_the_main_program_is_not_imported(tmp_path):
+    """It may have no guard, import TensorFlow, or print."""
+    program = tmp_path / "main.py"
+    program.write_text(
+        "from tests.data.prepared.helpers import SPACES\n"
+        "from towers.data.prepared.processes import tokenise\n"
+        "print('started')\n"
+        "print(len(list(tokenise([['a b'], ['b'], ['c']], SPACES, 2))))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stdout == b"started\n3\n"

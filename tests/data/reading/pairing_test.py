@@ -1,0 +1,38 @@
+"""Every turn is paired as the pairing says, with no more context than there is."""
+
+import pytest
+
+from towers.data.reading import pair_turns
+
+
+@pytest.mark.parametrize(
+    ("num_turns", "pairs"),
+    [(0, []), (1, []), (2, [(0, 1)]), (3, [(0, 1)]), (6, [(0, 1), (2, 3), (4, 5)])],
+)
+def test_alternate_turns_are_in_one_pair_at_most(num_turns, pairs):
+    assert pair_turns(num_turns) == pairs
+
+
+@pytest.mark.parametrize(
+    ("num_turns", "pairs"), [(0, []), (1, []), (2, [(0, 1)]), (4, [(0, 1), (1, 2), (2, 3)])]
+)
+def test_sliding_turns_answer_the_one_before(num_turns, pairs):
+    assert pair_turns(num_turns, pairing="sliding") == pairs
+
+
+@pytest.mark.parametrize("pairing", ["alternate", "sliding"])
+@pytest.mark.parametrize("context", [0, 1, 2, 9])
+def test_context_is_what_was_said_just_before(pairing, context):
+    without = pair_turns(7, pairing=pairing)
+    with_context = pair_turns(7, pairing=pairing, context=context)
+    assert [answer for _, answer in with_context] == [answer for _, answer in without]
+    assert [answer - first for first, answer in with_context] == [
+        1 + min(context, question) for question, _ in without
+    ]
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match=r"alternate, sliding. Received 'both'"):
+        pair_turns(4, pairing="both")
+    with pytest.raises(ValueError, match=r"0 or more turns. Received -1"):
+        pair_turns(4, context=-1)
