@@ -129,7 +129,7 @@ def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> d
 
     Args:
         step: the step from `build_evaluation_step`; its carried state is reset to zeros.
-        dataset: global batches, or `batches(epoch, first_step)`, of which the first epoch is taken.
+        dataset: global batches, or `batches(epoch, first_step)`, whose first epoch is taken.
 
     Raises:
         ValueError: the data set has no examples, or no end.

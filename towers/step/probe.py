@@ -114,7 +114,7 @@ class Probe:
         once = rows_of(pair, 0, half)
         one = sample(measure, once, num_draws)
         yield Comparison("rows taken twice", one + one, sample(measure, twice_of(once), num_draws))
-        # BatchNorm in training mode depends on its rows, as it should.
+        # BatchNorm in training mode is right to depend on its rows.
         if num_rows > 1 and self._num_parts > 1 and not self._has_averages:
             other = sample(measure, rows_of(pair, half, half), num_draws)
             both = sample(measure, rows_of(pair, 0, 2 * half), num_draws)
@@ -143,8 +143,8 @@ def sample(measure: Measure, rows: Batch, num_draws: int) -> Sample:
 def amplifies_rounding(measure: Measure, rows: Batch) -> bool:
     """Returns whether rows that come twice have another loss if they come in another order.
 
-    So it is where BatchNorm divides by deviations that are rounding errors: a deep network with few
-    rows, or features that are nearly constant.
+    This happens where BatchNorm divides by deviations that are rounding errors: in a deep network
+    with few rows, or for features that are nearly constant.
     """
     orders = [twice_of(rows), tf.nest.map_structure(lambda one: tf.repeat(one, 2, axis=0), rows)]
     losses, others = (sample(measure, order, 1).losses for order in orders)

@@ -30,7 +30,7 @@ class Packed(NamedTuple):
     """A tower's gradients as a group sums them.
 
     Attributes:
-        packs: vectors on the tower's device, of which each is summed by one op.
+        packs: vectors on the tower's device; one op sums each.
         gradients: for each pack, the gradients that are in it by the indices of their variables.
         left: one per variable: a gradient that the group does not sum, or None.
     """

@@ -173,7 +173,7 @@ def norm_of_sums(
 
 
 def scaled_norm(gradients: Sequence[Gradient], dtype: tf.DType) -> tf.Tensor:
-    """Returns the norm of gradients, of which one is not None, without overflow in its squares."""
+    """Returns the norm without overflow in its squares; at least one gradient is not None."""
     present = [getattr(one, "values", one) for one in gradients if one is not None]
     entries = tf.concat([tf.reshape(tf.cast(one, dtype), [-1]) for one in present], axis=0)
     largest = tf.reduce_max(tf.abs(entries))

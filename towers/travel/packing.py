@@ -81,7 +81,7 @@ def join_by_dtype(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def cut_by_dtype(vectors: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors of which the vectors were joined, on the current device.
+    """Returns the tensors that `join_by_dtype` joined, on the current device.
 
     Args:
         vectors: as `join_by_dtype` returns them, sums of such, or such stacked: [rows, entries].
@@ -117,7 +117,7 @@ def join_aligned(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def cut_aligned(vector: tf.Tensor, like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors of which `join_aligned` made a vector, on the current device.
+    """Returns the tensors that `join_aligned` joined, on the current device.
 
     Args:
         vector: the vector, or a sum of such.
@@ -137,7 +137,7 @@ def join_pack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def cut_pack(vector: tf.Tensor, like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors of which `join_pack` made a vector; arguments as in `cut_aligned`."""
+    """Returns the tensors that `join_pack` joined; arguments as in `cut_aligned`."""
     if len(like) > 1:
         return cut_aligned(vector, like)
     return [tf.reshape(vector, like[0].shape)]

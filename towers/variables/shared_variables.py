@@ -97,7 +97,7 @@ class SharedVariables:
 
 
 class StagedVariables(SharedVariables):
-    """The shared variables, of which a tower reads those of each stage with its label.
+    """The shared variables; a tower reads those of each stage under the stage's label.
 
     Args:
         shared: the variables.
