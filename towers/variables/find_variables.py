@@ -49,14 +49,13 @@ def gather_variables(
     metrics = filter(uses.consumers, getattr(variables, "metrics_variables", ()))
     found = [*getattr(variables, "variables", variables), *metrics]
     check_distinct(found)
-    consumers = {id(variable): uses.consumers(variable) for variable in found}
     for variable in found:
-        check_consumers(variable, consumers[id(variable)])
-    tables = [variable for variable in found if consumers[id(variable)] == {"ResourceGather"}]
+        check_consumers(variable, uses.consumers(variable))
+    tables = [variable for variable in found if uses.consumers(variable) == {"ResourceGather"}]
     captured = [variable for variable in found if CAPTURED in uses.of_variable(variable)]
     if compiled and captured:
         raise captured_error(captured, "XLA takes no variable of another device")
-    unused = [variable for variable in found if not consumers[id(variable)]]
+    unused = [variable for variable in found if not uses.consumers(variable)]
     return SharedVariables(found, [] if compiled else tables, captured, unused)
 
 
