@@ -96,7 +96,7 @@ class Feed:
         self._items: queue.SimpleQueue[FeedItem] = queue.SimpleQueue()
         self._asked = threading.Semaphore(self.ahead)
         self._closed = threading.Event()
-        dataset, place = (dataset.prefetch(1), found) if on_host else (dataset, sent)
+        dataset, place = (dataset.prefetch(1), on_the_host) if on_host else (dataset, on_devices)
         place = functools.partial(place, list(devices))
         arguments = (dataset, place, self._asked, self._closed, self._items)
         self._thread = threading.Thread(target=fill, args=arguments, daemon=True)
@@ -210,12 +210,12 @@ def fill(
             return items.put(FeedItem(error=error))
 
 
-def found(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
+def on_the_host(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
     """Returns the shards of towers on the CPU, where they are."""
     return FeedItem(shards, [time.perf_counter()] * len(devices))
 
 
-def sent(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
+def on_devices(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
     """Returns each shard on its tower's device."""
     placed, ready = [], []
     for device, shard in zip(devices, shards, strict=True):
