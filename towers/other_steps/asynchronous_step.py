@@ -8,6 +8,7 @@ none is lost or mixed with another.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from towers.loop.updates import Position
 from towers.other_steps.asynchronous_updates import AsynchronousUpdates
 from towers.other_steps.tower_threads import AsyncResults
 from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups
 from towers.step.arguments import check_kinds
 from towers.step.blueprint import Blueprint, draw_blueprint
 from towers.step.exchange import total_of
@@ -101,12 +103,14 @@ class AsyncStep:
         towers: the towers.
         update: changes the variables.
         devices: the towers' devices.
+        processes: this process alone.
     """
 
     def __init__(self, blueprint: Blueprint):
         self.towers = blueprint.towers
         self.update = blueprint.update
         self.devices = [tower.device for tower in self.towers]
+        self.processes = Processes()
         self._probe = blueprint.probe
         self._count = 0
         self._turn = threading.Lock()
@@ -166,6 +170,17 @@ class AsyncStep:
     def graphs(self) -> list[tf.Graph]:
         """The graph of each tower."""
         return [compute.graph for compute in self._computes]
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        return self.update.groups()
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which the variables hold the averages; enter it while paused."""
+        return self.update.averaged()
+
+    def check_copies(self) -> None:
+        """Does nothing: asynchronous towers share one copy of the variables."""
 
     def count_from(self, number: int) -> None:
         """Sets how many updates the run has done so far."""
