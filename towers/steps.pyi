@@ -8,7 +8,6 @@ from .loop.updates import Updates as Updates
 from .other_steps.asynchronous_step import AsyncStep as AsyncStep
 from .other_steps.asynchronous_step import build_async_step as build_async_step
 from .other_steps.asynchronous_updates import AsynchronousUpdates as AsynchronousUpdates
-from .other_steps.joint import JointStep as JointStep
 from .other_steps.joint import JointUpdate as JointUpdate
 from .other_steps.joint import build_joint_step as build_joint_step
 from .other_steps.parallel import parallel as parallel

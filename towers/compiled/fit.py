@@ -10,11 +10,11 @@ import keras
 import numpy as np
 
 from towers.compiled.checks import check_alone, check_counts, check_model
+from towers.compiled.data import read_samples, sliceable
 from towers.compiled.epochs import FitUpdates, train
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
 from towers.compiled.logs import callback_list
-from towers.compiled.samples import read_samples, sliceable
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import train_validation_split

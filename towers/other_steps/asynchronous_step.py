@@ -9,6 +9,7 @@ none is lost or mixed with another.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,7 @@ from towers.step.results import mean_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
-from towers.step.update import Change, Scales
+from towers.step.update import Change
 from towers.travel.gradients import scale_gradients
 from towers.variables.find_variables import captured_error
 
@@ -192,12 +193,11 @@ class AsyncStep:
         specs = tf.nest.map_structure(
             lambda part: None if part is None else tf.type_spec_from_value(part), change
         )
-        return trace(self._apply, self.update.copies.devices[0], specs)
+        apply = functools.partial(self.update.apply, add_states=True)
+        return trace(apply, self.update.copies.devices[0], specs)
 
     def _trace(self, tower: Tower, shard_specs: tuple[Shard, ...]) -> ConcreteFunction:
-        def compute(*arguments: Any) -> tuple[Change, dict[str, Any]]:
-            return self._compute(tower, *arguments)
-
+        compute = functools.partial(self._compute, tower)
         return trace(compute, tower.device, shard_specs, tf.TensorSpec([], tf.int64))
 
     def _compute(
@@ -216,9 +216,6 @@ class AsyncStep:
             before = [values[id(state)] for state in copies.shared.states]
             change = self.update.average(total_of(sums), before)
             return as_differences(change, before), mean_results(sums)
-
-    def _apply(self, change: Change) -> Scales:
-        return self.update.apply(change, add_states=True)
 
 
 def as_differences(change: Change, before: Sequence[Any]) -> Change:

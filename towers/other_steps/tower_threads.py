@@ -24,7 +24,7 @@ class TowerThreads:
     """The towers' threads in one epoch, a context manager for an iterator over their updates.
 
     The iterator yields pairs (`FinishedUpdate`, whether it is the epoch's last). Towers do not run
-    ahead of it by more than a few updates: whoever stops them has then seen almost all.
+    ahead of it by more than a few updates: when they are stopped, almost all have been seen.
 
     Args:
         step: the asynchronous step.
