@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.compiled.data import preprocesses
-from towers.compiled.losses import ADDED_LOSSES
-from towers.compiled.tower_function import call
+from towers.compiled.tower_function import ADDED_LOSSES, call
 from towers.ground.private_apis import (
     ALL_OBJECTS,
     compile_loss_of,

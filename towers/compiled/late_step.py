@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from towers.batches.shards import Shard
 from towers.compiled.data import Data
-from towers.compiled.setting import split_optimizer
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
 from towers.ground.host import HOST
@@ -19,6 +18,7 @@ from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
+from towers.step.precision import LossScale
 from towers.step.results import StepResults
 from towers.variables.optimizers import Averaged
 from towers.variables.shared_variables import is_seed
@@ -98,3 +98,19 @@ class LateStep:
     def graph(self) -> tf.Graph:
         """The step's graph."""
         return self.build().graph
+
+
+def split_optimizer(
+    model: keras.Model, placement: Placement
+) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
+    """Returns the optimizer that applies gradients, and the loss scale that `compile` added.
+
+    Both belong to the built model's optimizer, which is trained on as it is.
+    """
+    optimizer = model.optimizer
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return optimizer, None
+    if not optimizer.built:
+        with placement.scope():
+            optimizer.build(model.trainable_variables)
+    return optimizer.inner_optimizer, LossScale.of_keras(optimizer)
