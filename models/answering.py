@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from towers.ground.special_ids import START, UNKNOWN
 from towers.models.arguments import check_share
-from towers.models.linear_cross_entropy import linear_cross_entropy
+from towers.models.linear_cross_entropy import tower_sums
 from towers.models.losses import TowerFn
-from towers.models.projection import Projection
+from towers.models.text_layers import Projection
 
 
 class AnsweringModel(Protocol):
@@ -18,18 +18,16 @@ class AnsweringModel(Protocol):
 
     Attributes:
         padding_id: fills questions and answers behind their last token.
-        output_size: size of the hidden vectors.
         projection: from hidden vectors to logits.
     """
 
     padding_id: int
-    output_size: int
     projection: Projection
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Returns the inputs of the projection, [batch, answer_length, output_size].
+        """Returns the inputs of the projection, [batch, answer_length, size].
 
         Args:
             question: int32 [batch, question_length].
@@ -69,21 +67,15 @@ def answering(
     def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         question, answer = shard
         hidden = model.hidden(question, decoder_inputs(answer, start_id), training=training)
-        kernel, bias = model.projection.weights_and_bias()
-        labels = tf.reshape(answer, [-1])
-        counted = (labels != model.padding_id) & (labels != unknown_id)
-        weights = tf.cast(counted, tf.float64 if hidden.dtype == tf.float64 else tf.float32)
-        sums = linear_cross_entropy(
-            tf.reshape(hidden, [-1, model.output_size]),
-            kernel,
-            bias,
-            labels,
-            weights,
+        counted = (answer != model.padding_id) & (answer != unknown_id)
+        return tower_sums(
+            hidden,
+            *model.projection.weights_and_bias(),
+            answer,
+            counted,
             training=training,
             label_smoothing=label_smoothing,
-            counted=counted,
         )
-        return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}
 
     return tower_fn
 

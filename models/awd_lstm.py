@@ -14,10 +14,9 @@ from keras import layers
 
 from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_share
-from towers.models.embedding import Embedding
 from towers.models.language_model import LanguageModel
-from towers.models.projection import Projection
 from towers.models.rnn_lm import lstm
+from towers.models.text_layers import Embedding, Projection
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, units] each.
 EMBEDDING_SCALE = 0.1  # Section 5: embeddings are uniform in [-0.1, 0.1].

@@ -35,6 +35,40 @@ class Chunk(NamedTuple):
     weights: tf.Tensor
 
 
+def tower_sums(
+    hidden: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    labels: tf.Tensor,
+    counted: tf.Tensor,
+    *,
+    training: bool,
+    label_smoothing: float = 0.0,
+) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+    """Returns what a tower function does: the summed loss, the number of tokens that count, and
+    `{"accuracy": number of them that were the most probable prediction}`.
+
+    Args:
+        hidden: floating point [batch, length, units].
+        kernel, bias, training, label_smoothing: as in `linear_cross_entropy`.
+        labels: int32 [batch, length].
+        counted: bool [batch, length], whether a token counts.
+    """
+    counted = tf.reshape(counted, [-1])
+    weights = tf.cast(counted, tf.float64 if hidden.dtype == tf.float64 else tf.float32)
+    sums = linear_cross_entropy(
+        tf.reshape(hidden, [-1, kernel.shape[-1]]),
+        kernel,
+        bias,
+        tf.reshape(labels, [-1]),
+        weights,
+        training=training,
+        label_smoothing=label_smoothing,
+        counted=counted,
+    )
+    return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}
+
+
 def linear_cross_entropy(
     hidden: tf.Tensor,
     kernel: tf.Tensor,

@@ -13,9 +13,9 @@ from keras import layers
 
 from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_share
-from towers.models.embedding import Embedding
 from towers.models.language_model import LanguageModel
-from towers.models.lstm import LSTM
+from towers.models.recurrent import LSTM
+from towers.models.text_layers import Embedding
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
 

@@ -13,11 +13,9 @@ from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_share
 from towers.models.attention import KINDS, Attention, Memory
-from towers.models.embedding import Embedding
-from towers.models.gru import GRU
 from towers.models.linear_cross_entropy import is_compiled
-from towers.models.lstm import LSTM
-from towers.models.projection import Projection
+from towers.models.recurrent import GRU, LSTM
+from towers.models.text_layers import Embedding, Projection
 
 CELLS = {"lstm": LSTM, "gru": GRU}
 

@@ -10,10 +10,8 @@ from keras import layers
 
 from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_share
-from towers.models.embedding import Embedding
-from towers.models.feed_forward import FeedForward
 from towers.models.multi_head import KeysAndValues, MultiHeadAttention
-from towers.models.projection import Projection
+from towers.models.text_layers import Embedding, FeedForward, Projection
 
 
 class DecoderState(NamedTuple):

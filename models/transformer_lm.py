@@ -14,11 +14,15 @@ from keras import layers
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_share
-from towers.models.embedding import Embedding
-from towers.models.feed_forward import FEED_FORWARDS, FeedForward, GatedFeedForward
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
-from towers.models.projection import Projection
+from towers.models.text_layers import (
+    FEED_FORWARDS,
+    Embedding,
+    FeedForward,
+    GatedFeedForward,
+    Projection,
+)
 
 State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batches.balance import balanced_rows
-from towers.data.batches.buckets import fitted_layout
+from towers.data.batches.buckets import balanced_rows, fitted_layout
 from towers.ground.epochs import Batch, Epochs, assembled, check_at_least_1, even_layout
 from towers.ground.special_ids import PAD
 from towers.ground.special_ids import WORD_END as END

@@ -14,9 +14,15 @@ import numpy as np
 
 from towers.data.folders import format_suffixes
 from towers.data.image_files.checking import Finding, check_examples
-from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION, Example
 from towers.data.image_files.listing import list_examples
-from towers.data.image_files.records import class_names_beside
+from towers.data.image_files.records import (
+    PARTS,
+    TRAIN,
+    VALIDATION,
+    Example,
+    class_names_beside,
+    read_picture,
+)
 
 MOST_NAMED = 10  # Broken pictures that the summary names.
 
@@ -42,6 +48,12 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def picture(self, row: int) -> bytes:
+        """Returns the bytes of an example's picture."""
+        length = int(self.lengths[row])
+        offset = int(self.offsets[row])
+        return read_picture(self.paths[row], offset, None if length < 0 else length)[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,6 +33,7 @@ def open_or_prepare(
     open_cache: Callable[[Path], Cache],
     fill: Callable[[Path, Path], None],
     write: Write,
+    what: str = "corpus",
 ) -> Cache:
     """Returns what a cache holds; it is prepared first unless it is there and whole.
 
@@ -45,6 +46,7 @@ def open_or_prepare(
         fill: is given the folder of the unfinished cache, and one for what is needed only while it
             is prepared; both have what a killed process left in them.
         write: receives warnings, and the summary of a new cache.
+        what: the cache holds, for the messages.
 
     Raises:
         ValueError: as `fill` does; nothing unfinished stays.
@@ -56,14 +58,14 @@ def open_or_prepare(
     try:
         make_folder(cache.parent)
         _remove_abandoned(cache.parent)
-        with alone(cache, "corpus", write):
+        with alone(cache, what, write):
             opened = _opened(cache, open_cache, lambda _: None)  # Another process was faster.
             if opened:
                 return opened
             _prepare(cache, open_cache, fill)
     except OSError as error:
         raise OSError(
-            f"The corpus cannot be prepared in {cache.parent}: "
+            f"The {what} cannot be prepared in {cache.parent}: "
             f"{error.strerror or 'the disk may be full'}. Make room there, or start in another "
             "working folder. What is prepared stays, and the same command goes on."
         ) from error

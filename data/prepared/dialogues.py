@@ -22,7 +22,6 @@ from towers.data.prepared.filling import fill
 from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.prepared.processes import number_of_processes
-from towers.data.prepared.progress import Progress
 from towers.data.reading import (
     ReadingReport,
     WeightedPath,
@@ -34,6 +33,7 @@ from towers.data.reading import (
 )
 from towers.data.text import SUBWORD_FILE
 from towers.ground.durable import make_folder, publish
+from towers.ground.progress import Progress
 
 Dialogues = Iterable[Sequence[str]]
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import towers.data.reading.comma_separated as comma_separated
 import towers.data.reading.conv as conv
 import towers.data.reading.cornell as cornell
-import towers.data.reading.json_array as json_array
-import towers.data.reading.json_lines as json_lines
+import towers.data.reading.json_files as json_files
 import towers.data.reading.parquet as parquet
 import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
@@ -35,58 +34,51 @@ class Format(NamedTuple):
 
     Attributes:
         form: in words.
-        looks: whether a line could belong to such a file.
         read: yields the dialogues.
+        looks: whether a line could belong to such a file.
         suffixes: of the names of such files.
         fits: whether a file is of this kind by how it begins, whatever its lines look like.
     """
 
     form: str
-    looks: Callable[[str], bool]
     read: Callable[[DialogueFile], Iterator[Dialogue]]
+    looks: Callable[[str], bool] = lambda line: False
     suffixes: tuple[str, ...] = ()
     fits: Callable[[DialogueFile], bool] = lambda file: False
-
-
-def never(line: str) -> bool:
-    """Returns False: the kind is not told by its lines."""
-    return False
 
 
 # If lines look like several kinds, the first kind is chosen: the strictest come first.
 FORMATS = {
     "cornell": Format(
         "movie_conversations.txt beside movie_lines.txt, columns separated by +++$+++",
-        cornell.looks,
         cornell.read,
+        cornell.looks,
     ),
     "json_lines": Format(
         "an object with messages, or with question and answer, or a list of turns, on each line",
-        json_lines.looks,
-        json_lines.read,
+        json_files.read,
+        json_files.looks,
         (".jsonl", ".ndjson"),
     ),
-    "conv": Format("`E` opens a dialogue, `M text` is a turn", conv.looks, conv.read, (".conv",)),
+    "conv": Format("`E` opens a dialogue, `M text` is a turn", conv.read, conv.looks, (".conv",)),
     "speakers": Format(
-        "a file for each dialogue, its lines `speaker|text|act`", speakers.looks, speakers.read
+        "a file for each dialogue, its lines `speaker|text|act`", speakers.read, speakers.looks
     ),
     "tsv": Format(
-        "question TAB answer, further columns are further turns", tsv.looks, tsv.read, (".tsv",)
+        "question TAB answer, further columns are further turns", tsv.read, tsv.looks, (".tsv",)
     ),
     "csv": Format(
         "columns that the first line names, such as question,answer or prompt,response",
-        never,
         comma_separated.read,
         fits=comma_separated.fits,
     ),
     "json_array": Format(
         "one array of objects with messages, or with question and answer",
-        never,
-        json_array.read,
-        fits=json_array.fits,
+        json_files.read_array,
+        fits=json_files.fits,
     ),
     "parquet": Format(
-        "columns of question and answer, or of messages", never, parquet.read, fits=parquet.fits
+        "columns of question and answer, or of messages", parquet.read, fits=parquet.fits
     ),
 }
 KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}

@@ -229,10 +229,10 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
     """Lets the network begin with the shares of the training answers' tokens."""
-    from towers.models import unigrams
+    from towers.models.text_layers import predict_unigrams
 
     if fields.unigram_bias:
-        unigrams.predict_unigrams(model.projection.bias, data.corpus.target_counts)
+        predict_unigrams(model.projection.bias, data.corpus.target_counts)
 
 
 def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:

@@ -111,9 +111,9 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function, whose weight is the number of tokens."""
-    from towers.models import language_losses
+    from towers.models import language_model
 
-    make = language_losses.streams if fields.form == "streams" else language_losses.sentences
+    make = language_model.streams if fields.form == "streams" else language_model.sentences
     return make(model, training=training)
 
 

@@ -10,7 +10,7 @@ import towers
 from tests.gpu.counts_worker import facts_of
 from tests.pretended_gpu.pretended_gpu import record
 from towers.devices.determinism import enable_determinism
-from towers.models.language_losses import sentences
+from towers.models.language_model import sentences
 from towers.models.linear_cross_entropy import linear_cross_entropy
 from towers.models.rnn_lm import rnn_language_model
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from towers.data.batches.texts import sentence_batches, stream_batches
-from towers.models import language_losses
+from towers.models import language_model
 from towers.models.awd_lstm import awd_lstm
 from towers.models.rnn_lm import rnn_language_model
 from towers.models.transformer_lm import transformer_lm
@@ -57,9 +57,9 @@ def fresh(network, form, **rates):
     keras.utils.set_random_seed(3)
     model = NETWORKS[network](**rates)
     if form == "sentences":
-        return language_losses.sentences(model, training=True), model, {}
+        return language_model.sentences(model, training=True), model, {}
     carried = {"carried": towers.Carried(model.state_specs(), ROWS)}
-    return language_losses.streams(model, training=True), model, carried
+    return language_model.streams(model, training=True), model, carried
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from towers.models.grouped_attention import GroupedAttention
-from towers.models.language_losses import sentences, streams
+from towers.models.language_model import sentences, streams
 from towers.models.transformer_lm import transformer_lm
 
 VOCABULARY, SIZE, HEADS, WINDOW = 13, 8, 4, 5

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from towers.models.awd_lstm import awd_lstm
 from towers.models.rnn_lm import rnn_language_model
+from towers.models.text_layers import predict_unigrams
 from towers.models.transformer_lm import transformer_lm
-from towers.models.unigrams import predict_unigrams
 
 VOCABULARY = 50
 NETWORKS = {
