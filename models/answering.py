@@ -14,7 +14,7 @@ from towers.models.text_layers import Projection
 
 
 class AnsweringModel(Protocol):
-    """A network that answers: `seq2seq` or `transformer`, or one of your own.
+    """A network that answers: `Seq2Seq` or `Transformer`, or one of your own.
 
     Attributes:
         padding_id: fills questions and answers behind their last token.

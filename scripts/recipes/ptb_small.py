@@ -99,7 +99,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
     from towers.models import rnn_lm
 
-    return rnn_lm.rnn_language_model(
+    return rnn_lm.RNNLanguageModel(
         len(data.text),
         hidden_size=fields.hidden_size,
         num_layers=fields.num_layers,

@@ -11,26 +11,26 @@ import towers
 from tests import helpers
 from towers.data.batches.texts import sentence_batches, stream_batches
 from towers.models import language_model
-from towers.models.awd_lstm import awd_lstm
-from towers.models.rnn_lm import rnn_language_model
-from towers.models.transformer_lm import transformer_lm
+from towers.models.awd_lstm import AWDLanguageModel
+from towers.models.rnn_lm import RNNLanguageModel
+from towers.models.transformer_lm import TransformerLanguageModel
 
 VOCABULARY, ROWS, STEPS, NUM_BATCHES = 23, 7, 6, 4
 NONE = dict.fromkeys(
     ("dropout_rate", "input_dropout_rate", "output_dropout_rate", "weight_dropout_rate"), 0.0
 )
 NETWORKS = {
-    "lstm": lambda **rates: rnn_language_model(
+    "lstm": lambda **rates: RNNLanguageModel(
         VOCABULARY, hidden_size=8, num_layers=1, dropout_rate=0.5 if rates else 0.0
     ),
-    "awd_lstm": lambda **rates: awd_lstm(
+    "awd_lstm": lambda **rates: AWDLanguageModel(
         VOCABULARY,
         embedding_size=8,
         hidden_size=10,
         word_dropout_rate=0.0,
         **({**NONE} if not rates else {}),
     ),
-    "transformer": lambda **rates: transformer_lm(
+    "transformer": lambda **rates: TransformerLanguageModel(
         VOCABULARY,
         size=8,
         heads=2,

@@ -38,7 +38,7 @@ def batches_of(form):
 def fresh(form):
     """Returns (tower function, model, what the step carries), the same each time."""
     keras.utils.set_random_seed(3)
-    model = rnn_lm.rnn_language_model(text()[1], hidden_size=8)
+    model = rnn_lm.RNNLanguageModel(text()[1], hidden_size=8)
     if form == "sentences":
         return language_model.sentences(model, training=True), model, {}
     carried = {"carried": towers.Carried(model.state_specs(), ROWS)}
@@ -143,7 +143,7 @@ def test_every_weight_moves():
 def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_towers):
     """The loss of each stream read at once, without batches, is the oracle."""
     keras.utils.set_random_seed(3)
-    model = rnn_lm.rnn_language_model(text()[1], hidden_size=8, initial_scale=0.5)
+    model = rnn_lm.RNNLanguageModel(text()[1], hidden_size=8, initial_scale=0.5)
     tokens = text()[0][:137]
     batches = stream_batches(tokens, rows, STEPS, drop_tail=False)
     step = towers.build_evaluation_step(

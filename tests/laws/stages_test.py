@@ -17,16 +17,16 @@ from tests.laws.seq2seq_parity_test import VOCABULARY, pair_batches
 from towers.devices.op_devices import placed_nodes, short_device
 from towers.models import awd_lstm, language_model, rnn_lm, transformer_lm
 from towers.models.answering import answering
-from towers.models.seq2seq import seq2seq
-from towers.models.transformer import transformer
+from towers.models.seq2seq import Seq2Seq
+from towers.models.transformer import Transformer
 
 pytestmark = pytest.mark.usefixtures("sums_as_written")
 SLOW = pytest.mark.slow
 PAIRS = (("/CPU:1", "/CPU:2"), ("/CPU:3", "/CPU:4"))
 LANGUAGE = {
-    "lstm": lambda: rnn_lm.rnn_language_model(VOCABULARY, hidden_size=8, dropout_rate=0.2),
-    "awd_lstm": lambda: awd_lstm.awd_lstm(VOCABULARY, embedding_size=6, hidden_size=8),
-    "transformer_lm": lambda: transformer_lm.transformer_lm(
+    "lstm": lambda: rnn_lm.RNNLanguageModel(VOCABULARY, hidden_size=8, dropout_rate=0.2),
+    "awd_lstm": lambda: awd_lstm.AWDLanguageModel(VOCABULARY, embedding_size=6, hidden_size=8),
+    "transformer_lm": lambda: transformer_lm.TransformerLanguageModel(
         VOCABULARY, size=8, heads=2, feed_forward_size=8, num_layers=2, window=4
     ),
 }
@@ -55,7 +55,7 @@ def task_of(name):
         batches = [(pair[0][:, :4], pair[1]) for pair in pair_batches()]
         return model, language_model.sentences(model, training=True), batches
     options = dict(ANSWERING[name])
-    make = transformer if "heads" in options else functools.partial(seq2seq, embedding_size=6)
+    make = Transformer if "heads" in options else functools.partial(Seq2Seq, embedding_size=6)
     if "heads" not in options:
         options["hidden_size"] = 8
     model = make(VOCABULARY, dropout_rate=0.2, **options)

@@ -12,7 +12,7 @@ VOCABULARY, UNITS = 13, 5
 
 def make_model(**options):
     options = {"hidden_size": UNITS, "initial_scale": 0.5, **options}
-    return rnn_lm.rnn_language_model(VOCABULARY, **options)
+    return rnn_lm.RNNLanguageModel(VOCABULARY, **options)
 
 
 def some_tokens(shape, seed=0):
@@ -78,7 +78,7 @@ def test_step_by_step_is_the_same_as_all_at_once():
 
 
 def test_parameters_are_uniform_and_each_drawn_for_itself():
-    model = rnn_lm.rnn_language_model(50, hidden_size=40, initial_scale=0.05)
+    model = rnn_lm.RNNLanguageModel(50, hidden_size=40, initial_scale=0.05)
     for variable in model.weights:
         values = variable.numpy()
         assert -0.05 <= values.min() < -0.03 and 0.03 < values.max() < 0.05, variable.path
