@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from towers.ground.special_ids import START, UNKNOWN
-from towers.models.arguments import check_share
+from towers.models.arguments import check_fraction
 from towers.models.linear_cross_entropy import tower_sums
 from towers.models.losses import TowerFn
 from towers.models.text_layers import Projection
@@ -58,11 +58,11 @@ def answering(
     Args:
         model: the model.
         training: whether dropout is on and gradients are computed.
-        label_smoothing: share of each target that is spread over the vocabulary.
+        label_smoothing: fraction of each target that is spread over the vocabulary.
         start_id: the decoder's input before the first token of an answer.
         unknown_id: of the unknown token.
     """
-    check_share(label_smoothing=label_smoothing)
+    check_fraction(label_smoothing=label_smoothing)
 
     def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         question, answer = shard

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
 from towers.models.rnn_lm import lstm
 from towers.models.text_layers import Embedding, Projection
@@ -31,12 +31,12 @@ class AWDLanguageModel(LanguageModel):
             are compared with the same vectors (Press and Wolf 2017).
         hidden_size: units of the other LSTM layers.
         num_layers: number of LSTM layers.
-        dropout_rate: share of numbers dropped between the layers, the same ones at every token of
-            a row (Gal and Ghahramani 2016).
+        dropout_rate: fraction of numbers dropped between the layers, the same ones at every token
+            of a row (Gal and Ghahramani 2016).
         input_dropout_rate: the same, of the token vectors.
         output_dropout_rate: the same, of the last layer's outputs.
-        weight_dropout_rate: share of the recurrent weights dropped (DropConnect, section 2).
-        word_dropout_rate: share of the vocabulary's words whose vectors are zero in a batch
+        weight_dropout_rate: fraction of the recurrent weights dropped (DropConnect, section 2).
+        word_dropout_rate: fraction of the vocabulary's words whose vectors are zero in a batch
             (section 4.3).
         padding_id: of targets that do not count.
         options: of every Keras model.
@@ -73,7 +73,7 @@ class AWDLanguageModel(LanguageModel):
             "weight_dropout_rate": weight_dropout_rate,
             "word_dropout_rate": word_dropout_rate,
         }
-        check_share(**rates)
+        check_fraction(**rates)
         units = [*[hidden_size] * (num_layers - 1), embedding_size]
         self.padding_id = padding_id
         self.vocabulary_size = vocabulary_size
@@ -151,7 +151,7 @@ class WeightDroppedLSTM(layers.Layer):
 
     Args:
         units: number of units.
-        weight_dropout_rate: share of the recurrent weights that are dropped in training.
+        weight_dropout_rate: fraction of the recurrent weights that are dropped in training.
         options: of every Keras layer.
     """
 

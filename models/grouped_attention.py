@@ -103,8 +103,8 @@ class GroupedAttention(layers.Layer):
 
     def _visible(self, length: tf.Tensor, num_before: int, present: tf.Tensor | None) -> tf.Tensor:
         """Returns which tokens each token attends to, bool [batch or 1, 1, 1, length, seen]."""
-        places = tf.range(num_before + length)
-        distances = places[num_before:, None] - places
+        positions = tf.range(num_before + length)
+        distances = positions[num_before:, None] - positions
         visible = ((distances >= 0) & (distances <= self.window))[None]
         if present is not None:
             own = tf.ones(tf.stack([tf.shape(present)[0], length]), tf.bool)

@@ -94,7 +94,7 @@ def linear_cross_entropy(
         labels: int32 [num_tokens], each in 0..vocabulary - 1 where the weight is not zero.
         weights: [num_tokens]; 0 for a token that does not count.
         training: whether gradients are computed; they are two thirds of the work.
-        label_smoothing: share of each target that is spread over the vocabulary.
+        label_smoothing: fraction of each target that is spread over the vocabulary.
         chunk_size: the most rows of logits in memory at a time.
         counted: bool [num_tokens], whether the weight of a token is not zero; by default found from
             the weights. The host need not wait for a GPU if it follows from ids alone.
@@ -103,8 +103,8 @@ def linear_cross_entropy(
     if is_compiled():
         tokens = Chunk(hidden, tf.where(counted, labels, 0), weights)
     else:
-        places = tf.where(counted)[:, 0]
-        tokens = Chunk(*(tf.gather(part, places) for part in (hidden, labels, weights)))
+        indices = tf.where(counted)[:, 0]
+        tokens = Chunk(*(tf.gather(part, indices) for part in (hidden, labels, weights)))
     if not training:
         return forward_sums(tokens, kernel, bias, label_smoothing, chunk_size)
 
@@ -272,11 +272,11 @@ def fused_losses(
     if label_smoothing:
         size = tf.cast(tf.shape(logits)[1], logits.dtype)
         rows = tf.cast(tf.range(tf.shape(labels)[0]), labels.dtype)
-        places = tf.stack([rows, labels], 1)
-        at_label = tf.gather_nd(logits, places)
+        indices = tf.stack([rows, labels], 1)
+        at_label = tf.gather_nd(logits, indices)
         losses += label_smoothing * (at_label - tf.reduce_mean(logits, 1))
-        shares = tf.fill(tf.shape(labels), tf.constant(label_smoothing, logits.dtype))
-        of_logits = tf.tensor_scatter_nd_add(of_logits, places, shares) - label_smoothing / size
+        fractions = tf.fill(tf.shape(labels), tf.constant(label_smoothing, logits.dtype))
+        of_logits = tf.tensor_scatter_nd_add(of_logits, indices, fractions) - label_smoothing / size
     return losses, of_logits
 
 
@@ -296,8 +296,8 @@ def deterministic_losses(
     if label_smoothing:
         to_even = -tf.reduce_mean(log_softmax, 1)
         losses = (1 - label_smoothing) * losses + label_smoothing * to_even
-        share = label_smoothing / tf.cast(size, logits.dtype)
-        targets = (1 - label_smoothing) * targets + share
+        fraction = label_smoothing / tf.cast(size, logits.dtype)
+        targets = (1 - label_smoothing) * targets + fraction
     return losses, tf.exp(log_softmax) - targets
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.models.arguments import check_share
+from towers.models.arguments import check_fraction
 from towers.models.linear_cross_entropy import may_run_on_gpu
 
 TowerFn = Callable[[Any], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]]
@@ -31,9 +31,9 @@ def classification(model: keras.Model, *, training: bool, label_smoothing: float
     Args:
         model: maps images to logits, floating point [batch, num_classes].
         training: whether the model runs in training mode, with its regularisers.
-        label_smoothing: share of each label that is spread evenly over all classes.
+        label_smoothing: fraction of each label that is spread evenly over all classes.
     """
-    check_share(label_smoothing=label_smoothing)
+    check_fraction(label_smoothing=label_smoothing)
 
     def measure(logits: tf.Tensor, labels: tf.Tensor, *sample_weights: tf.Tensor) -> Measured:
         labels = tf.cast(labels, tf.int32)
@@ -49,18 +49,18 @@ def classification(model: keras.Model, *, training: bool, label_smoothing: float
 def soft_classification(
     model: keras.Model, *, training: bool, label_smoothing: float = 0.0
 ) -> TowerFn:
-    """Returns the tower function of a classifier whose labels are shares of the classes.
+    """Returns the tower function of a classifier whose labels are fractions of the classes.
 
     As `losses.classification` for labels float [batch, num_classes] whose rows sum to 1, such as
     mixup makes them: the loss is softmax cross-entropy, and an example is classified correctly if
-    its most probable class is that of the largest share.
+    its most probable class is that of the largest fraction.
 
     Args:
         model: maps images to logits, floating point [batch, num_classes].
         training: whether the model runs in training mode, with its regularisers.
-        label_smoothing: share of each label that is spread evenly over all classes.
+        label_smoothing: fraction of each label that is spread evenly over all classes.
     """
-    check_share(label_smoothing=label_smoothing)
+    check_fraction(label_smoothing=label_smoothing)
 
     def measure(logits: tf.Tensor, labels: tf.Tensor) -> Measured:
         labels = class_rows(labels, logits)
@@ -77,15 +77,15 @@ def several_labels(model: keras.Model, *, training: bool, label_smoothing: float
     """Returns the tower function of a classifier whose examples have any number of labels.
 
     The labels are float [batch, num_classes], 1 for each that holds. The loss of an example is the
-    sigmoid cross-entropy summed over the classes; `accuracy` is the share of the classes that are
-    on the right side of one half.
+    sigmoid cross-entropy summed over the classes; `accuracy` is the fraction of the classes that
+    are on the right side of one half.
 
     Args:
         model: maps images to logits, floating point [batch, num_classes].
         training: whether the model runs in training mode, with its regularisers.
-        label_smoothing: share of each label that is moved towards one half.
+        label_smoothing: fraction of each label that is moved towards one half.
     """
-    check_share(label_smoothing=label_smoothing)
+    check_fraction(label_smoothing=label_smoothing)
 
     def measure(logits: tf.Tensor, labels: tf.Tensor) -> Measured:
         labels = class_rows(labels, logits)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
 from towers.models.recurrent import LSTM
 from towers.models.text_layers import Embedding
@@ -30,7 +30,7 @@ class RNNLanguageModel(LanguageModel):
         vocabulary_size: number of ids.
         hidden_size: units of each LSTM layer, and dimension of the token vectors.
         num_layers: number of LSTM layers.
-        dropout_rate: share of activations dropped before, between and after the layers in
+        dropout_rate: fraction of activations dropped before, between and after the layers in
             training.
         initial_scale: all parameters are initially uniform in [-initial_scale, initial_scale).
         padding_id: of targets that do not count.
@@ -53,7 +53,7 @@ class RNNLanguageModel(LanguageModel):
         check_at_least(
             1, vocabulary_size=vocabulary_size, hidden_size=hidden_size, num_layers=num_layers
         )
-        check_share(dropout_rate=dropout_rate)
+        check_fraction(dropout_rate=dropout_rate)
         if not 0 < initial_scale < float("inf"):
             raise ValueError(f"initial_scale must be above 0. Received {initial_scale!r}.")
         self.padding_id = padding_id

@@ -11,7 +11,7 @@ from keras import layers
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.linear_cross_entropy import is_compiled
 from towers.models.recurrent import GRU, LSTM
@@ -58,7 +58,7 @@ class Seq2Seq(keras.Model):
         residual: whether each layer adds its input to its output, if both have the same size; with
             embedding_size equal to hidden_size the encoder's outputs contain the embeddings of the
             words, which makes it easy to repeat them.
-        dropout_rate: share of activations dropped between layers in training.
+        dropout_rate: fraction of activations dropped between layers in training.
         padding_id: fills questions behind their last token.
         options: of every Keras model.
     """
@@ -90,7 +90,7 @@ class Seq2Seq(keras.Model):
             encoder_layers=encoder_layers,
             decoder_layers=decoder_layers,
         )
-        check_share(dropout_rate=dropout_rate)
+        check_fraction(dropout_rate=dropout_rate)
         check_choice("cell", cell, CELLS)
         check_choice("attention", attention, KINDS)
         if hidden_size % 2:

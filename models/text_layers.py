@@ -16,7 +16,7 @@ from towers.models.arguments import check_at_least
 class Dense(layers.Dense):
     """Keras's layer, for inputs of any rank and batches of any size.
 
-    Keras takes `tensordot` for more than two dimensions. Of a batch of unknown size it computes
+    Keras takes `tensordot` for more than two dimensions. For a batch of unknown size it computes
     shapes on the GPU while the host waits, and XLA cannot differentiate it in a loop.
     """
 
@@ -189,12 +189,13 @@ class Projection(layers.Layer):
 
 
 def predict_unigrams(bias: keras.Variable, counts: ArrayLike) -> None:
-    """Sets the bias of an output projection to the logarithm of each token's share.
+    """Sets the bias of an output projection to the logarithm of each token's frequency.
 
-    A network of small weights then predicts the shares, whatever it reads (for two classes: Lin et
-    al. 2017, "Focal Loss for Dense Object Detection", section 3.3). From another bias an optimizer
-    with a rate for each weight, such as Adam, first makes the hidden vectors large and all alike,
-    to serve as that bias, and then stacked LSTM layers learn nothing else for hundreds of updates.
+    A network of small weights then predicts the frequencies, whatever it reads (for two classes:
+    Lin et al. 2017, "Focal Loss for Dense Object Detection", section 3.3). From another bias an
+    optimizer with a rate for each weight, such as Adam, first makes the hidden vectors large and
+    all alike, to serve as that bias, and then stacked LSTM layers learn nothing else for hundreds
+    of updates.
 
     Args:
         bias: [vocabulary].

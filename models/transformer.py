@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.multi_head import KeysAndValues, MultiHeadAttention
 from towers.models.text_layers import Embedding, FeedForward, Projection
 
@@ -33,7 +33,7 @@ class Sublayer(layers.Layer):
 
     Args:
         part: attention or feed-forward.
-        dropout_rate: share of its outputs dropped in training.
+        dropout_rate: fraction of its outputs dropped in training.
         options: of every Keras layer.
     """
 
@@ -90,7 +90,7 @@ class Transformer(keras.Model):
     al. 2020, "On Layer Normalization in the Transformer Architecture") and rotary positions in
     self-attention (Su et al. 2021).
 
-    Padding changes nothing: nobody attends to it.
+    Padding changes nothing: nothing attends to it.
 
     Args:
         vocabulary_size: number of ids, which questions and answers share.
@@ -100,7 +100,7 @@ class Transformer(keras.Model):
         encoder_layers: number of layers that read the question.
         decoder_layers: number of layers that write the answer.
         tied_output: whether the output projection is the embedding table (Press and Wolf 2017).
-        dropout_rate: share of numbers dropped after each part and from the embeddings, in
+        dropout_rate: fraction of numbers dropped after each part and from the embeddings, in
             training.
         padding_id: fills questions behind their last token.
         options: of every Keras model.
@@ -129,7 +129,7 @@ class Transformer(keras.Model):
             encoder_layers=encoder_layers,
             decoder_layers=decoder_layers,
         )
-        check_share(dropout_rate=dropout_rate)
+        check_fraction(dropout_rate=dropout_rate)
         self.padding_id = padding_id
         self.output_size = size
         self.tied_output = tied_output

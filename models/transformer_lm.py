@@ -13,7 +13,7 @@ from keras import layers
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
 from towers.models.text_layers import (
@@ -33,7 +33,7 @@ class Block(layers.Layer):
     Args:
         attention: to this token and those before it.
         feed_forward: applied to each token.
-        dropout_rate: share of the parts' outputs dropped in training.
+        dropout_rate: fraction of the parts' outputs dropped in training.
         options: of every Keras layer.
     """
 
@@ -100,7 +100,7 @@ class TransformerLanguageModel(LanguageModel):
         num_layers: number of layers.
         window: how many earlier tokens a token attends to. Each layer looks that much further
             back (Child et al. 2019; Dai et al. 2019 for the carried keys and values).
-        dropout_rate: share of numbers dropped after each part and from the embeddings.
+        dropout_rate: fraction of numbers dropped after each part and from the embeddings.
         padding_id: of targets that do not count.
         options: of every Keras model.
     """
@@ -129,7 +129,7 @@ class TransformerLanguageModel(LanguageModel):
             num_layers=num_layers,
             window=window,
         )
-        check_share(dropout_rate=dropout_rate)
+        check_fraction(dropout_rate=dropout_rate)
         check_choice("feed_forward", feed_forward, FEED_FORWARDS)
         blocks = [
             Block(
@@ -187,7 +187,7 @@ class TransformerLanguageModel(LanguageModel):
         return blocks
 
     def _advance(self, present: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:
-        """Returns which places of the memory hold a token after those of x."""
+        """Returns which positions of the memory hold a token after those of x."""
         own = tf.ones(tf.shape(x)[:2], x.dtype)
         before = tf.zeros([tf.shape(x)[0], self.window], x.dtype) if present is None else present
         return tf.ensure_shape(tf.concat([before, own], 1)[:, -self.window :], [None, self.window])

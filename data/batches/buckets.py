@@ -71,13 +71,13 @@ def _cells(questions: np.ndarray, answers: np.ndarray) -> _Cells:
     if int(answers.max()) * span < 1 << 24:  # Counted in a table, which is faster than sorting.
         sizes = np.bincount(keys)
         found = np.flatnonzero(sizes)
-        counts, place_of = sizes[found], np.zeros(len(sizes), np.int64)
-        place_of[found] = np.arange(len(found))
-        places = place_of.astype(_smallest(len(found)))[keys]
+        counts, index_of = sizes[found], np.zeros(len(sizes), np.int64)
+        index_of[found] = np.arange(len(found))
+        indices = index_of.astype(_smallest(len(found)))[keys]
     else:
-        found, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        found, indices, counts = np.unique(keys, return_inverse=True, return_counts=True)
     # Integers of 16 bits are sorted by their digits, ten times as fast.
-    examples = np.argsort(places.astype(_smallest(len(found))), kind="stable")
+    examples = np.argsort(indices.astype(_smallest(len(found))), kind="stable")
     return _Cells(examples, counts, *np.divmod(found, span)[::-1])
 
 

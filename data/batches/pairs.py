@@ -125,7 +125,7 @@ class Pairs:
 
     @property
     def padding_share(self) -> float:
-        """The share of padding among the ids of an epoch."""
+        """The fraction of padding among the ids of an epoch."""
         used = int(self.read.sum() + self.written.sum())
         return 1 - used / num_tokens(self.layout.shapes)
 
@@ -170,9 +170,9 @@ class Pairs:
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
         """Returns slices of the tokens as int32 [n, length], padded."""
-        places = starts[:, None] + np.arange(length)
-        inside = places < ends[:, None]
-        tokens = self.corpus.tokens[np.where(inside, places, starts[:, None])]
+        indices = starts[:, None] + np.arange(length)
+        inside = indices < ends[:, None]
+        tokens = self.corpus.tokens[np.where(inside, indices, starts[:, None])]
         return np.where(inside, tokens, PAD).astype(np.int32)
 
 
@@ -194,9 +194,11 @@ def number_unknown(
     is_unknown = questions >= size
     if not is_unknown.any():
         return questions, np.where(answers < size, answers, UNKNOWN)
-    places = np.argmax(questions[:, :, None] == questions[:, None, :], axis=2)  # Of the first ones.
-    is_first = is_unknown & (places == np.arange(questions.shape[1]))
-    numbers = np.take_along_axis(np.cumsum(is_first, axis=1) - 1, places, axis=1)
+    indices = np.argmax(
+        questions[:, :, None] == questions[:, None, :], axis=2
+    )  # Of the first ones.
+    is_first = is_unknown & (indices == np.arange(questions.shape[1]))
+    numbers = np.take_along_axis(np.cumsum(is_first, axis=1) - 1, indices, axis=1)
     copies = vocabulary.copies.start + numbers
     copies = np.where(numbers < len(vocabulary.copies), copies, UNKNOWN).astype(questions.dtype)
     same = answers[:, :, None] == questions[:, None, :]

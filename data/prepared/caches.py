@@ -37,8 +37,8 @@ def open_or_prepare(
 ) -> Cache:
     """Returns what a cache holds; it is prepared first unless it is there and whole.
 
-    What a killed process has prepared stays, and the next call goes on from there. Of two
-    processes that prepare the same cache, one waits for the other.
+    What a killed process has prepared stays, and the next call goes on from there. If two
+    processes prepare the same cache, one waits for the other.
 
     Args:
         cache: its folder; the folder above it is that of all caches.
@@ -138,7 +138,7 @@ def _locked(path: Path, what: str, write: Write) -> TextIO:
 
 
 def _remove_abandoned(caches: Path) -> None:
-    """Removes unfinished caches that nobody has written to for a week."""
+    """Removes unfinished caches that have not been written to for a week."""
     for unfinished in caches.glob(f".*{_UNFINISHED}"):
         with contextlib.suppress(OSError):
             times = [path.stat().st_mtime for path in [unfinished, *unfinished.rglob("*")]]

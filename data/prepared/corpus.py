@@ -133,7 +133,7 @@ def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
             )
 
 
-COUNTED, BLOCK = 2**20, 2**14  # Tokens, for the shares of words; they are read in blocks.
+COUNTED, BLOCK = 2**20, 2**14  # Tokens, for the fractions of words; they are read in blocks.
 
 
 class TextCorpus(Corpus[LineCodec]):
@@ -167,7 +167,7 @@ class TextCorpus(Corpus[LineCodec]):
     def unigram_counts(self) -> np.ndarray:
         """How often each token occurs in the training part, int64 [vocabulary].
 
-        Of a long text a million tokens are counted, from everywhere in it.
+        In a long text a million tokens are counted, from everywhere in it.
         """
         ids = self.part("train")
         if len(ids) > COUNTED:

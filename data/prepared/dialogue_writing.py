@@ -53,7 +53,7 @@ def write_dialogues(
         raise ValueError(
             "A corpus must give at least one pair to train on and one to hold out. Received "
             f"{num_train} and {num_held_out}. Whole dialogues are held out: give more of them, or "
-            f"another share than held_out={settings.held_out}.{found}"
+            f"another fraction than held_out={settings.held_out}.{found}"
         )
     words = json.dumps(unknown_words, ensure_ascii=False, indent=0)
     (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
@@ -204,7 +204,7 @@ class _Counts:
             ids: of all of them, with separators.
             lengths: the number of ids of each turn.
             held_out: whether each turn is held out.
-            answers: the places of those that are the answer of a training pair.
+            answers: the indices of those that are the answer of a training pair.
         """
         is_text = ids != SEPARATOR
         ids = np.where(ids < len(self.unigrams), ids, UNKNOWN)
@@ -220,5 +220,5 @@ class _Counts:
 
     @property
     def unknown_rate(self) -> float:
-        """The share of unknown ids in the held-out turns."""
+        """The fraction of unknown ids in the held-out turns."""
         return self._num_unknown / max(1, self._num_held_out)

@@ -83,7 +83,7 @@ def fill(
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 _LEAST_LETTERS = 100
-_LEAST_SHARE = 0.3
+_LEAST_FRACTION = 0.3
 _MOST_TEXTS = 20_000
 
 
@@ -115,17 +115,17 @@ class Letters:
             language: zh or en.
         """
         counts = {"zh": self._num_chinese, "en": self._num_latin}
-        if self._num_all < _LEAST_LETTERS or counts[language] >= _LEAST_SHARE * self._num_all:
+        if self._num_all < _LEAST_LETTERS or counts[language] >= _LEAST_FRACTION * self._num_all:
             return None
-        shares = {one: counts[one] / self._num_all for one in LANGUAGES}
-        likely = max(shares, key=lambda one: shares[one])
+        fractions = {one: counts[one] / self._num_all for one in LANGUAGES}
+        likely = max(fractions, key=lambda one: fractions[one])
         advice = (
             f"give --language {likely}"
-            if shares[likely] >= _LEAST_SHARE
+            if fractions[likely] >= _LEAST_FRACTION
             else "the file may have another encoding (--encoding); of other scripts letters are "
             "kept (--set tokenizer=characters), and signs that join them are lost"
         )
         return (
-            f"warning: the language is {language}, but {shares['zh']:.0%} of the letters are "
-            f"Chinese and {shares['en']:.0%} Latin: {advice}"
+            f"warning: the language is {language}, but {fractions['zh']:.0%} of the letters are "
+            f"Chinese and {fractions['en']:.0%} Latin: {advice}"
         )

@@ -23,7 +23,7 @@ class Preparation:
     Args:
         text: how text is tokenised.
         vocabulary_size: maximum number of ids, the special ones included.
-        held_out: share of the content that is kept for the evaluation.
+        held_out: fraction of the content that is kept for the evaluation.
         encoding: of the files.
     """
 
@@ -103,8 +103,8 @@ class DialoguePreparation(Preparation):
 
 @dataclasses.dataclass(frozen=True)
 class TextPreparation(Preparation):
-    """How a text becomes ids; `held_out` is the share of its passages for the part valid, and again
-    for test, where the names of the files do not tell the parts. One further setting:
+    """How a text becomes ids; `held_out` is the fraction of its passages for the part valid, and
+    again for test, where the names of the files do not tell the parts. One further setting:
 
     Args:
         field: the name of the text in JSON Lines, or the column in Parquet.

@@ -42,7 +42,7 @@ def prepare_texts(
 
     Memory does not grow with the text: ids go to disk, and the vocabulary is learnt from a sample
     of bounded size. What a killed process has written stays, and the same call goes on from
-    there. Of two processes that prepare the same text, one waits for the other.
+    there. If two processes prepare the same text, one waits for the other.
 
     Args:
         paths: files and folders, as `find_texts` takes them.
@@ -143,7 +143,7 @@ def _finish(
         raise ValueError(
             "A text must give passages for the parts train and valid. Received "
             f"{num_tokens['train']:,} and {num_tokens['valid']:,} tokens; give more text, "
-            f"files whose names say train and valid, or a larger share than "
+            f"files whose names say train and valid, or a larger fraction than "
             f"held_out={settings.held_out}. What was read: {'; '.join(report)}."
         )
     parts = ", ".join(f"{num_tokens[part]:,} {part}" for part in PARTS)
@@ -198,7 +198,7 @@ class TextIds(TokenFiles):
 
     @property
     def unknown_share(self) -> float:
-        """The share of unknown tokens."""
+        """The fraction of unknown tokens."""
         return self.state["unknown"] / max(1, self._total)
 
     def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
@@ -206,7 +206,9 @@ class TextIds(TokenFiles):
         vocabulary = self.codec.vocabulary
         spelling = Spelling(list(map(self.codec.token_ids, chunk.table)))
         as_written = self.codec.settings.as_written
-        ids, lengths = spelling.ids(chunk.places, chunk.lengths, vocabulary.end, end_all=as_written)
+        ids, lengths = spelling.ids(
+            chunk.indices, chunk.lengths, vocabulary.end, end_all=as_written
+        )
         part_of_ids = np.repeat(marks, lengths)
         characters = chunk.characters + (lengths > 0)
         self.state["unknown"] += int(np.count_nonzero(ids == vocabulary.unknown))

@@ -86,8 +86,8 @@ ADVICE = (
     f"The kinds are {', '.join(KINDS)}; --set columns=NAME,NAME names the columns of question and "
     "answer in CSV, JSON and Parquet."
 )
-KIND_SHARE = 0.5  # Share of the first lines that must look like the kind.
-SUFFIX_BONUS = 0.25  # Added to that share if the file has a suffix of the kind.
+KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
+SUFFIX_BONUS = 0.25  # Added to that fraction if the file has a suffix of the kind.
 
 
 def read_dialogues(
@@ -233,12 +233,14 @@ def _recognise(file: DialogueFile) -> str | None:
     lines = [line for line in sample if "\0" not in line]  # Binary files have tabs too.
     name = file.path.name.removesuffix(".gz").removesuffix(".zst")
     suffix = Path(name).suffix.lower()
-    shares = {}
+    fractions = {}
     for kind, file_format in FORMATS.items():
-        share = sum(map(file_format.looks, lines)) / max(1, len(sample))
-        shares[kind] = share + SUFFIX_BONUS * (share > 0 and suffix in file_format.suffixes)
-    best = max(shares, key=lambda kind: shares[kind])
-    return best if shares[best] >= KIND_SHARE else None
+        fraction = sum(map(file_format.looks, lines)) / max(1, len(sample))
+        fractions[kind] = fraction + SUFFIX_BONUS * (
+            fraction > 0 and suffix in file_format.suffixes
+        )
+    best = max(fractions, key=lambda kind: fractions[kind])
+    return best if fractions[best] >= KIND_FRACTION else None
 
 
 def _not_recognised(file: DialogueFile) -> str:
