@@ -122,8 +122,8 @@ class Letters:
         advice = (
             f"give --language {likely}"
             if fractions[likely] >= _LEAST_FRACTION
-            else "the file may have another encoding (--encoding); of other scripts letters are "
-            "kept (--set tokenizer=characters), and signs that join them are lost"
+            else "the file may have another encoding (--encoding); letters of other scripts are "
+            "kept (--set tokenizer=characters), but signs that join them are lost"
         )
         return (
             f"warning: the language is {language}, but {fractions['zh']:.0%} of the letters are "
