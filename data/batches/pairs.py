@@ -194,11 +194,9 @@ def number_unknown(
     is_unknown = questions >= size
     if not is_unknown.any():
         return questions, np.where(answers < size, answers, UNKNOWN)
-    indices = np.argmax(
-        questions[:, :, None] == questions[:, None, :], axis=2
-    )  # Of the first ones.
-    is_first = is_unknown & (indices == np.arange(questions.shape[1]))
-    numbers = np.take_along_axis(np.cumsum(is_first, axis=1) - 1, indices, axis=1)
+    firsts = np.argmax(questions[:, :, None] == questions[:, None, :], axis=2)
+    is_first = is_unknown & (firsts == np.arange(questions.shape[1]))
+    numbers = np.take_along_axis(np.cumsum(is_first, axis=1) - 1, firsts, axis=1)
     copies = vocabulary.copies.start + numbers
     copies = np.where(numbers < len(vocabulary.copies), copies, UNKNOWN).astype(questions.dtype)
     same = answers[:, :, None] == questions[:, None, :]

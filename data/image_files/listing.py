@@ -17,6 +17,10 @@ LAYOUT = (
     "folders, a CSV or TSV file with the columns path and label, or TFRecord or "
     "ArrayRecord files"
 )
+TABLE_SUFFIXES = (".csv", ".tsv")
+SEPARATOR = "|"
+PATH_COLUMNS, LABEL_COLUMNS = ("path", "file", "filename"), ("label", "labels")
+PART_COLUMNS = ("split", "part")
 
 
 def list_examples(
@@ -123,18 +127,6 @@ def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator
             yield path
         elif others is not None:
             others[suffix_of(path)] += 1
-
-
-TABLE_SUFFIXES = (".csv", ".tsv")
-SEPARATOR = "|"
-PATH_COLUMNS, LABEL_COLUMNS, PART_COLUMNS = (
-    ("path", "file", "filename"),
-    ("label", "labels"),
-    (
-        "split",
-        "part",
-    ),
-)
 
 
 def list_table(path: Path, several_labels: bool = False) -> Iterator[Example]:

@@ -31,8 +31,6 @@ PART_NAMES = {
     "test": TEST,
     "testing": TEST,
 }
-
-
 ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 OTHER_ENCODED, OTHER_LABEL = "image", "label"
 CLASS_NAMES, OTHER_CLASS_NAMES = "labels.txt", "label.labels.txt"
@@ -42,8 +40,7 @@ LENGTH, CHECKSUM = struct.Struct("<Q"), 4
 HEADER = LENGTH.size + CHECKSUM
 ARRAY_RECORD = re.compile(r"\.array_?record(-\d{5}-of-\d{5})?$", re.IGNORECASE)
 OPEN_FILES = 256
-# Without reading ahead, a record costs one read.
-READER_OPTIONS = "readahead_buffer_size:0"
+READER_OPTIONS = "readahead_buffer_size:0"  # Without reading ahead, a record costs one read.
 
 
 class Example(NamedTuple):

@@ -20,6 +20,7 @@ from towers.data.text import LineCodec, TextCodec
 VERSION = 3
 MANIFEST = "manifest.json"
 CODEC = "text"
+COUNTED, BLOCK = 2**20, 2**14  # Tokens, for the fractions of words; they are read in blocks.
 
 Codec = TypeVar("Codec", TextCodec, LineCodec)
 
@@ -131,9 +132,6 @@ def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
                 f"{path} of a prepared corpus is damaged: expected the bytes that were written, "
                 f"found {found}."
             )
-
-
-COUNTED, BLOCK = 2**20, 2**14  # Tokens, for the fractions of words; they are read in blocks.
 
 
 class TextCorpus(Corpus[LineCodec]):

@@ -16,6 +16,12 @@ from towers.data.text import TextSettings
 from towers.data.text.normalisation import LANGUAGES
 from towers.ground.progress import Progress
 
+_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_LEAST_LETTERS = 100
+_LEAST_FRACTION = 0.3
+_MOST_TEXTS = 20_000
+
 
 class TokenFiles(JournalledFiles, abc.ABC):
     """Files that take the tokens of one chunk after another; `state` counts the `chunks`."""
@@ -78,13 +84,6 @@ def fill(
     files.save()
     misfit = letters.misfit(settings.language)
     return [misfit] if misfit else []
-
-
-_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
-_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
-_LEAST_LETTERS = 100
-_LEAST_FRACTION = 0.3
-_MOST_TEXTS = 20_000
 
 
 class Letters:
