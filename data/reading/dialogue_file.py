@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -43,6 +44,7 @@ class Line(NamedTuple):
     is_cut: bool
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class DialogueFile:
     """A file that is read as dialogues.
 
@@ -55,22 +57,13 @@ class DialogueFile:
         progress: called with the number of bytes that were read since the last call.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        encoding: str,
-        report: ReadingReport,
-        columns: Sequence[str] = (),
-        mendings: Sequence[Mending] = (),
-        progress: Progress = lambda _: None,
-    ):
-        self.path = path
-        self.encoding = encoding
-        self.report = report
-        self.columns = tuple(columns)
-        self.mendings = tuple(mendings)
-        self.progress = progress
+    path: Path
+    _: dataclasses.KW_ONLY
+    encoding: str
+    report: ReadingReport
+    columns: Sequence[str] = ()
+    mendings: Sequence[Mending] = ()
+    progress: Progress = lambda _: None
 
     def chunks(self) -> Iterator[str]:
         """Yields the decoded text of the file in pieces."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -127,16 +128,14 @@ def read_dialogues(
     files = _files_of(_as_paths(paths), kind, list(without))
     report = ReadingReport() if report is None else report
 
-    def opened(path: Path) -> DialogueFile:
-        return DialogueFile(
-            path,
-            encoding=encoding,
-            report=report,
-            columns=columns,
-            mendings=mendings,
-            progress=progress,
-        )
-
+    opened = functools.partial(
+        DialogueFile,
+        encoding=encoding,
+        report=report,
+        columns=tuple(columns),
+        mendings=tuple(mendings),
+        progress=progress,
+    )
     return _read(files, kind, opened, report)
 
 
@@ -209,7 +208,7 @@ def _read(
 def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dialogue]:
     chosen = _recognise(file) if kind == "auto" else kind
     if chosen is None and is_alone:
-        raise ValueError(_not_recognised(file))
+        raise ValueError(f"{file.path}: expected dialogues, found {_description(file)}. {ADVICE}")
     if chosen is None:
         file.report.skip("files of no known kind", str(file.path))
         return
@@ -241,10 +240,6 @@ def _recognise(file: DialogueFile) -> str | None:
         )
     best = max(fractions, key=lambda kind: fractions[kind])
     return best if fractions[best] >= KIND_FRACTION else None
-
-
-def _not_recognised(file: DialogueFile) -> str:
-    return f"{file.path}: expected dialogues, found {_description(file)}. {ADVICE}"
 
 
 def _description(file: DialogueFile) -> str:
