@@ -39,7 +39,7 @@ class AWDLanguageModel(LanguageModel):
         word_dropout_rate: fraction of the vocabulary's words whose vectors are zero in a batch
             (section 4.3).
         padding_id: of targets that do not count.
-        options: of every Keras model.
+        name, options: of every Keras model.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class RNNLanguageModel(LanguageModel):
             training.
         initial_scale: all parameters are initially uniform in [-initial_scale, initial_scale).
         padding_id: of targets that do not count.
-        options: of every Keras model.
+        name, options: of every Keras model.
     """
 
     def __init__(

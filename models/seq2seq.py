@@ -60,7 +60,7 @@ class Seq2Seq(keras.Model):
             words, which makes it easy to repeat them.
         dropout_rate: fraction of activations dropped between layers in training.
         padding_id: fills questions behind their last token.
-        options: of every Keras model.
+        name, options: of every Keras model.
     """
 
     def __init__(

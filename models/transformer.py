@@ -103,7 +103,7 @@ class Transformer(keras.Model):
         dropout_rate: fraction of numbers dropped after each part and from the embeddings, in
             training.
         padding_id: fills questions behind their last token.
-        options: of every Keras model.
+        name, options: of every Keras model.
     """
 
     def __init__(

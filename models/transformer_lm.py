@@ -102,7 +102,7 @@ class TransformerLanguageModel(LanguageModel):
             back (Child et al. 2019; Dai et al. 2019 for the carried keys and values).
         dropout_rate: fraction of numbers dropped after each part and from the embeddings.
         padding_id: of targets that do not count.
-        options: of every Keras model.
+        name, options: of every Keras model.
     """
 
     def __init__(
