@@ -51,7 +51,7 @@ def soft_classification(
 ) -> TowerFn:
     """Returns the tower function of a classifier whose labels are fractions of the classes.
 
-    As `losses.classification` for labels float [batch, num_classes] whose rows sum to 1, such as
+    As `classification`, for labels float [batch, num_classes] whose rows sum to 1, such as
     mixup makes them: the loss is softmax cross-entropy, and an example is classified correctly if
     its most probable class is that of the largest fraction.
 
