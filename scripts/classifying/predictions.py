@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from towers.data.image_files.decoding import SUFFIXES, decode, examine
 from towers.data.image_files.listing import pictures_below
+from towers.ground.progress import counted
 from towers.scripts.classifying.classes import class_names
 from towers.scripts.exporting.classifiers import classify_images
-from towers.scripts.progress import counted
 from towers.scripts.training.session import Session
 from towers.scripts.wrong_input import describe
 
