@@ -108,6 +108,11 @@ def pytest_collection_modifyitems(items) -> None:
     items.sort(key=lambda item: not is_long(item.path))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no search for garbage walks through it again."""
+    gc.freeze()
+
+
 def slow_cases() -> frozenset[str]:
     """Returns the cases that `slow_cases.txt` lists, as pytest names them below this folder."""
     lines = (ROOT / "slow_cases.txt").read_text(encoding="utf-8").splitlines()
