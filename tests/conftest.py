@@ -54,13 +54,17 @@ FAST = (
 
 # Files and folders that take long.
 LONG = (
+    "documents_test.py",
+    "faults_test.py",
     "gpu",
     "laws",
+    "peers_test.py",
     "scripts/chatbot",
+    "scripts/chatbot_test.py",
     "scripts/commands",
     "scripts/commands_test.py",
     "scripts/exporting",
-    "scripts/language_test.py",
+    "scripts/recipes",
     "scripts/resume_test.py",
     "scripts/tensorboard_test.py",
     "scripts/training",
