@@ -60,7 +60,7 @@ class MeasuredPlacement:
             trial = self._trial_before(devices) or self._measure(devices, data)
             self.record = {"towers": len(devices.towers), "milliseconds": trial.milliseconds}
             policy, exchange = trial.parameters, trial.exchange
-        return towers.Placement(devices.groups, policy, "nccl" if exchange == "nccl" else "packs")
+        return towers.Placement(devices.groups, policy, "packs" if exchange == "auto" else exchange)
 
     def applies_to(self, devices: towers.devices.Devices) -> bool:
         """Returns whether there is something to measure.
@@ -71,7 +71,7 @@ class MeasuredPlacement:
         engine = self._options.engine
         return (
             self._options.devices.parameters == "auto"
-            and engine.exchange != "nccl"  # It needs copies.
+            and engine.exchange in ("auto", "packs")  # Any other needs copies.
             and engine.updates == "sync"
             and not engine.deterministic
             and len(devices.towers) > 1
@@ -109,12 +109,16 @@ def check_engine(options: TrainOptions) -> None:
     """Raises ValueError for options with which no step can run together."""
     devices, engine = options.devices, options.engine
     sharing = f"--gpus-per-tower {devices.gpus_per_tower}"
+    exchange, needs_copies = (
+        f"--exchange {engine.exchange}",
+        engine.exchange not in ("auto", "packs"),
+    )
     if engine.updates == "async":  # In one process, on shared variables, in any order.
         refused = {
             "--deterministic": engine.deterministic,
             "--parameters replicated": devices.parameters == "replicated",
             sharing: devices.gpus_per_tower > 1,
-            "--exchange nccl": engine.exchange == "nccl",
+            exchange: needs_copies,
             "--batch-norm first": engine.batch_norm == "first",
             "several processes": is_one_of_several(),
         }
@@ -122,17 +126,17 @@ def check_engine(options: TrainOptions) -> None:
     if devices.gpus_per_tower > 1:
         refused = {
             "--xla": engine.xla,
-            "--exchange nccl": engine.exchange == "nccl",
+            exchange: needs_copies,
             "several processes": is_one_of_several(),
         }
         refuse_all(sharing, refused, "give each tower one GPU")
-    if engine.exchange == "nccl":  # Between copies; the order of its sums depends on their number.
+    if needs_copies:  # The order of its sums depends on their number.
         refused = {
             "--deterministic": engine.deterministic,
             f"--parameters {devices.parameters}": devices.parameters not in ("auto", "replicated"),
             "--virtual": devices.virtual,
         }
-        refuse_all("--exchange nccl", refused, "use --exchange packs")
+        refuse_all(exchange, refused, "use --exchange packs")
 
 
 def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:

@@ -15,11 +15,10 @@ from towers.devices.stages import StageOf, Stages, device_name
 from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import store_value
-from towers.travel.collectives import are_gpus, fault_of_group
+from towers.travel.exchanges import EXCHANGES, check_group
 from towers.travel.packed_sums import wrong_sums
 
 POLICIES = ("auto", "cpu", "tower0", "replicated")
-EXCHANGES = ("packs", "nccl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +70,8 @@ class Placement:
         check_choice("parameters", self.parameters, POLICIES)
         groups, policy = groups_of(self.devices), self.parameters
         check_exchange(self.exchange, self.parameters, len(groups[0]))
-        policy = "replicated" if self.exchange == "nccl" else policy
+        by_group = EXCHANGES[self.exchange].group is not None
+        policy = "replicated" if by_group else policy
         for stage in zip(*groups, strict=True):  # Copies travel between equal stages.
             policy = trusted_policy(policy, stage)
         object.__setattr__(self, "groups", groups)
@@ -79,8 +79,8 @@ class Placement:
         object.__setattr__(self, "parameters", policy)
         if policy != "replicated":
             object.__setattr__(self, "exchange", "packs")
-        if self.exchange == "nccl":
-            check_group(tuple(self.devices))
+        if EXCHANGES[self.exchange].group is not None:
+            check_group(self.exchange, tuple(self.devices))
 
     @property
     def device(self) -> str:
@@ -211,28 +211,18 @@ def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:
 def check_exchange(exchange: str, policy: str, num_stages: int) -> None:
     """Raises ValueError unless there is such an exchange, and copies that it can sum between."""
     check_choice("exchange", exchange, EXCHANGES)
-    if exchange == "nccl" and num_stages > 1:
+    if EXCHANGES[exchange].group is None:
+        return
+    if num_stages > 1:
         raise ValueError(
-            "exchange='nccl' sums between towers of one device each. Received "
+            f"exchange={exchange!r} sums between towers of one device each. Received "
             f"{num_stages} devices a tower; use exchange='packs' (--exchange packs)."
         )
-    if exchange == "nccl" and policy not in ("auto", "replicated"):
+    if policy not in ("auto", "replicated"):
         raise ValueError(
-            "exchange='nccl' sums between copies of the variables on the towers, so parameters "
-            f"must be 'auto' or 'replicated'. Received parameters={policy!r}; leave one of them "
-            "out."
-        )
-
-
-def check_group(devices: tuple[str, ...]) -> None:
-    """Raises ValueError unless collective ops sum on these devices, and says what to do."""
-    fault = fault_of_group(devices)
-    if fault is not None:
-        install = "Install NCCL (`pip install tensorflow[and-cuda]` brings it), or use"
-        raise ValueError(
-            f"exchange='nccl' needs collective ops between all towers. Received "
-            f"{', '.join(devices)}: {fault}. {install if are_gpus(devices) else 'Use'} "
-            "exchange='packs' (--exchange packs), which needs nothing."
+            f"exchange={exchange!r} sums between copies of the variables on the towers, so "
+            f"parameters must be 'auto' or 'replicated'. Received parameters={policy!r}; leave one "
+            "of them out."
         )
 
 

@@ -13,7 +13,7 @@ from towers.processes.processes import Processes
 from towers.step.program import TowerProgram
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
 from towers.step.tower_function import CarriedValues
-from towers.travel.collectives import Group
+from towers.travel.exchanges import EXCHANGES, SumsOfPacks
 from towers.travel.gradients import Gradient, global_norm, identity, sum_gradients
 from towers.travel.packed_sums import sum_in_packs
 from towers.travel.packing import add_and_stack
@@ -209,21 +209,22 @@ def sum_between(
     return sum_in_packs(tower_gradients, copy_devices)
 
 
-def group_of(placement: Placement, processes: Processes) -> Group | None:
-    """Returns the group that sums dense gradients by collective ops, or None for packs.
+def group_of(placement: Placement, processes: Processes) -> SumsOfPacks | None:
+    """Returns what sums dense gradients, or None for copies between devices.
 
     Raises:
         ValueError: this process is deterministic.
     """
-    if placement.exchange != "nccl" or len(placement.devices) * processes.count == 1:
+    kind = EXCHANGES[placement.exchange]
+    if kind.group is None or len(placement.devices) * processes.count == 1:
         return None
-    if is_deterministic():
+    if is_deterministic() and not kind.keeps_bits:
         raise ValueError(
             "A deterministic step gets the same bits on any number of towers, and collective ops "
-            "add in an order that depends on it. Received exchange='nccl' after "
+            f"add in an order that depends on it. Received exchange={placement.exchange!r} after "
             "enable_determinism(); use exchange='packs' (--exchange packs)."
         )
-    return Group(placement.devices, processes.count)
+    return kind.group(placement.devices, processes.count)
 
 
 def tower_norm(tower: TowerSums, device: str) -> tf.Tensor:
