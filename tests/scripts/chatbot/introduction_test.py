@@ -29,6 +29,6 @@ def test_a_corpus_is_introduced_by_its_files():
     assert many.endswith("f9 and 15 more files.")
 
 
-def test_older_runs_recorded_less():
-    assert introduce({"files": ["data/my.conv"]}) == "It was trained on my.conv."
+def test_what_a_run_did_not_record_is_left_out():
+    assert introduce({"files": ["my.conv"]}) == "It was trained on my.conv."
     assert introduce({"files": []}) == "It was trained on the embedded dialogues."
