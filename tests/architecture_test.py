@@ -28,12 +28,12 @@ MAY_IMPORT = {
 # What other_steps still takes from inside of these rooms, without a public name.
 NOT_PUBLIC = {
     "asynchronous_step": {
-        "step.arguments.check_kinds", "step.exchange.total_of", "step.graph_checks.check_handles",
+        "step.program.check_kinds", "step.exchange.total_of", "step.graph_checks.check_handles",
         "step.results.mean_results", "variables.find_variables.captured_error",
     },
     "asynchronous_updates": {"batches.feed.check_end", "devices.placement.check_present"},
     "joint": {
-        "step.arguments.check_kinds", "variables.find_variables.trace_once",
+        "step.program.check_kinds", "variables.find_variables.trace_once",
         "variables.optimizers.Together", "variables.outside_writes.unobserved",
     },
     "parallel": {

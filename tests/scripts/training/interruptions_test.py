@@ -90,7 +90,7 @@ def test_a_signal_in_the_last_evaluation_saves_and_the_next_start_evaluates(
         raise AssertionError("the signal did not end the evaluation")
 
     with monkeypatch.context() as patch:
-        patch.setattr(towers, "evaluate", terminated)
+        patch.setattr(towers, "evaluate_step", terminated)
         assert main(command) == 143
     assert "continue with: towers" in capsys.readouterr().out
     assert latest(run_dir).step == 2
