@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from towers.data.batches.texts import END, PAD, UNKNOWN
+from towers.ground.special_ids import PAD
+from towers.ground.special_ids import WORD_END as END
+from towers.ground.special_ids import WORD_UNKNOWN as UNKNOWN
 from towers.scripts.recipes import ptb_small
 from towers.scripts.training.catalogue import recipe_names
 
