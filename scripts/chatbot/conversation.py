@@ -15,9 +15,8 @@ from towers.scripts.chatbot.commands import (
     help_lines,
     read_command,
 )
-from towers.scripts.chatbot.explanation import MakeAnswerer, explain
+from towers.scripts.chatbot.explanation import MakeAnswerer, explain, unknown_share
 from towers.scripts.chatbot.introduction import introduce, list_kinds
-from towers.scripts.chatbot.words import unknown_share
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.saved_run import OpenModel

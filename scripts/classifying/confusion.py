@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.scripts.classifying.classes import class_names
+from towers.scripts.classifying.predictions import class_names
 from towers.scripts.shown import table
 from towers.scripts.training.session import Session
 

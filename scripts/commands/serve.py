@@ -1,15 +1,17 @@
-"""`towers serve`: a trained chatbot as a service with OpenAI's API, and as a page."""
+"""`towers serve`: a trained chatbot as a service with OpenAI's API, and as a page.
+
+towers serve runs/chatbot
+towers serve runs/chatbot --port 0 --beam 5
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import File, Port, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.serving.limits import Limits
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 TOKEN = "TOWERS_TOKEN"  # The environment variable.
 LIBRARIES = ("fastapi", "uvicorn")
+RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,17 +55,11 @@ class ServeOptions(ModelOptions):
     log_messages: bool = False
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, ServeOptions, rare=all_settings(DeviceOptions))
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: ServeOptions) -> int:
     """Serves until it is interrupted."""
     check_libraries()
     from towers.scripts.serving import server
 
-    options = read_options(ServeOptions, given)
     with wrong_input():
         token = read_token(options.token_file)
         bound = server.bind(options.host, options.port)

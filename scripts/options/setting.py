@@ -188,6 +188,15 @@ def all_settings(*kinds: type) -> dict[str, Setting]:
     return found
 
 
+def values_of(options: Any) -> dict[str, Any]:
+    """Returns the values of options that are not None by name, those of groups included."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        found |= values_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def unwrapped(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
     """Returns a type without annotations and None, the annotations, and whether None was there."""
     extras: tuple[Any, ...] = ()

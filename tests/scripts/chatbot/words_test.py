@@ -5,7 +5,7 @@ import pytest
 from tests.scripts.chatbot.chatbots import WORDS
 from towers.data.text import TextCodec, TextSettings, build_vocabulary
 from towers.ground.special_ids import SEPARATOR, UNKNOWN
-from towers.scripts.chatbot.words import unknown_share, words_of
+from towers.scripts.chatbot.explanation import unknown_share, words_of
 
 
 def codec(**options):
