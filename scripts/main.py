@@ -202,10 +202,10 @@ def is_for_users(error: Exception) -> bool:
 
 def raising_module(error: Exception) -> str:
     """Returns the name of the module that raised an error."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return "" if place is None else str(place.tb_frame.f_globals.get("__name__", ""))
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__", ""))
 
 
 if __name__ == "__main__":

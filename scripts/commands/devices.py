@@ -32,8 +32,8 @@ def run(options: DevicesOptions) -> int:
     found = find_devices()
     for kind, devices in found.items():
         for device in devices:
-            place = f", PCI {device['pci']}" if "pci" in device else ""
-            show(f"{kind} {device['number']}: {device['name']}{place}")
+            address = f", PCI {device['pci']}" if "pci" in device else ""
+            show(f"{kind} {device['number']}: {device['name']}{address}")
     if not found["GPU"]:
         show("no GPU: towers run on virtual CPUs")
     if options.json:

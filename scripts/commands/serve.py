@@ -83,10 +83,10 @@ def check_libraries() -> None:
 def read_token(path: str | None) -> str | None:
     """Returns the token of a file or of the environment, None if there is neither."""
     if path is None:
-        token, place = os.environ.get(TOKEN), f"the environment variable {TOKEN}"
+        token, source = os.environ.get(TOKEN), f"the environment variable {TOKEN}"
     else:
         try:
-            token, place = Path(path).read_text(encoding="utf-8"), path
+            token, source = Path(path).read_text(encoding="utf-8"), path
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(
                 f"--token-file takes a file with a token. Received {path!r}, which cannot be read: "
@@ -96,7 +96,7 @@ def read_token(path: str | None) -> str | None:
         token = ""
     if token is not None and not token.strip():
         raise ValueError(
-            f"{place} must hold a token of ASCII characters. Received none; write one with: "
+            f"{source} must hold a token of ASCII characters. Received none; write one with: "
             "openssl rand -hex 32"
         )
     return None if token is None else token.strip()

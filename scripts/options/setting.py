@@ -50,7 +50,7 @@ def at_most(most: int) -> Bound:
 
 POSITIVE = Bound("above 0", lambda value: 0 < value < float("inf"))
 NOT_NEGATIVE = Bound("at least 0", lambda value: 0 <= value < float("inf"))
-SHARE = Bound("in [0, 1)", lambda value: 0 <= value < 1)
+FRACTION = Bound("in [0, 1)", lambda value: 0 <= value < 1)
 AT_LEAST_1 = Bound("of at least 1", lambda value: value >= 1)
 UINT32 = Bound("from 0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
 PORT = Bound("from 0 to 65535", lambda value: 0 <= value < 2**16)
