@@ -72,7 +72,7 @@ class FitOptions(BatchedRecipeOptions):
         towers: replicas of the model; one is trained without a strategy.
         epochs: passes over the training data (default: the recipe's).
         data: the data's folder, or files (default: datasets/...).
-        seed: of the initial values and of the data's order.
+        seed: seed of the initial values and of the order of the data.
     """
 
     towers: Parts = 1

@@ -170,6 +170,19 @@ def test_the_rooms_of_the_engine_stand_in_one_order():
     assert not offenders(is_wrong)
 
 
+def test_the_page_of_the_architecture_has_every_room():
+    page = (ROOT / "docs" / "explanations" / "architecture.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `towers/(\w+)/` \|", page, re.MULTILINE)
+    assert tuple(listed) == ORDER
+    folders = {
+        str(one.parent.relative_to(ROOT))
+        for room in ("data", "scripts")
+        for one in (ROOT / room).glob("*/__init__.py")
+    }
+    rows = "\n".join(re.findall(r"^\| (`(?:data|scripts)/.*?) \|", page, re.MULTILINE))
+    assert set(re.findall(r"\w+(?=/`)", rows)) == {one.partition("/")[2] for one in folders}
+
+
 def test_no_room_of_the_engine_is_too_large_to_hold_in_the_head():
     sizes = {room: len(list((ROOT / "towers" / room).glob("*.py"))) for room in ORDER}
     assert max(sizes.values()) <= LARGEST_ROOM, sizes

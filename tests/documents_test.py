@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 import shlex
+import textwrap
 
 import keras
 import numpy as np
@@ -34,6 +35,7 @@ REPOSITORY_PATH = re.compile(
     r"`((?:towers|models|data|scripts|benchmarks|tests|docs)/[\w./-]+\.(?:py|pyi|md))`"
 )
 WALK_ENTRY = re.compile(r"^(\d+)\. `([\w/]+\.py)`: `([\w.]+)`", re.MULTILINE)
+QUOTED = re.compile(r"quoted from ([\w/]+\.py): ([\w.]+)")
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]+")
 MOST_LINES_OF_README = 160
 
@@ -181,14 +183,14 @@ def check_readme(names):
 CHECKS = {
     "README.md": check_readme,
     "docs/guides/your-model.md": check_losses,
-    "docs/guides/parallel.md": check_merge,
+    "docs/guides/other-steps.md": check_merge,
     "docs/guides/checkpoints.md": check_position,
 }
 PAGES_WITH_EXAMPLES = [page for page, text in PAGES.items() if examples_of(text)]
 
 
 # Guides whose examples train several models; the README's are in the default tier.
-LONG_EXAMPLES = ("guides/fit.md", "guides/your-model.md", "guides/several-updates.md")
+LONG_EXAMPLES = ("guides/fit.md", "guides/your-model.md", "guides/other-steps.md")
 
 
 @pytest.mark.parametrize(
@@ -265,15 +267,14 @@ def defined_names(path):
 
 
 @pytest.mark.parametrize(
-    ("page", "most_functions", "most_files"),
-    [
-        ("docs/explanations/one-step.md", 9, 6),
-        ("docs/explanations/one-sentence-pair.md", 25, None),
-    ],
+    ("section", "most_functions", "most_files"),
+    [("One step", 9, 6), ("One sentence pair", 25, None)],
 )
-def test_the_walk_names_functions_that_exist_and_is_short(page, most_functions, most_files):
-    entries = WALK_ENTRY.findall(PAGES[page])
-    numbers = re.findall(r"^(\d+)\. ", PAGES[page], re.MULTILINE)
+def test_the_walk_names_functions_that_exist_and_is_short(section, most_functions, most_files):
+    page = PAGES["docs/explanations/way-of-the-data.md"]
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    entries = WALK_ENTRY.findall(text)
+    numbers = re.findall(r"^(\d+)\. ", text, re.MULTILINE)
     assert numbers == [number for number, _, _ in entries], "every point names a function"
     assert [int(number) for number in numbers] == list(range(1, len(entries) + 1))
     missing = [
@@ -284,6 +285,27 @@ def test_the_walk_names_functions_that_exist_and_is_short(page, most_functions, 
     assert not missing
     assert 1 < len(entries) <= most_functions
     assert most_files is None or len({path for _, path, _ in entries}) <= most_files
+
+
+def test_code_that_a_page_quotes_is_that_of_the_source():
+    quoted = [
+        (*match.groups(), block["code"])
+        for text in PAGES.values()
+        for block in BLOCK.finditer(text)
+        if (match := QUOTED.fullmatch(block["reason"] or ""))
+    ]
+    assert [name for _, name, _ in quoted] == ["TrainStep._step"]
+    for path, name, code in quoted:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        class_name, _, method = name.partition(".")
+        (found,) = (
+            part
+            for node in ast.parse(source).body
+            if isinstance(node, ast.ClassDef) and node.name == class_name
+            for part in node.body
+            if isinstance(part, ast.FunctionDef) and part.name == method
+        )
+        assert code.strip() == textwrap.dedent(ast.get_source_segment(source, found, padded=True))
 
 
 # The generated reference.
@@ -317,6 +339,13 @@ def test_the_api_reference_has_every_public_name_with_a_docstring():
             public = getattr(module, name)
             is_alias = not inspect.isclass(public) and not inspect.isfunction(public)
             assert is_alias or public.__doc__, name
+
+
+@each_page
+def test_names_of_the_library_in_the_text_exist(page):
+    namespaces = "|".join(filter(None, GENERATE.NAMESPACES))
+    for namespace, name in re.findall(rf"\btowers\.({namespaces})\.(\w+)", PAGES[page]):
+        assert name in GENERATE.public_names(namespace), f"towers.{namespace}.{name}"
 
 
 def test_the_face_is_small_and_every_name_at_the_top_is_in_a_guide():

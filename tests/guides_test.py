@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.image_files.pictures import write_pictures
 from tests.documents_test import BLOCK, PAGES
 from tests.paths import ROOT
 from tests.programs import run
@@ -60,6 +61,10 @@ def test_the_commands_of_a_guide_run_as_typed(page, tmp_path):
     write_texts(tmp_path / "my_texts")
     write_chats(tmp_path)
     (tmp_path / "words.txt").write_text("机器人\n下雨天\n", encoding="utf-8")
+    write_labelled_pictures(tmp_path / "my_pictures")
+    for block in BLOCK.finditer(PAGES[page]):
+        if block["language"] == "toml":
+            (tmp_path / "small.toml").write_text(block["code"], encoding="utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
     for command in commands_of(page):
@@ -71,6 +76,14 @@ def test_the_commands_of_a_guide_run_as_typed(page, tmp_path):
         }
         output = run(["bash", "-c", command], **options)
         assert "Traceback" not in output, output
+
+
+def write_labelled_pictures(folder: Path) -> None:
+    """Writes pictures in class folders, and a table of the same ones."""
+    write_pictures(folder, broken=False)
+    paths = [path.relative_to(folder) for path in sorted(folder.glob("*/*"))]
+    rows = ["path,label", *(f"{path},{path.parent}" for path in paths)]
+    (folder / "table.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def test_what_is_left_out_stands_in_a_guide():

@@ -97,6 +97,14 @@ def top_names() -> list[str]:
     return [alias.name for node in found for alias in node.names]
 
 
+@functools.cache
+def product_name(path: str) -> str | None:
+    """Returns the path of a product's file in the repository; None for others."""
+    real = Path(path).resolve()
+    is_product = real.is_relative_to(ROOT) and real.relative_to(ROOT).parts[0] in PRODUCT
+    return str(real.relative_to(ROOT)) if is_product else None
+
+
 class Visits:
     """The product's files in the order in which calls enter them.
 
@@ -110,11 +118,8 @@ class Visits:
 
     def __call__(self, frame: Any, event: str, argument: object) -> None:
         """Notes a call; a function for `sys.setprofile`."""
-        path = os.path.realpath(frame.f_code.co_filename)
-        if event != "call" or not path.startswith(f"{ROOT}{os.sep}"):
-            return
-        name = os.path.relpath(path, ROOT)
-        if name.split(os.sep)[0] in PRODUCT and self.files[-1:] != [name]:
+        name = product_name(frame.f_code.co_filename) if event == "call" else None
+        if name is not None and self.files[-1:] != [name]:
             self.files.append(name)
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,7 +144,7 @@ class Visits:
 
 
 def visits_of_a_batch() -> Visits:
-    """Returns the way of a batch of the chatbot: its assembly, its split, its trace and its step."""
+    """Returns the way of a batch of the chatbot: assembly, split, trace and step."""
     import tensorflow as tf
 
     import towers

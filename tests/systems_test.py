@@ -1,4 +1,4 @@
-"""The table of well-known set-ups in docs/set-ups.md: every command in it trains, on small data."""
+"""Well-known set-ups, a table of docs/comparison.md: each command trains, on small data."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe
 
-PAGE = (ROOT / "docs" / "set-ups.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\| .* \| `(?:towers |(?=python))([^`]*)` \|$", PAGE, re.MULTILINE)
 NUM_STEPS = 3
 SMALL = {

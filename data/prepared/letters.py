@@ -50,8 +50,8 @@ class Letters:
         advice = (
             f"give --language {likely}"
             if shares[likely] >= _LEAST_SHARE
-            else "the file may have another encoding (--encoding); of other scripts letters are "
-            "kept (--set tokenizer=characters), and signs that join them are lost"
+            else "the file may have another encoding (--encoding); letters of other scripts are "
+            "kept (--set tokenizer=characters), but signs that join them are lost"
         )
         return (
             f"warning: the language is {language}, but {shares['zh']:.0%} of the letters are "

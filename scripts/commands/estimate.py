@@ -31,11 +31,11 @@ class EstimateOptions(BatchedRecipeOptions):
     """The training to estimate.
 
     Attributes:
-        towers: how many.
+        towers: number of towers.
         gpus_per_tower: devices that share the layers of each tower.
         precision: as `towers train` takes it.
         data: the data's folder, or files (default: datasets/...).
-        seed: of the data's order.
+        seed: seed of the order of the data.
         json: print one JSON object as the last line.
     """
 

@@ -24,7 +24,7 @@ class PrepareOptions(RecipeOptions):
 
     Attributes:
         data: files and folders (default: the embedded corpus).
-        processes: how many tokenise (default: one per core).
+        processes: number of processes that tokenise (default: one per core).
     """
 
     data: Paths | None = None

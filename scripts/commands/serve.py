@@ -38,7 +38,7 @@ class ServeOptions(ModelOptions):
         decoding: how answers are found.
         devices: the choice of the devices.
         host: where to listen (default: 127.0.0.1, this machine only).
-        port: 0 for any that is free.
+        port: port; 0 takes any free one.
         token_file: clients must give the token that this file holds (default: that in the
             environment variable TOWERS_TOKEN, if there is one).
         ignore_system: leave out system messages instead of refusing them.
@@ -147,13 +147,13 @@ def open_chatbot(options: ServeOptions) -> tuple[ServedChatbot, str, int]:
 
 
 def print_start(name: str, bound: socket.socket, token: str | None) -> None:
-    """Prints where the service is, and a warning if everybody may use it."""
+    """Prints where the service is, and a warning if everyone may use it."""
     from towers.scripts.serving import server
 
     address = server.address_of(bound)
     if not server.is_local(bound) and token is None:
         show(
-            "warning: whoever reaches this machine can use the service; give a token with "
+            "warning: anyone who reaches this machine can use the service; give a token with "
             f"--token-file or {TOKEN}."
         )
     show(f"{name} is served at {address} (API: {address}/v1); Ctrl-C stops it", flush=True)

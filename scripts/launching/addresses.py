@@ -26,14 +26,14 @@ class LaunchOptions:
 
     Attributes:
         command_line: `train` with its arguments, the same on every machine.
-        processes: how many here (default: one per GPU of --gpus, or 2).
-        gpus: dealt to the processes in order (default: all).
+        processes: number of processes on this machine (default: one per GPU of --gpus, or 2).
+        gpus: GPUs to deal to the processes, in order (default: all).
         log_dir: folder of worker.0.log, ...
         cluster: several machines, a process on each (default: this one).
-        index: the number of this machine's address in --cluster, from 0 (default: none).
-        nnodes: how many machines meet at --coordinator, each with its processes (default: this
-            one).
-        node_rank: the number of this machine among them, from 0 (default: none).
+        index: position of this machine's address in --cluster, from 0 (default: none).
+        nnodes: number of machines that meet at --coordinator, each with its processes (default:
+            this one).
+        node_rank: number of this machine among them, from 0 (default: none).
         coordinator: an address of machine 0, the same on all (default: none).
         port: first port of a Slurm job's processes (default: by the job's number).
     """

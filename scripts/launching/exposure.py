@@ -12,7 +12,7 @@ from towers.scripts.shown import show
 PRIVATE = "the processes talk in a network of their own, which nothing outside reaches"
 OPEN = (
     "warning: port {ports} will be open on every address of this machine{why}, and TensorFlow's "
-    "server lets whoever reaches it read and write files as you: {remedy}"
+    "server lets anyone who reaches it read and write files as you: {remedy}"
 )
 LOCAL_REMEDY = "close it by a firewall, or train in one process with --towers N"
 CLUSTER_REMEDY = "let the machines alone reach it (a private network, a firewall, WireGuard)"

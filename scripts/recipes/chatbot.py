@@ -51,15 +51,15 @@ class Fields(common.Fields):
         batch_size: at most so many pairs in one update, over all towers.
         batch_tokens: at most so many tokens in one update, padding included.
         language: zh or en.
-        kind: of the files: conv, tsv, json_lines, cornell, speakers, csv, json_array, parquet or
-            auto.
-        encoding: of the files.
+        kind: kind of the files: conv, tsv, json_lines, cornell, speakers, csv, json_array, parquet
+            or auto.
+        encoding: encoding of the files.
         columns: names of the columns of question and answer in CSV, Parquet or JSON, such as
             text,reply; by default common names are recognised.
         fix_text: whether broken letters, decoded by another codec than theirs, are mended.
         simplify: whether traditional Chinese characters become simplified ones.
         pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
-        context: how many earlier turns of the dialogue belong to a question.
+        context: number of earlier turns of the dialogue that belong to a question.
         held_out: share of a corpus's dialogues that is kept for evaluation.
         tokenizer: auto, jieba, words, characters, spaces or subwords.
         lowercase: whether capital letters become small letters.

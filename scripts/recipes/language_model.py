@@ -55,7 +55,7 @@ class Fields(common.Fields):
             from a sample of the text.
         new_words: whether jieba may guess words that are in no dictionary.
         vocabulary_size: most frequent words that get an id, and characters, which spell the others.
-        encoding: of the files of text.
+        encoding: encoding of the files of text.
         text_field: the name of the text in JSON Lines, or the column in Parquet.
         held_out: share of the text for the part valid, and again for test, where the names of the
             files do not tell the parts.
@@ -70,12 +70,12 @@ class Fields(common.Fields):
         key_value_heads: heads of its keys and values; heads is a multiple.
         feed_forward: gelu or swiglu, of the Transformer.
         feed_forward_size: units of its feed-forward layers.
-        window: how many earlier tokens each of its layers attends to.
+        window: number of earlier tokens to which each of its layers attends.
         dropout_rate: share of numbers dropped between layers in training.
-        input_dropout_rate: of awd_lstm, share of the numbers of tokens that is dropped.
-        output_dropout_rate: of awd_lstm, share of the last layer's numbers that is dropped.
-        weight_dropout_rate: of awd_lstm, share of the recurrent weights that is dropped.
-        word_dropout_rate: of awd_lstm, share of the words that is dropped.
+        input_dropout_rate: for awd_lstm, share of the numbers of tokens that is dropped.
+        output_dropout_rate: for awd_lstm, share of the last layer's numbers that is dropped.
+        weight_dropout_rate: for awd_lstm, share of the recurrent weights that is dropped.
+        word_dropout_rate: for awd_lstm, share of the words that is dropped.
         unigram_bias: whether the untrained network predicts each token as often as the training
             text has it.
         part: which part of the text is evaluated: valid or test.

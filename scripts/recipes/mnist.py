@@ -31,7 +31,7 @@ class Fields(common.Fields):
 
     Attributes:
         network: lenet, resnet, mlp or softmax.
-        filters: of the two convolutions of lenet.
+        filters: filters of the two convolutions of lenet.
         depth: number of layers of resnet, 6n+2.
         augmentation: none, shifts (by up to two pixels) or shifts_and_flips.
         dropout_rate: before the last layer of lenet and mlp.

@@ -25,7 +25,7 @@ class Fields(common.Fields):
     """The common fields, and:
 
     Attributes:
-        filters: of the two convolutions.
+        filters: filters of the two convolutions.
         hidden_size: units of the dense layer.
     """
 

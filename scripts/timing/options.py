@@ -21,10 +21,10 @@ class TimingOptions(BatchedRecipeOptions):
         gpus_per_tower: devices that share the layers of each tower.
         exchange: packs, nccl: also time several towers with a copy of the parameters each that sum
             gradients in this way.
-        repetitions: of each measurement.
+        repetitions: repetitions of each measurement.
         steps: in a repetition.
         data: the data's folder, or files (default: datasets/...).
-        seed: of the data's order.
+        seed: seed of the order of the data.
     """
 
     towers: Numbers = (1, 2)

@@ -80,7 +80,7 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
     if differences:
         raise ValueError(
             f"{directory.path} holds another run, which cannot go on with these settings: "
-            f"{as_many_as_fit(differences, '; ', SHOWN)}. Give those of before, choose another "
+            f"{as_many_as_fit(differences, '; ', SHOWN)}. Give the earlier ones, choose another "
             "--run-dir, or remove that run with --overwrite."
         )
 

@@ -32,11 +32,11 @@ class Fields:
         epochs: passes over the training data.
         optimizer: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
         learning_rate: at its peak.
-        momentum: of the momentum and nesterov optimizers.
+        momentum: momentum of the optimizers momentum and nesterov.
         optimizer_weight_decay: decoupled decay of adamw.
         schedule: constant, exponential, piecewise, cosine or inverse_sqrt.
         warmup_steps: steps in which the learning rate rises to its peak.
-        warmup_power: of the rise: 1 is linear, 2 slower at first.
+        warmup_power: shape of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.
         decay_rate: factor of each of them.
         boundaries: epochs, or parts of one, after which the piecewise schedule multiplies by

@@ -32,9 +32,9 @@ class TextOptions:
     """Text: fields of the recipes that have some.
 
     Attributes:
-        language: of the text (default: the recipe's).
+        language: language of the text (default: the recipe's).
         kind: format of the files (default: recognised).
-        encoding: such as gb18030 (default: utf-8).
+        encoding: encoding of the files, such as gb18030 (default: utf-8).
         context: earlier turns that belong to a question (default: the recipe's).
     """
 
@@ -75,9 +75,9 @@ class DeviceOptions:
     """Devices.
 
     Attributes:
-        towers: how many (default: one per GPU, or one on the CPU).
-        cpu_towers: how many where there is no GPU, without --towers.
-        gpus: only these, such as 0,2 (default: all).
+        towers: number of towers (default: one per GPU, or one on the CPU).
+        cpu_towers: number of towers without a GPU and without --towers.
+        gpus: use only these GPUs, such as 0,2 (default: all).
         gpus_per_tower: share each tower's layers between N GPUs, for models that one is too small
             for; without a GPU between virtual CPUs.
         virtual: split one GPU into the towers.
@@ -105,7 +105,7 @@ class EngineOptions:
     Attributes:
         updates: async: each tower takes batches and updates by itself.
         accumulate: cut each shard into K micro-batches.
-        precision: of the numbers that the towers compute with.
+        precision: number format in which the towers compute.
         xla: compile each tower with XLA.
         batch_norm: how the towers' moving averages become one.
         deterministic: the same numbers in every run on the same machine, and for every number of
@@ -172,8 +172,8 @@ class TrainOptions:
         devices, engine, periods, output: the groups.
         run_dir: the run's directory (default: runs/RECIPE).
         data: the data's folder, or files (default: datasets/...).
-        seed: of the initial values, of the data's order and of all random numbers.
-        steps: instead of epochs (default: none).
+        seed: seed of the initial values, the order of the data and all random numbers.
+        steps: number of updates, in place of --epochs (default: none).
         max_minutes: stop and save after M minutes; the same command goes on (default: no limit).
         init_from: begin with the weights of another run, as far as names and shapes are the same
             (default: none).
@@ -201,7 +201,7 @@ class ModelOptions:
 
     Attributes:
         run_dir: the run's directory.
-        checkpoint: of the run.
+        checkpoint: which checkpoint of the run.
     """
 
     run_dir: RunDir
@@ -217,7 +217,7 @@ class SamplingOptions:
             --top-k or --top-p).
         top_k: sample from the K most likely words (default: all).
         top_p: nucleus sampling: the smallest set of words with probability P (default: 1).
-        seed: of samples.
+        seed: seed of the samples.
     """
 
     temperature: Annotated[Amount | None, "T"] = None
@@ -254,8 +254,8 @@ class DecodingOptions(SearchOptions):
     Attributes:
         mmi: rerank by this run, trained with --set direction=backward or answers (default: none).
         candidates: choose among N samples; a beam search gives its beams.
-        mmi_weight: weight of its log probabilities.
-        length_reward: added for each token of an answer.
+        mmi_weight: weight of the second model's log probabilities.
+        length_reward: what each token of an answer adds to its score.
     """
 
     mmi: RunDir | None = None
@@ -273,7 +273,7 @@ class EvaluateOptions:
         devices: the choice of the devices.
         decoding: how a chatbot answers.
         data: the folder or the files (default: those of the training).
-        checkpoint: of the run.
+        checkpoint: which checkpoint of the run.
         batch_size: examples in one batch (default: the run's).
         overrides: a field, such as part=test (default: the run's).
         classes: image runs: also print each class's recall and precision, and which classes were

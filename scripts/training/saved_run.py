@@ -93,9 +93,9 @@ class InitialWeights(NamedTuple):
         unmatched = as_many_as_fit(match.unmatched, ", ", SHOWN) if match.unmatched else ""
         if not match.restored:
             raise ValueError(
-                "--init-from needs a run with variables of the same names and shapes. Of "
-                f"{source}, none of {total} matches: {unmatched}. Give a run of a model like this "
-                "one."
+                "--init-from needs a run with variables of the same names and shapes. Received "
+                f"{source}, where none of {total} matches: {unmatched}. Give a run of a model like "
+                "this one."
             )
         line = f"begins with {len(match.restored)} of {total} variables of {source}"
         if unmatched:
@@ -103,7 +103,7 @@ class InitialWeights(NamedTuple):
         try:
             check_text(self.directory.text, session.data.text)
         except ValueError:
-            line += "; warning: its vocabulary is another, so the rows of its tables were other "
+            line += "; warning: its vocabulary differs, so the rows of its tables were other "
             line += "words'"
         return line
 

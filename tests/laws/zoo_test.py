@@ -27,7 +27,7 @@ CASES = [(name, towers) for name in MEMBERS for towers in (1, 2, 3)]
 
 
 def test_the_table_has_every_model():
-    table = (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8")
+    table = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(MEMBERS)
 
 

@@ -46,7 +46,7 @@ def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
             continue
         remedy = "make it a keras.Variable, or a weight of a Keras layer (add_weight)"
         if hasattr(part, "variables"):
-            remedy = "pass the model itself, or model.variables; of several models, the sum of both"
+            remedy = "pass the model itself, or model.variables; for several models, their sum"
         raise ValueError(
             "variables must be the model, or a list of its Keras variables. Received a list with "
             f"{part!r}; {remedy}."
