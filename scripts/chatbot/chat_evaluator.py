@@ -106,7 +106,7 @@ class ChatEvaluator:
         return judge(self._exchanges(self._num_questions), self._language)
 
     def first_exchanges(self, number: int) -> list[Exchange]:
-        """Returns the first exchanges of the held-out part, chosen by nobody."""
+        """Returns the first exchanges of the held-out part, unselected."""
         return self._ask(self._corpus.held_out_pairs[:number])
 
     def spare_questions(self) -> None:

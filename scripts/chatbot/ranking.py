@@ -18,7 +18,7 @@ from towers.scripts.progress import counted
 from towers.scripts.training.recipe import SpecialIds
 
 NUM_CANDIDATES = 10
-BATCH_TOKENS = 4096  # Of answers, in one batch.
+BATCH_TOKENS = 4096  # The answers' tokens in one batch.
 Turns = Sequence[str]
 
 
@@ -124,7 +124,7 @@ def draw_candidates(answers: Sequence[str], seed: int) -> list[list[str]] | None
     random = np.random.default_rng(seed)
     candidates = []
     for answer in answers:
-        # Of all texts but one: those from the true answer's index on move up by one.
+        # All texts but the true answer: those from its index on move up by one.
         drawn = random.choice(len(texts) - 1, NUM_CANDIDATES - 1, replace=False)
         others = drawn + (drawn >= indices[answer])
         candidates.append([answer, *(texts[index] for index in others)])

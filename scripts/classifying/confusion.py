@@ -12,7 +12,7 @@ from towers.scripts.classifying.predictions import class_names
 from towers.scripts.shown import table
 from towers.scripts.training.session import Session
 
-MOST_COLUMNS = 20  # Of more classes, only the most frequent confusions are shown.
+MOST_COLUMNS = 20  # With more classes, only the most frequent confusions are shown.
 MOST_CONFUSIONS = 10
 NAME_WIDTH = 12
 

@@ -60,9 +60,9 @@ STEP_RANGE = Bound("a range of steps from 2 on, such as 100-110", lambda text: i
 
 Switch = Annotated[bool, Flag(opposite=True)]
 Count = Annotated[int, AT_LEAST_1, at_most(2**31 - 1), "N"]
-# Of what each costs a device, a process or a graph.
+# Each part costs a device, a process or a graph.
 Parts = Annotated[int, AT_LEAST_1, at_most(1024), "N"]
-# Of a text that is written; there is room for all of them from the start.
+# Tokens of a text that is written; there is room for all of them from the start.
 Tokens = Annotated[int, AT_LEAST_1, at_most(100_000), "N"]
 Seed = Annotated[int, UINT32, "S"]  # As NumPy takes it.
 Port = Annotated[int, PORT, "P"]

@@ -28,7 +28,7 @@ from towers.scripts.shown import show
 DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its client hears why.
 CLOSE = {"Connection": "close"}
 BUG = "This is a bug of the server, which has printed more about it."
-LOGGER = logging.getLogger("uvicorn.error")  # Of which uvicorn prints the errors.
+LOGGER = logging.getLogger("uvicorn.error")  # Uvicorn prints its errors.
 
 
 @dataclasses.dataclass(frozen=True)

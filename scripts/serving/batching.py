@@ -99,7 +99,7 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
                 answers = self._answer([job.question for job in batch])
                 for job, answer in zip(batch, answers, strict=True):
                     job.future.set_result(answer)
-            except Exception as error:  # Whoever asked is told; the thread goes on.
+            except Exception as error:  # The clients are told; the thread goes on.
                 for job in batch:
                     if not job.future.done():
                         job.future.set_exception(error)

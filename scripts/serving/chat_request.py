@@ -180,7 +180,7 @@ def read_role(message: Any, place: str) -> str:
 
 
 def is_left_out(role: str, place: str, rules: RequestRules) -> bool:
-    """Returns whether a message counts nothing; refuses it if nobody has said that it may."""
+    """Returns whether a message counts nothing; refuses it unless the rules ignore it."""
     if role in SYSTEM_ROLES and not rules.ignore_system:
         raise RefusedError(
             f"This chatbot follows no instructions: {place} must be of role 'user' or 'assistant'. "

@@ -102,15 +102,10 @@ def describe_recipe(name: str) -> str:
 
 def import_recipe(name: str) -> ModuleType:
     """Returns the module of a recipe; raises ValueError that suggests the nearest name."""
-    check_name(name)
-    return importlib.import_module(f"towers.scripts.recipes.{name}")
-
-
-def check_name(name: str) -> None:
-    """Raises ValueError if there is no such recipe."""
     names = recipe_names()
     if name not in names:
         raise ValueError(f"There is no recipe {name!r}.{nearest(name, names)}")
+    return importlib.import_module(f"towers.scripts.recipes.{name}")
 
 
 def recipe_names() -> list[str]:

@@ -30,5 +30,5 @@ def test_a_corpus_is_introduced_by_its_files():
 
 
 def test_older_runs_recorded_less():
-    assert introduce({"files": ["data/my.conv"]}) == "It was trained on my.conv."
+    assert introduce({"files": ["my.conv"]}) == "It was trained on my.conv."
     assert introduce({"files": []}) == "It was trained on the embedded dialogues."

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from towers.data.batches.texts import END, PAD, UNKNOWN
+from towers.ground.special_ids import PAD, WORD_END, WORD_UNKNOWN
 from towers.scripts.recipes import ptb_small
 from towers.scripts.training.catalogue import recipe_names
 
@@ -30,5 +30,5 @@ def test_the_command_imports_neither():
 
 def test_the_ids_of_the_penn_treebank_are_those_of_its_vocabulary():
     ids = ptb_small.SPECIAL_IDS
-    assert (ids.padding, ids.unknown, ids.start, ids.end) == (PAD, UNKNOWN, END, END)
-    assert ids.unspoken == (PAD, UNKNOWN)
+    assert (ids.padding, ids.unknown, ids.start, ids.end) == (PAD, WORD_UNKNOWN, WORD_END, WORD_END)
+    assert ids.unspoken == (PAD, WORD_UNKNOWN)
