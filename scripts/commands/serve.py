@@ -92,14 +92,15 @@ def read_token(path: str | None) -> str | None:
                 f"--token-file takes a file with a token. Received {path!r}, which cannot be read: "
                 f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}."
             ) from error
-    if token is not None and not (token.strip().isascii() and token.strip().isprintable()):
-        token = ""
-    if token is not None and not token.strip():
+    if token is None:
+        return None
+    token = token.strip()
+    if not (token and token.isascii() and token.isprintable()):
         raise ValueError(
             f"{source} must hold a token of ASCII characters. Received none; write one with: "
             "openssl rand -hex 32"
         )
-    return None if token is None else token.strip()
+    return token
 
 
 def serve(options: ServeOptions, bound: socket.socket, token: str | None) -> None:
