@@ -50,11 +50,9 @@ def plain(task: Task, devices: Sequence[str]) -> TimedRun:
         optimizer.build(model.trainable_variables)
     tower_fn = stateless_fn(task, model)
 
-    any_batch_size = tf.nest.map_structure(
-        towers.engine.any_number_of_rows, task.dataset.element_spec
-    )
+    (any_batch_size,) = towers.engine.shard_specs(task.dataset, 1)
 
-    @tf.function(input_signature=[any_batch_size], autograph=False)
+    @tf.function(input_signature=[any_batch_size.batch], autograph=False)
     def step(batch: Any) -> tuple[tf.Tensor, Any]:
         with tf.GradientTape() as tape:
             loss_sum, weight, metrics = tower_fn(batch)

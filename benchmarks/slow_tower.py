@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 import towers
-from towers.scripts.progress import counted
+from towers.ground.progress import counted
 from towers.scripts.shown import show
 from towers.scripts.timing.options import TimingOptions
 from towers.scripts.timing.task import Task

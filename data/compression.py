@@ -1,16 +1,48 @@
-"""Compressed files, read as what they hold: gzip and Zstandard, told by how they begin."""
+"""Files read as what they hold: gzip and Zstandard, told by how they begin, and decoded text."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import zlib
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from towers.data.extras import import_extra
+from towers.data.text.files import reason_of
+
+Progress = Callable[[int], None]
 
 _MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstandard"}
+
+
+def decoded(
+    path: Path, decoder: codecs.IncrementalDecoder, chunk_bytes: int, progress: Progress
+) -> Generator[str, None, None]:
+    """Yields the decoded text of a file, compressed or not, a chunk at a time.
+
+    Args:
+        path: the file.
+        decoder: of its text.
+        chunk_bytes: decoded at a time.
+        progress: called with the number of bytes of the file that were read since the last call.
+
+    Raises:
+        ValueError: the file cannot be read or decoded at all, or its compression is damaged.
+    """
+    position = 0
+    try:
+        with path.open("rb") as raw, decompressed(raw, path) as file:
+            while chunk := file.read(chunk_bytes):
+                yield decoder.decode(chunk)
+                progress(raw.tell() - position)
+                position = raw.tell()
+            progress(raw.tell() - position)
+            yield decoder.decode(b"", final=True)
+    except read_errors() as error:
+        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
 
 
 def decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager[Any]:

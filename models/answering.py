@@ -7,29 +7,27 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from towers.ground.special_ids import START, UNKNOWN
-from towers.models.arguments import check_share
-from towers.models.linear_cross_entropy import linear_cross_entropy
+from towers.models.arguments import check_fraction
+from towers.models.linear_cross_entropy import tower_sums
 from towers.models.losses import TowerFn
-from towers.models.projection import Projection
+from towers.models.text_layers import Projection
 
 
 class AnsweringModel(Protocol):
-    """A network that answers: `seq2seq` or `transformer`, or one of your own.
+    """A network that answers: `Seq2Seq` or `Transformer`, or one of your own.
 
     Attributes:
         padding_id: fills questions and answers behind their last token.
-        output_size: size of the hidden vectors.
         projection: from hidden vectors to logits.
     """
 
     padding_id: int
-    output_size: int
     projection: Projection
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Returns the inputs of the projection, [batch, answer_length, output_size].
+        """Returns the inputs of the projection, [batch, answer_length, size].
 
         Args:
             question: int32 [batch, question_length].
@@ -60,30 +58,24 @@ def answering(
     Args:
         model: the model.
         training: whether dropout is on and gradients are computed.
-        label_smoothing: share of each target that is spread over the vocabulary.
+        label_smoothing: fraction of each target that is spread over the vocabulary.
         start_id: the decoder's input before the first token of an answer.
         unknown_id: of the unknown token.
     """
-    check_share(label_smoothing=label_smoothing)
+    check_fraction(label_smoothing=label_smoothing)
 
     def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         question, answer = shard
         hidden = model.hidden(question, decoder_inputs(answer, start_id), training=training)
-        kernel, bias = model.projection.weights_and_bias()
-        labels = tf.reshape(answer, [-1])
-        counted = (labels != model.padding_id) & (labels != unknown_id)
-        weights = tf.cast(counted, tf.float64 if hidden.dtype == tf.float64 else tf.float32)
-        sums = linear_cross_entropy(
-            tf.reshape(hidden, [-1, model.output_size]),
-            kernel,
-            bias,
-            labels,
-            weights,
+        counted = (answer != model.padding_id) & (answer != unknown_id)
+        return tower_sums(
+            hidden,
+            *model.projection.weights_and_bias(),
+            answer,
+            counted,
             training=training,
             label_smoothing=label_smoothing,
-            counted=counted,
         )
-        return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}
 
     return tower_fn
 

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_input_shape, check_share
+from towers.models.arguments import check_at_least, check_fraction, check_input_shape
 
 
 def application(
@@ -47,7 +47,7 @@ def application(
     make = find_application(name)
     check_input_shape(input_shape)
     check_at_least(2, num_classes=num_classes)
-    check_share(dropout_rate=dropout_rate)
+    check_fraction(dropout_rate=dropout_rate)
     body = make(include_top=False, weights=None, input_shape=input_shape, pooling="avg")
     if weights is not None:
         load_body(body, Path(weights))

@@ -34,11 +34,11 @@ def check_at_least(minimum: int, **counts: int) -> None:
             )
 
 
-def check_share(**shares: float) -> None:
-    """Raises ValueError unless each named share is in [0, 1)."""
-    for name, share in shares.items():
-        if not 0 <= share < 1:
-            raise ValueError(f"{name} must be in [0, 1). Received {share!r}.")
+def check_fraction(**fractions: float) -> None:
+    """Raises ValueError unless each named fraction is in [0, 1)."""
+    for name, fraction in fractions.items():
+        if not 0 <= fraction < 1:
+            raise ValueError(f"{name} must be in [0, 1). Received {fraction!r}.")
 
 
 def check_not_negative(**numbers: float) -> None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_choice
-from towers.models.dense import Dense
+from towers.models.text_layers import Dense
 
 KINDS = ("luong", "luong_scaled", "bahdanau")
 

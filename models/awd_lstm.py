@@ -13,30 +13,17 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
-from towers.models.embedding import Embedding
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
-from towers.models.projection import Projection
 from towers.models.rnn_lm import lstm
+from towers.models.text_layers import Embedding, Projection
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, units] each.
 EMBEDDING_SCALE = 0.1  # Section 5: embeddings are uniform in [-0.1, 0.1].
 
 
-def awd_lstm(
-    vocabulary_size: int,
-    *,
-    embedding_size: int = 200,
-    hidden_size: int = 400,
-    num_layers: int = 2,
-    dropout_rate: float = 0.25,
-    input_dropout_rate: float = 0.3,
-    output_dropout_rate: float = 0.4,
-    weight_dropout_rate: float = 0.5,
-    word_dropout_rate: float = 0.1,
-    padding_id: int = PAD,
-) -> AWDLanguageModel:
-    """Returns a built model that maps tokens to the logits of the next tokens.
+class AWDLanguageModel(LanguageModel):
+    """From tokens to the logits of the next tokens; it is built when it is made.
 
     Args:
         vocabulary_size: number of ids.
@@ -44,54 +31,50 @@ def awd_lstm(
             are compared with the same vectors (Press and Wolf 2017).
         hidden_size: units of the other LSTM layers.
         num_layers: number of LSTM layers.
-        dropout_rate: share of numbers dropped between the layers, the same ones at every token of
-            a row (Gal and Ghahramani 2016).
+        dropout_rate: fraction of numbers dropped between the layers, the same ones at every token
+            of a row (Gal and Ghahramani 2016).
         input_dropout_rate: the same, of the token vectors.
         output_dropout_rate: the same, of the last layer's outputs.
-        weight_dropout_rate: share of the recurrent weights dropped (DropConnect, section 2).
-        word_dropout_rate: share of the vocabulary's words whose vectors are zero in a batch
+        weight_dropout_rate: fraction of the recurrent weights dropped (DropConnect, section 2).
+        word_dropout_rate: fraction of the vocabulary's words whose vectors are zero in a batch
             (section 4.3).
         padding_id: of targets that do not count.
+        name, options: of every Keras model.
     """
-    check_at_least(
-        1,
-        vocabulary_size=vocabulary_size,
-        embedding_size=embedding_size,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-    )
-    rates = {
-        "dropout_rate": dropout_rate,
-        "input_dropout_rate": input_dropout_rate,
-        "output_dropout_rate": output_dropout_rate,
-        "weight_dropout_rate": weight_dropout_rate,
-        "word_dropout_rate": word_dropout_rate,
-    }
-    check_share(**rates)
-    model = AWDLanguageModel(
-        vocabulary_size=vocabulary_size,
-        units=[*[hidden_size] * (num_layers - 1), embedding_size],
-        rates=rates,
-        padding_id=padding_id,
-        name="awd_lstm",
-    )
-    model.build()
-    return model
-
-
-class AWDLanguageModel(LanguageModel):
-    """The model of `awd_lstm`, which documents its arguments; `units` are those of each layer."""
 
     def __init__(
         self,
-        *,
         vocabulary_size: int,
-        units: list[int],
-        rates: dict[str, float],
+        *,
+        embedding_size: int = 200,
+        hidden_size: int = 400,
+        num_layers: int = 2,
+        dropout_rate: float = 0.25,
+        input_dropout_rate: float = 0.3,
+        output_dropout_rate: float = 0.4,
+        weight_dropout_rate: float = 0.5,
+        word_dropout_rate: float = 0.1,
         padding_id: int = PAD,
+        name: str = "awd_lstm",
         **options: Any,
     ):
-        super().__init__(**options)
+        super().__init__(name=name, **options)
+        check_at_least(
+            1,
+            vocabulary_size=vocabulary_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+        )
+        rates = {
+            "dropout_rate": dropout_rate,
+            "input_dropout_rate": input_dropout_rate,
+            "output_dropout_rate": output_dropout_rate,
+            "weight_dropout_rate": weight_dropout_rate,
+            "word_dropout_rate": word_dropout_rate,
+        }
+        check_fraction(**rates)
+        units = [*[hidden_size] * (num_layers - 1), embedding_size]
         self.padding_id = padding_id
         self.vocabulary_size = vocabulary_size
         self.hidden_size = units[-1]
@@ -112,6 +95,7 @@ class AWDLanguageModel(LanguageModel):
         self.projection = Projection(
             vocabulary_size, self.hidden_size, self.embedding, name="projection"
         )
+        self.build()
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables of every layer."""
@@ -167,7 +151,7 @@ class WeightDroppedLSTM(layers.Layer):
 
     Args:
         units: number of units.
-        weight_dropout_rate: share of the recurrent weights that are dropped in training.
+        weight_dropout_rate: fraction of the recurrent weights that are dropped in training.
         options: of every Keras layer.
     """
 

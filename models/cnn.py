@@ -13,9 +13,9 @@ from keras.regularizers import L2
 
 from towers.models.arguments import (
     check_at_least,
+    check_fraction,
     check_input_shape,
     check_not_negative,
-    check_share,
 )
 
 
@@ -37,7 +37,7 @@ def lenet(
         num_classes: at least 2.
         filters: of the first and the second 5x5 convolution.
         hidden_size: units of the hidden dense layer.
-        dropout_rate: share of the hidden units that dropout removes in training.
+        dropout_rate: fraction of the hidden units that dropout removes in training.
     """
     check_input_shape(input_shape, smallest_side=16)
     check_at_least(2, num_classes=num_classes)
@@ -48,7 +48,7 @@ def lenet(
         )
     first, second = filters
     check_at_least(1, first_filters=first, second_filters=second, hidden_size=hidden_size)
-    check_share(dropout_rate=dropout_rate)
+    check_fraction(dropout_rate=dropout_rate)
     images = keras.Input(input_shape, name="images")
     x = layers.Conv2D(first, 5, activation="relu", name="conv1")(images)
     x = layers.MaxPooling2D(2, name="pool1")(x)

@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras import layers
 
 from towers.models.arguments import check_at_least
-from towers.models.dense import Dense
-from towers.models.multi_head import rotate
+from towers.models.multi_head import in_heads, rotate, softmax_of_scores
+from towers.models.text_layers import Dense
 
 
 class GroupedAttention(layers.Layer):
@@ -97,17 +97,14 @@ class GroupedAttention(layers.Layer):
         keys, values = rotate(self._in_heads(seen["keys"])), self._in_heads(seen["values"])
         batch, _, length, size = tf.unstack(tf.shape(queries))
         groups = tf.stack([batch, self.key_value_heads, -1, length, size])
-        scores = tf.matmul(tf.reshape(queries, groups), keys[:, :, None], transpose_b=True)
-        scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
-        scores *= self.head_size**-0.5
-        scores = tf.where(visible, scores, tf.constant(scores.dtype.min / 2, scores.dtype))
-        weights = tf.cast(tf.nn.softmax(scores), values.dtype)
+        weights = softmax_of_scores(tf.reshape(queries, groups), keys[:, :, None], visible)
+        weights = tf.cast(weights, values.dtype)
         return tf.reshape(tf.matmul(weights, values[:, :, None]), tf.shape(queries))
 
     def _visible(self, length: tf.Tensor, num_before: int, present: tf.Tensor | None) -> tf.Tensor:
         """Returns which tokens each token attends to, bool [batch or 1, 1, 1, length, seen]."""
-        places = tf.range(num_before + length)
-        distances = places[num_before:, None] - places
+        positions = tf.range(num_before + length)
+        distances = positions[num_before:, None] - positions
         visible = ((distances >= 0) & (distances <= self.window))[None]
         if present is not None:
             own = tf.ones(tf.stack([tf.shape(present)[0], length]), tf.bool)
@@ -115,10 +112,7 @@ class GroupedAttention(layers.Layer):
         return visible[:, None, None]
 
     def _in_heads(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns [batch, heads, length, head size]."""
-        batch, length = tf.unstack(tf.shape(inputs)[:2])
-        shape = tf.stack([batch, length, inputs.shape[-1] // self.head_size, self.head_size])
-        return tf.transpose(tf.reshape(inputs, shape), [0, 2, 1, 3])
+        return in_heads(inputs, self.head_size)
 
 
 def _joined(before: dict[str, tf.Tensor], own: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

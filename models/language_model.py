@@ -1,15 +1,19 @@
-"""What every language model is: a state in, the inputs of an output projection and a state out."""
+"""What every language model is, and its losses as tower functions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from towers.models.projection import Projection
+from towers.models.linear_cross_entropy import tower_sums
+from towers.models.losses import TowerFn
+from towers.models.text_layers import Projection
 
 State = Any  # A nest of tensors with rows as their first dimension; zeros before the first token.
+StatefulTowerFn = Callable[[Any, State], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]]
 
 
 class LanguageModel(keras.Model):
@@ -76,3 +80,58 @@ class LanguageModel(keras.Model):
             lambda spec: tf.zeros(tf.stack([batch_size, *spec.shape]), spec.dtype),
             self.state_specs(),
         )
+
+
+def streams(model: LanguageModel, *, training: bool) -> StatefulTowerFn:
+    """Returns `tower_fn((inputs, targets, starts), state) -> (loss_sum, weight, metrics, state)`.
+
+    inputs and targets are int32 [batch, steps]; starts is bool [batch], True for rows whose state
+    is reset to zero. The results are scalars, summed over the targets that are not padding:
+
+    - loss_sum: cross-entropy, float32 or, of a float64 model, float64.
+    - weight: number of these tokens.
+    - metrics: `{"accuracy": number of them that were the most probable prediction}`.
+    - state: for the next batch.
+
+    Args:
+        model: the model.
+        training: whether dropout is on and gradients are computed.
+    """
+
+    def tower_fn(
+        batch: Sequence[tf.Tensor], state: State
+    ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]:
+        inputs, targets, starts = batch
+        state = tf.nest.map_structure(
+            lambda part: tf.where(over_rows(starts, part), tf.zeros_like(part), part), state
+        )
+        hidden, state = model.hidden(inputs, state, training=training)
+        return *_sums(model, hidden, targets, training), state
+
+    return tower_fn
+
+
+def over_rows(starts: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
+    """Returns starts [batch] in a shape that broadcasts over a part of a state, [batch, ...]."""
+    return tf.reshape(starts, [-1] + [1] * (part.shape.rank - 1))
+
+
+def sentences(model: LanguageModel, *, training: bool) -> TowerFn:
+    """Returns `tower_fn((inputs, targets)) -> (loss_sum, weight, metrics)`, as in `streams`.
+
+    Each row is one example, int32 [batch, length], padded with `model.padding_id` at the end.
+    """
+
+    def tower_fn(batch: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+        inputs, targets = batch
+        hidden, _ = model.hidden(inputs, training=training)
+        return _sums(model, hidden, targets, training)
+
+    return tower_fn
+
+
+def _sums(
+    model: LanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
+) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+    counted = tf.not_equal(targets, model.padding_id)
+    return tower_sums(hidden, *model.kernel_and_bias(), targets, counted, training=training)

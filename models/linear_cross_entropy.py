@@ -35,6 +35,40 @@ class Chunk(NamedTuple):
     weights: tf.Tensor
 
 
+def tower_sums(
+    hidden: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    labels: tf.Tensor,
+    counted: tf.Tensor,
+    *,
+    training: bool,
+    label_smoothing: float = 0.0,
+) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+    """Returns what a tower function does: the summed loss, the number of tokens that count, and
+    `{"accuracy": number of them that were the most probable prediction}`.
+
+    Args:
+        hidden: floating point [batch, length, units].
+        kernel, bias, training, label_smoothing: as in `linear_cross_entropy`.
+        labels: int32 [batch, length].
+        counted: bool [batch, length], whether a token counts.
+    """
+    counted = tf.reshape(counted, [-1])
+    weights = tf.cast(counted, tf.float64 if hidden.dtype == tf.float64 else tf.float32)
+    sums = linear_cross_entropy(
+        tf.reshape(hidden, [-1, kernel.shape[-1]]),
+        kernel,
+        bias,
+        tf.reshape(labels, [-1]),
+        weights,
+        training=training,
+        label_smoothing=label_smoothing,
+        counted=counted,
+    )
+    return sums.loss, tf.reduce_sum(weights), {"accuracy": sums.correct}
+
+
 def linear_cross_entropy(
     hidden: tf.Tensor,
     kernel: tf.Tensor,
@@ -60,7 +94,7 @@ def linear_cross_entropy(
         labels: int32 [num_tokens], each in 0..vocabulary - 1 where the weight is not zero.
         weights: [num_tokens]; 0 for a token that does not count.
         training: whether gradients are computed; they are two thirds of the work.
-        label_smoothing: share of each target that is spread over the vocabulary.
+        label_smoothing: fraction of each target that is spread over the vocabulary.
         chunk_size: the most rows of logits in memory at a time.
         counted: bool [num_tokens], whether the weight of a token is not zero; by default found from
             the weights. The host need not wait for a GPU if it follows from ids alone.
@@ -69,8 +103,8 @@ def linear_cross_entropy(
     if is_compiled():
         tokens = Chunk(hidden, tf.where(counted, labels, 0), weights)
     else:
-        places = tf.where(counted)[:, 0]
-        tokens = Chunk(*(tf.gather(part, places) for part in (hidden, labels, weights)))
+        indices = tf.where(counted)[:, 0]
+        tokens = Chunk(*(tf.gather(part, indices) for part in (hidden, labels, weights)))
     if not training:
         return forward_sums(tokens, kernel, bias, label_smoothing, chunk_size)
 
@@ -238,11 +272,11 @@ def fused_losses(
     if label_smoothing:
         size = tf.cast(tf.shape(logits)[1], logits.dtype)
         rows = tf.cast(tf.range(tf.shape(labels)[0]), labels.dtype)
-        places = tf.stack([rows, labels], 1)
-        at_label = tf.gather_nd(logits, places)
+        indices = tf.stack([rows, labels], 1)
+        at_label = tf.gather_nd(logits, indices)
         losses += label_smoothing * (at_label - tf.reduce_mean(logits, 1))
-        shares = tf.fill(tf.shape(labels), tf.constant(label_smoothing, logits.dtype))
-        of_logits = tf.tensor_scatter_nd_add(of_logits, places, shares) - label_smoothing / size
+        fractions = tf.fill(tf.shape(labels), tf.constant(label_smoothing, logits.dtype))
+        of_logits = tf.tensor_scatter_nd_add(of_logits, indices, fractions) - label_smoothing / size
     return losses, of_logits
 
 
@@ -262,8 +296,8 @@ def deterministic_losses(
     if label_smoothing:
         to_even = -tf.reduce_mean(log_softmax, 1)
         losses = (1 - label_smoothing) * losses + label_smoothing * to_even
-        share = label_smoothing / tf.cast(size, logits.dtype)
-        targets = (1 - label_smoothing) * targets + share
+        fraction = label_smoothing / tf.cast(size, logits.dtype)
+        targets = (1 - label_smoothing) * targets + fraction
     return losses, tf.exp(log_softmax) - targets
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.models.arguments import check_share
+from towers.models.arguments import check_fraction
 from towers.models.linear_cross_entropy import may_run_on_gpu
 
 TowerFn = Callable[[Any], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]]
+Measured = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def classification(model: keras.Model, *, training: bool, label_smoothing: float = 0.0) -> TowerFn:
@@ -30,26 +31,89 @@ def classification(model: keras.Model, *, training: bool, label_smoothing: float
     Args:
         model: maps images to logits, floating point [batch, num_classes].
         training: whether the model runs in training mode, with its regularisers.
-        label_smoothing: share of each label that is spread evenly over all classes.
+        label_smoothing: fraction of each label that is spread evenly over all classes.
     """
-    check_share(label_smoothing=label_smoothing)
+    check_fraction(label_smoothing=label_smoothing)
 
-    def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-        images, labels, *sample_weights = shard
+    def measure(logits: tf.Tensor, labels: tf.Tensor, *sample_weights: tf.Tensor) -> Measured:
         labels = tf.cast(labels, tf.int32)
-        logits = at_least_float32(model(images, training=training))
         weights = example_weights(labels, logits, *sample_weights)
         losses = cross_entropy(logits, labels, label_smoothing=label_smoothing)
-        # Of int64: GPUs have no kernel that compares int32.
+        # In int64: GPUs have no kernel that compares int32.
         correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
-        loss_sum, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
+        return losses * weights, weights, tf.cast(correct, weights.dtype) * weights
+
+    return tower_function(model, training, measure)
+
+
+def soft_classification(
+    model: keras.Model, *, training: bool, label_smoothing: float = 0.0
+) -> TowerFn:
+    """Returns the tower function of a classifier whose labels are fractions of the classes.
+
+    As `classification`, for labels float [batch, num_classes] whose rows sum to 1, such as
+    mixup makes them: the loss is softmax cross-entropy, and an example is classified correctly if
+    its most probable class is that of the largest fraction.
+
+    Args:
+        model: maps images to logits, floating point [batch, num_classes].
+        training: whether the model runs in training mode, with its regularisers.
+        label_smoothing: fraction of each label that is spread evenly over all classes.
+    """
+    check_fraction(label_smoothing=label_smoothing)
+
+    def measure(logits: tf.Tensor, labels: tf.Tensor) -> Measured:
+        labels = class_rows(labels, logits)
+        correct = tf.equal(tf.argmax(logits, -1), tf.argmax(labels, -1))
+        num_classes = tf.cast(tf.shape(labels)[-1], labels.dtype)
+        smoothed = (1 - label_smoothing) * labels + label_smoothing / num_classes
+        losses = tf.nn.softmax_cross_entropy_with_logits(smoothed, logits)
+        return losses, tf.ones_like(losses), tf.cast(correct, losses.dtype)
+
+    return tower_function(model, training, measure)
+
+
+def several_labels(model: keras.Model, *, training: bool, label_smoothing: float = 0.0) -> TowerFn:
+    """Returns the tower function of a classifier whose examples have any number of labels.
+
+    The labels are float [batch, num_classes], 1 for each that holds. The loss of an example is the
+    sigmoid cross-entropy summed over the classes; `accuracy` is the fraction of the classes that
+    are on the right side of one half.
+
+    Args:
+        model: maps images to logits, floating point [batch, num_classes].
+        training: whether the model runs in training mode, with its regularisers.
+        label_smoothing: fraction of each label that is moved towards one half.
+    """
+    check_fraction(label_smoothing=label_smoothing)
+
+    def measure(logits: tf.Tensor, labels: tf.Tensor) -> Measured:
+        labels = class_rows(labels, logits)
+        correct = tf.equal(logits > 0, labels > 0.5)
+        smoothed = (1 - label_smoothing) * labels + label_smoothing / 2
+        losses = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(smoothed, logits), -1)
+        return losses, tf.ones_like(losses), tf.reduce_mean(tf.cast(correct, logits.dtype), -1)
+
+    return tower_function(model, training, measure)
+
+
+def tower_function(model: keras.Model, training: bool, measure: Callable[..., Measured]) -> TowerFn:
+    """Returns the tower function of a classifier.
+
+    Args:
+        model: maps images to logits.
+        training: whether the model runs in training mode, with its regularisers.
+        measure: from the logits, and what follows the images in a shard, to the loss, the weight
+            and the accuracy of each example, [batch] each; both times the weight.
+    """
+
+    def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+        images, *targets = shard
+        logits = at_least_float32(model(images, training=training))
+        loss_sum, weight, correct = map(tf.reduce_sum, measure(logits, *targets))
         if training:
             loss_sum += weight * regularisation(model, loss_sum.dtype)
-        return (
-            loss_sum,
-            weight,
-            {"accuracy": tf.reduce_sum(tf.cast(correct, weights.dtype) * weights)},
-        )
+        return loss_sum, weight, {"accuracy": correct}
 
     return tower_fn
 
@@ -57,6 +121,11 @@ def classification(model: keras.Model, *, training: bool, label_smoothing: float
 def at_least_float32(logits: tf.Tensor) -> tf.Tensor:
     """Returns the logits in float32, or in float64 if they are float64."""
     return tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
+
+
+def regularisation(model: keras.Model, dtype: tf.DType) -> tf.Tensor:
+    """Returns the sum of the model's regularisation losses, a scalar; 0 if it has none."""
+    return tf.add_n([tf.zeros([], dtype), *(tf.cast(loss, dtype) for loss in model.losses)])
 
 
 def example_weights(
@@ -108,6 +177,12 @@ def cross_entropy(
     return (1 - label_smoothing) * losses + label_smoothing * to_even
 
 
-def regularisation(model: keras.Model, dtype: tf.DType) -> tf.Tensor:
-    """Returns the sum of the model's regularisation losses, a scalar; 0 if it has none."""
-    return tf.add_n([tf.zeros([], dtype), *(tf.cast(loss, dtype) for loss in model.losses)])
+def class_rows(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Returns labels in the dtype of the logits; ValueError unless each class has a number."""
+    if labels.shape.rank != 2 or not labels.shape.is_compatible_with(logits.shape):
+        raise ValueError(
+            "labels must be [batch, num_classes], as the logits. Received labels of shape "
+            f"{labels.shape} and logits of shape {logits.shape}; whole numbers of classes take "
+            "losses.classification."
+        )
+    return tf.cast(labels, logits.dtype)

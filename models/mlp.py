@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_input_shape, check_share
+from towers.models.arguments import check_at_least, check_fraction, check_input_shape
 
 
 def softmax_regression(input_shape: tuple[int, int, int], num_classes: int) -> keras.Model:
@@ -36,12 +36,12 @@ def mlp(
         input_shape: (height, width, channels).
         num_classes: at least 2.
         hidden_size: units of the hidden layer.
-        dropout_rate: share of the hidden units that dropout removes in training.
+        dropout_rate: fraction of the hidden units that dropout removes in training.
     """
     check_input_shape(input_shape)
     check_at_least(2, num_classes=num_classes)
     check_at_least(1, hidden_size=hidden_size)
-    check_share(dropout_rate=dropout_rate)
+    check_fraction(dropout_rate=dropout_rate)
     images = keras.Input(input_shape, name="images")
     x = layers.Flatten(name="flatten")(images)
     x = layers.Dense(hidden_size, activation="relu", name="hidden")(x)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.models.arguments import check_at_least
-from towers.models.dense import Dense
+from towers.models.text_layers import Dense
 
 ROTARY_BASE = 10_000.0  # Su et al. 2021, section 3.2.2, as Vaswani et al. 2017.
 
@@ -103,18 +103,34 @@ class MultiHeadAttention(layers.Layer):
         """
         queries = self._in_heads(self.query(inputs))
         queries = rotate(queries, first) if self.rotary else queries
-        scores = tf.matmul(queries, memory.keys, transpose_b=True)
-        scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
-        scores *= (self.size // self.heads) ** -0.5
-        if visible is not None:
-            scores = tf.where(visible, scores, tf.constant(scores.dtype.min / 2, scores.dtype))
-        return tf.nn.softmax(scores)
+        return softmax_of_scores(queries, memory.keys, visible)
 
     def _in_heads(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns [batch, heads, length, head size]."""
-        batch, length = tf.unstack(tf.shape(inputs)[:2])
-        shape = tf.stack([batch, length, self.heads, self.size // self.heads])
-        return tf.transpose(tf.reshape(inputs, shape), [0, 2, 1, 3])
+        return in_heads(inputs, self.size // self.heads)
+
+
+def in_heads(inputs: tf.Tensor, head_size: int) -> tf.Tensor:
+    """Returns [batch, heads, length, head size], from inputs [batch, length, size]."""
+    batch, length = tf.unstack(tf.shape(inputs)[:2])
+    shape = tf.stack([batch, length, inputs.shape[-1] // head_size, head_size])
+    return tf.transpose(tf.reshape(inputs, shape), [0, 2, 1, 3])
+
+
+def softmax_of_scores(
+    queries: tf.Tensor, keys: tf.Tensor, visible: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Returns softmax(q k^T / sqrt(head size)), in at least float32: [..., length, keys].
+
+    Args:
+        queries, keys: [..., length or number of keys, head size].
+        visible: bool, broadcast to the result; False hides.
+    """
+    scores = tf.matmul(queries, keys, transpose_b=True)
+    scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
+    scores *= keys.shape[-1] ** -0.5
+    if visible is not None:
+        scores = tf.where(visible, scores, tf.constant(scores.dtype.min / 2, scores.dtype))
+    return tf.nn.softmax(scores)
 
 
 def rotate(inputs: tf.Tensor, first: int | tf.Tensor = 0) -> tf.Tensor:

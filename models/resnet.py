@@ -12,9 +12,9 @@ from keras.regularizers import L2
 from towers.ground.arguments import check_choice
 from towers.models.arguments import (
     check_at_least,
+    check_fraction,
     check_input_shape,
     check_not_negative,
-    check_share,
 )
 
 SHORTCUTS = ("identity", "projection")
@@ -45,7 +45,7 @@ def cifar_resnet(
     """
     check_input_shape(input_shape)
     check_at_least(2, num_classes=num_classes)
-    check_share(batch_norm_momentum=batch_norm_momentum)
+    check_fraction(batch_norm_momentum=batch_norm_momentum)
     check_not_negative(weight_decay=weight_decay)
     check_choice("shortcut", shortcut, SHORTCUTS)
     build = Parts(batch_norm_momentum, weight_decay, shortcut)

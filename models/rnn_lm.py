@@ -12,72 +12,50 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
-from towers.models.embedding import Embedding
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
-from towers.models.lstm import LSTM
+from towers.models.recurrent import LSTM
+from towers.models.text_layers import Embedding
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
 
 
-def rnn_language_model(
-    vocabulary_size: int,
-    *,
-    hidden_size: int = 200,
-    num_layers: int = 2,
-    dropout_rate: float = 0.0,
-    initial_scale: float = 0.1,
-    padding_id: int = PAD,
-) -> RNNLanguageModel:
-    """Returns a built model that maps tokens to the logits of the next tokens.
+class RNNLanguageModel(LanguageModel):
+    """From tokens to the logits of the next tokens; it is built when it is made.
+
+    Dropout applies to the connections between layers, not to the recurrent ones (the paper's
+    section 3), so that every layer can use its fused kernel.
 
     Args:
         vocabulary_size: number of ids.
         hidden_size: units of each LSTM layer, and dimension of the token vectors.
         num_layers: number of LSTM layers.
-        dropout_rate: share of activations dropped before, between and after the layers in
+        dropout_rate: fraction of activations dropped before, between and after the layers in
             training.
         initial_scale: all parameters are initially uniform in [-initial_scale, initial_scale).
         padding_id: of targets that do not count.
-    """
-    check_at_least(
-        1, vocabulary_size=vocabulary_size, hidden_size=hidden_size, num_layers=num_layers
-    )
-    check_share(dropout_rate=dropout_rate)
-    if not 0 < initial_scale < float("inf"):
-        raise ValueError(f"initial_scale must be above 0. Received {initial_scale!r}.")
-    model = RNNLanguageModel(
-        vocabulary_size=vocabulary_size,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        dropout_rate=dropout_rate,
-        initial_scale=initial_scale,
-        padding_id=padding_id,
-        name="rnn_lm",
-    )
-    model.build()
-    return model
-
-
-class RNNLanguageModel(LanguageModel):
-    """The model of `rnn_language_model`, which documents its arguments.
-
-    Dropout applies to the connections between layers, not to the recurrent ones (the paper's
-    section 3), so that every layer can use its fused kernel.
+        name, options: of every Keras model.
     """
 
     def __init__(
         self,
-        *,
         vocabulary_size: int,
-        hidden_size: int,
-        num_layers: int,
-        dropout_rate: float,
-        initial_scale: float,
+        *,
+        hidden_size: int = 200,
+        num_layers: int = 2,
+        dropout_rate: float = 0.0,
+        initial_scale: float = 0.1,
         padding_id: int = PAD,
+        name: str = "rnn_lm",
         **options: Any,
     ):
-        super().__init__(**options)
+        super().__init__(name=name, **options)
+        check_at_least(
+            1, vocabulary_size=vocabulary_size, hidden_size=hidden_size, num_layers=num_layers
+        )
+        check_fraction(dropout_rate=dropout_rate)
+        if not 0 < initial_scale < float("inf"):
+            raise ValueError(f"initial_scale must be above 0. Received {initial_scale!r}.")
         self.padding_id = padding_id
         self.vocabulary_size = vocabulary_size
         self.hidden_size = hidden_size
@@ -91,6 +69,7 @@ class RNNLanguageModel(LanguageModel):
         self.dropouts = [
             layers.Dropout(dropout_rate, name=f"dropout_{index}") for index in range(num_layers + 1)
         ]
+        self.build()
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables of every layer."""

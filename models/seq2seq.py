@@ -11,13 +11,11 @@ from keras import layers
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.attention import KINDS, Attention, Memory
-from towers.models.embedding import Embedding
-from towers.models.gru import GRU
 from towers.models.linear_cross_entropy import is_compiled
-from towers.models.lstm import LSTM
-from towers.models.projection import Projection
+from towers.models.recurrent import GRU, LSTM
+from towers.models.text_layers import Embedding, Projection
 
 CELLS = {"lstm": LSTM, "gru": GRU}
 
@@ -36,22 +34,13 @@ class State(NamedTuple):
     memory: Memory
 
 
-def seq2seq(
-    vocabulary_size: int,
-    *,
-    cell: str = "lstm",
-    embedding_size: int = 256,
-    hidden_size: int = 256,
-    encoder_layers: int = 1,
-    decoder_layers: int = 1,
-    attention: str = "luong",
-    input_feeding: bool = False,
-    tied_output: bool = False,
-    residual: bool = False,
-    dropout_rate: float = 0.0,
-    padding_id: int = PAD,
-) -> Seq2Seq:
-    """Returns a built model that maps (question, answer inputs) to logits.
+class Seq2Seq(keras.Model):
+    """From (question, answer inputs) to logits, with recurrent layers; it is built when it is made.
+
+    Padding changes nothing: an answer's logits do not depend on the padding of its question. No
+    layer receives a mask, so that each can use its fused kernel: the backward direction reads the
+    question reversed by its true length, and a dense layer computes the decoder's first state from
+    the encoder's outputs at the true ends (Bahdanau et al. 2015, section A.2.2).
 
     Args:
         vocabulary_size: number of ids, which questions and answers share.
@@ -69,70 +58,45 @@ def seq2seq(
         residual: whether each layer adds its input to its output, if both have the same size; with
             embedding_size equal to hidden_size the encoder's outputs contain the embeddings of the
             words, which makes it easy to repeat them.
-        dropout_rate: share of activations dropped between layers in training.
+        dropout_rate: fraction of activations dropped between layers in training.
         padding_id: fills questions behind their last token.
-    """
-    check_at_least(
-        1,
-        vocabulary_size=vocabulary_size,
-        embedding_size=embedding_size,
-        hidden_size=hidden_size,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-    )
-    check_share(dropout_rate=dropout_rate)
-    check_choice("cell", cell, CELLS)
-    check_choice("attention", attention, KINDS)
-    if hidden_size % 2:
-        raise ValueError(
-            f"hidden_size must be even, half for each direction. Received {hidden_size}."
-        )
-    model = Seq2Seq(
-        vocabulary_size=vocabulary_size,
-        cell=cell,
-        embedding_size=embedding_size,
-        hidden_size=hidden_size,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-        attention=attention,
-        input_feeding=input_feeding,
-        tied_output=tied_output,
-        residual=residual,
-        dropout_rate=dropout_rate,
-        padding_id=padding_id,
-        name="seq2seq",
-    )
-    model.build()
-    return model
-
-
-class Seq2Seq(keras.Model):
-    """The model of `seq2seq`, which documents its arguments.
-
-    Padding changes nothing: an answer's logits do not depend on the padding of its question. No
-    layer receives a mask, so that each can use its fused kernel: the backward direction reads the
-    question reversed by its true length, and a dense layer computes the decoder's first state from
-    the encoder's outputs at the true ends (Bahdanau et al. 2015, section A.2.2).
+        name, options: of every Keras model.
     """
 
     def __init__(
         self,
-        *,
         vocabulary_size: int,
-        cell: str,
-        embedding_size: int,
-        hidden_size: int,
-        encoder_layers: int,
-        decoder_layers: int,
-        attention: str,
-        input_feeding: bool,
-        tied_output: bool,
-        residual: bool,
-        dropout_rate: float,
+        *,
+        cell: str = "lstm",
+        embedding_size: int = 256,
+        hidden_size: int = 256,
+        encoder_layers: int = 1,
+        decoder_layers: int = 1,
+        attention: str = "luong",
+        input_feeding: bool = False,
+        tied_output: bool = False,
+        residual: bool = False,
+        dropout_rate: float = 0.0,
         padding_id: int = PAD,
+        name: str = "seq2seq",
         **options: Any,
     ):
-        super().__init__(**options)
+        super().__init__(name=name, **options)
+        check_at_least(
+            1,
+            vocabulary_size=vocabulary_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            encoder_layers=encoder_layers,
+            decoder_layers=decoder_layers,
+        )
+        check_fraction(dropout_rate=dropout_rate)
+        check_choice("cell", cell, CELLS)
+        check_choice("attention", attention, KINDS)
+        if hidden_size % 2:
+            raise ValueError(
+                f"hidden_size must be even, half for each direction. Received {hidden_size}."
+            )
         self.padding_id = padding_id
         self.input_feeding = input_feeding
         self.residual = residual
@@ -175,6 +139,7 @@ class Seq2Seq(keras.Model):
             layers.Dropout(dropout_rate, name=f"dropout_{index}")
             for index in range(encoder_layers + decoder_layers + 1)
         ]
+        self.build()
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables of every layer."""

@@ -9,11 +9,9 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
-from towers.models.embedding import Embedding
-from towers.models.feed_forward import FeedForward
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.multi_head import KeysAndValues, MultiHeadAttention
-from towers.models.projection import Projection
+from towers.models.text_layers import Embedding, FeedForward, Projection
 
 
 class DecoderState(NamedTuple):
@@ -30,66 +28,12 @@ class DecoderState(NamedTuple):
     visible: tf.Tensor
 
 
-def transformer(
-    vocabulary_size: int,
-    *,
-    size: int = 256,
-    heads: int = 4,
-    feed_forward_size: int = 1024,
-    encoder_layers: int = 2,
-    decoder_layers: int = 2,
-    tied_output: bool = True,
-    dropout_rate: float = 0.0,
-    padding_id: int = PAD,
-) -> Transformer:
-    """Returns a built model that maps (question, answer inputs) to logits.
-
-    The encoder-decoder of Vaswani et al. 2017 with the normalisation before each part (Xiong et
-    al. 2020, "On Layer Normalization in the Transformer Architecture") and rotary positions in
-    self-attention (Su et al. 2021).
-
-    Args:
-        vocabulary_size: number of ids, which questions and answers share.
-        size: of the vectors between the layers.
-        heads: attention heads; `size` is an even multiple of them.
-        feed_forward_size: units of the hidden layer of each feed-forward part.
-        encoder_layers: number of layers that read the question.
-        decoder_layers: number of layers that write the answer.
-        tied_output: whether the output projection is the embedding table (Press and Wolf 2017).
-        dropout_rate: share of numbers dropped after each part and from the embeddings, in
-            training.
-        padding_id: fills questions behind their last token.
-    """
-    check_at_least(
-        1,
-        vocabulary_size=vocabulary_size,
-        feed_forward_size=feed_forward_size,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-    )
-    check_share(dropout_rate=dropout_rate)
-    model = Transformer(
-        vocabulary_size=vocabulary_size,
-        size=size,
-        heads=heads,
-        feed_forward_size=feed_forward_size,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-        tied_output=tied_output,
-        dropout_rate=dropout_rate,
-        padding_id=padding_id,
-        name="transformer",
-    )
-    model.build()
-    return model
-
-
 class Sublayer(layers.Layer):
     """A part of a Transformer layer: `x + dropout(part(norm(x)))`.
 
     Args:
         part: attention or feed-forward.
-        dropout_rate: share of its outputs dropped in training.
+        dropout_rate: fraction of its outputs dropped in training.
         options: of every Keras layer.
     """
 
@@ -140,26 +84,52 @@ class Sublayer(layers.Layer):
 
 
 class Transformer(keras.Model):
-    """The model of `transformer`, which documents its arguments.
+    """From (question, answer inputs) to logits, with attention alone; it is built when it is made.
 
-    Padding changes nothing: nobody attends to it.
+    The encoder-decoder of Vaswani et al. 2017 with the normalisation before each part (Xiong et
+    al. 2020, "On Layer Normalization in the Transformer Architecture") and rotary positions in
+    self-attention (Su et al. 2021).
+
+    Padding changes nothing: nothing attends to it.
+
+    Args:
+        vocabulary_size: number of ids, which questions and answers share.
+        size: of the vectors between the layers.
+        heads: attention heads; `size` is an even multiple of them.
+        feed_forward_size: units of the hidden layer of each feed-forward part.
+        encoder_layers: number of layers that read the question.
+        decoder_layers: number of layers that write the answer.
+        tied_output: whether the output projection is the embedding table (Press and Wolf 2017).
+        dropout_rate: fraction of numbers dropped after each part and from the embeddings, in
+            training.
+        padding_id: fills questions behind their last token.
+        name, options: of every Keras model.
     """
 
     def __init__(
         self,
-        *,
         vocabulary_size: int,
-        size: int,
-        heads: int,
-        feed_forward_size: int,
-        encoder_layers: int,
-        decoder_layers: int,
-        tied_output: bool,
-        dropout_rate: float,
+        *,
+        size: int = 256,
+        heads: int = 4,
+        feed_forward_size: int = 1024,
+        encoder_layers: int = 2,
+        decoder_layers: int = 2,
+        tied_output: bool = True,
+        dropout_rate: float = 0.0,
         padding_id: int = PAD,
+        name: str = "transformer",
         **options: Any,
     ):
-        super().__init__(**options)
+        super().__init__(name=name, **options)
+        check_at_least(
+            1,
+            vocabulary_size=vocabulary_size,
+            feed_forward_size=feed_forward_size,
+            encoder_layers=encoder_layers,
+            decoder_layers=decoder_layers,
+        )
+        check_fraction(dropout_rate=dropout_rate)
         self.padding_id = padding_id
         self.output_size = size
         self.tied_output = tied_output
@@ -191,6 +161,7 @@ class Transformer(keras.Model):
         self.decoder_norm = layers.LayerNormalization(name="decoder_norm")
         table = self.embedding if tied_output else None
         self.projection = Projection(vocabulary_size, size, table, name="projection")
+        self.build()
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables of every layer."""

@@ -13,75 +13,18 @@ from keras import layers
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD
-from towers.models.arguments import check_at_least, check_share
-from towers.models.embedding import Embedding
-from towers.models.feed_forward import FEED_FORWARDS, FeedForward, GatedFeedForward
+from towers.models.arguments import check_at_least, check_fraction
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
-from towers.models.projection import Projection
+from towers.models.text_layers import (
+    FEED_FORWARDS,
+    Embedding,
+    FeedForward,
+    GatedFeedForward,
+    Projection,
+)
 
 State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.
-
-
-def transformer_lm(
-    vocabulary_size: int,
-    *,
-    size: int = 256,
-    heads: int = 4,
-    key_value_heads: int = 2,
-    feed_forward_size: int = 1024,
-    feed_forward: str = "swiglu",
-    num_layers: int = 4,
-    window: int = 128,
-    dropout_rate: float = 0.1,
-    padding_id: int = PAD,
-) -> TransformerLanguageModel:
-    """Returns a built model that maps tokens to the logits of the next tokens.
-
-    The decoder of Vaswani et al. 2017 with the normalisation before each part (Xiong et al. 2020),
-    rotary positions (Su et al. 2021) and keys and values that groups of heads share (Ainslie et
-    al. 2023, "GQA"). The output projection is the embedding table (Press and Wolf 2017).
-
-    Args:
-        vocabulary_size: number of ids.
-        size: of the vectors between the layers.
-        heads: attention heads; `size` is an even multiple of them.
-        key_value_heads: heads of the keys and values; `heads` is a multiple of them.
-        feed_forward_size: units of the hidden layer of each feed-forward part.
-        feed_forward: gelu, or swiglu (Shazeer 2020, "GLU Variants Improve Transformer").
-        num_layers: number of layers.
-        window: how many earlier tokens a token attends to. Each layer looks that much further
-            back (Child et al. 2019; Dai et al. 2019 for the carried keys and values).
-        dropout_rate: share of numbers dropped after each part and from the embeddings.
-        padding_id: of targets that do not count.
-    """
-    check_at_least(
-        1,
-        vocabulary_size=vocabulary_size,
-        feed_forward_size=feed_forward_size,
-        num_layers=num_layers,
-        window=window,
-    )
-    check_share(dropout_rate=dropout_rate)
-    check_choice("feed_forward", feed_forward, FEED_FORWARDS)
-    model = TransformerLanguageModel(
-        vocabulary_size=vocabulary_size,
-        window=window,
-        blocks=[
-            Block(
-                GroupedAttention(size, heads, key_value_heads, window, name="attention"),
-                FEED_FORWARDS[feed_forward](size, feed_forward_size, name="feed_forward"),
-                dropout_rate,
-                name=f"block_{index}",
-            )
-            for index in range(num_layers)
-        ],
-        dropout_rate=dropout_rate,
-        padding_id=padding_id,
-        name="transformer_lm",
-    )
-    model.build()
-    return model
 
 
 class Block(layers.Layer):
@@ -90,7 +33,7 @@ class Block(layers.Layer):
     Args:
         attention: to this token and those before it.
         feed_forward: applied to each token.
-        dropout_rate: share of the parts' outputs dropped in training.
+        dropout_rate: fraction of the parts' outputs dropped in training.
         options: of every Keras layer.
     """
 
@@ -141,27 +84,71 @@ class Block(layers.Layer):
 
 
 class TransformerLanguageModel(LanguageModel):
-    """The model of `transformer_lm`, which documents its arguments; `blocks` are its layers."""
+    """From tokens to the logits of the next tokens; it is built when it is made.
+
+    The decoder of Vaswani et al. 2017 with the normalisation before each part (Xiong et al. 2020),
+    rotary positions (Su et al. 2021) and keys and values that groups of heads share (Ainslie et
+    al. 2023, "GQA"). The output projection is the embedding table (Press and Wolf 2017).
+
+    Args:
+        vocabulary_size: number of ids.
+        size: of the vectors between the layers.
+        heads: attention heads; `size` is an even multiple of them.
+        key_value_heads: heads of the keys and values; `heads` is a multiple of them.
+        feed_forward_size: units of the hidden layer of each feed-forward part.
+        feed_forward: gelu, or swiglu (Shazeer 2020, "GLU Variants Improve Transformer").
+        num_layers: number of layers.
+        window: how many earlier tokens a token attends to. Each layer looks that much further
+            back (Child et al. 2019; Dai et al. 2019 for the carried keys and values).
+        dropout_rate: fraction of numbers dropped after each part and from the embeddings.
+        padding_id: of targets that do not count.
+        name, options: of every Keras model.
+    """
 
     def __init__(
         self,
-        *,
         vocabulary_size: int,
-        window: int,
-        blocks: list[Block],
-        dropout_rate: float,
+        *,
+        size: int = 256,
+        heads: int = 4,
+        key_value_heads: int = 2,
+        feed_forward_size: int = 1024,
+        feed_forward: str = "swiglu",
+        num_layers: int = 4,
+        window: int = 128,
+        dropout_rate: float = 0.1,
         padding_id: int = PAD,
+        name: str = "transformer_lm",
         **options: Any,
     ):
-        super().__init__(**options)
+        super().__init__(name=name, **options)
+        check_at_least(
+            1,
+            vocabulary_size=vocabulary_size,
+            feed_forward_size=feed_forward_size,
+            num_layers=num_layers,
+            window=window,
+        )
+        check_fraction(dropout_rate=dropout_rate)
+        check_choice("feed_forward", feed_forward, FEED_FORWARDS)
+        blocks = [
+            Block(
+                GroupedAttention(size, heads, key_value_heads, window, name="attention"),
+                FEED_FORWARDS[feed_forward](size, feed_forward_size, name="feed_forward"),
+                dropout_rate,
+                name=f"block_{index}",
+            )
+            for index in range(num_layers)
+        ]
         self.padding_id = padding_id
         self.window = window
-        self.hidden_size = size = blocks[0].attention.size
+        self.hidden_size = size
         self.embedding = Embedding(vocabulary_size, size, scale=size**-0.5, name="embedding")
         self.embedding_dropout = layers.Dropout(dropout_rate, name="embedding_dropout")
         self.blocks = blocks
         self.norm = layers.LayerNormalization(name="norm")
         self.projection = Projection(vocabulary_size, size, self.embedding, name="projection")
+        self.build()
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables of every layer."""
@@ -200,7 +187,7 @@ class TransformerLanguageModel(LanguageModel):
         return blocks
 
     def _advance(self, present: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:
-        """Returns which places of the memory hold a token after those of x."""
+        """Returns which positions of the memory hold a token after those of x."""
         own = tf.ones(tf.shape(x)[:2], x.dtype)
         before = tf.zeros([tf.shape(x)[0], self.window], x.dtype) if present is None else present
         return tf.ensure_shape(tf.concat([before, own], 1)[:, -self.window :], [None, self.window])

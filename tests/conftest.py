@@ -54,13 +54,17 @@ FAST = (
 
 # Files and folders that take long.
 LONG = (
+    "documents_test.py",
+    "faults_test.py",
     "gpu",
     "laws",
+    "peers_test.py",
     "scripts/chatbot",
+    "scripts/chatbot_test.py",
     "scripts/commands",
     "scripts/commands_test.py",
     "scripts/exporting",
-    "scripts/language_test.py",
+    "scripts/recipes",
     "scripts/resume_test.py",
     "scripts/tensorboard_test.py",
     "scripts/training",
@@ -106,6 +110,11 @@ def pytest_collection_modifyitems(items) -> None:
         if "small_disk" in item.fixturenames:
             item.add_marker(pytest.mark.root)
     items.sort(key=lambda item: not is_long(item.path))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no search for garbage walks through it again."""
+    gc.freeze()
 
 
 def slow_cases() -> frozenset[str]:

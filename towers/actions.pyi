@@ -4,8 +4,6 @@ from .loop.actions import with_rates as with_rates
 from .loop.curves import profile_steps as profile_steps
 from .loop.curves import write_histograms as write_histograms
 from .loop.curves import write_summaries as write_summaries
-from .loop.finite import FiniteCheck as FiniteCheck
-from .loop.finite import NonFiniteGradientError as NonFiniteGradientError
 from .loop.printing import ProgressBar as ProgressBar
 from .loop.printing import print_report as print_report
 from .loop.rates import Rates as Rates
@@ -16,5 +14,6 @@ from .loop.stopping import stop_after as stop_after
 from .loop.stopping import stop_early as stop_early
 from .loop.stopping import stop_on_signals as stop_on_signals
 from .loop.updates import Action as Action
+from .loop.updates import NonFiniteGradientError as NonFiniteGradientError
 from .saving.summaries import SummaryWriters as SummaryWriters
 from .saving.summaries import remove_events_after as remove_events_after

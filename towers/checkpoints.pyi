@@ -3,7 +3,6 @@ from .saving.checkpoint_files import DamagedCheckpointError as DamagedCheckpoint
 from .saving.checkpoint_files import Groups as Groups
 from .saving.checkpoint_files import write_checkpoint as write_checkpoint
 from .saving.checkpoint_folder import CheckpointFolder as CheckpointFolder
-from .saving.checkpoints import PartialRestore as PartialRestore
 from .saving.checkpoints import restore as restore
 from .saving.checkpoints import restore_matching as restore_matching
 from .saving.lock import lock_holder as lock_holder

@@ -3,13 +3,11 @@ from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
 from .loop.trial import Trial as Trial
 from .loop.trial import try_parameters as try_parameters
 from .loop.updates import Position as Position
-from .loop.updates import Report as Report
+from .loop.updates import Step as Step
 from .loop.updates import Updates as Updates
-from .loop.updates import end_empty_epoch as end_empty_epoch
 from .other_steps.asynchronous_step import AsyncStep as AsyncStep
 from .other_steps.asynchronous_step import build_async_step as build_async_step
 from .other_steps.asynchronous_updates import AsynchronousUpdates as AsynchronousUpdates
-from .other_steps.joint import JointStep as JointStep
 from .other_steps.joint import JointUpdate as JointUpdate
 from .other_steps.joint import build_joint_step as build_joint_step
 from .other_steps.parallel import parallel as parallel
@@ -18,4 +16,3 @@ from .step.precision import LossScale as LossScale
 from .step.precision import set_precision as set_precision
 from .step.tower_function import TowerFn as TowerFn
 from .travel.gradients import average_gradients as average_gradients
-from .travel.gradients import global_norm as global_norm

@@ -1,10 +1,11 @@
-"""Buckets: batches of examples of similar lengths, or of a few fixed shapes.
+"""Buckets: batches of examples of similar lengths, or of a few fixed shapes, and rows in balance.
 
 An example has two lengths, of its question and of its answer; the first is 0 for a sentence.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -70,13 +71,13 @@ def _cells(questions: np.ndarray, answers: np.ndarray) -> _Cells:
     if int(answers.max()) * span < 1 << 24:  # Counted in a table, which is faster than sorting.
         sizes = np.bincount(keys)
         found = np.flatnonzero(sizes)
-        counts, place_of = sizes[found], np.zeros(len(sizes), np.int64)
-        place_of[found] = np.arange(len(found))
-        places = place_of.astype(_smallest(len(found)))[keys]
+        counts, index_of = sizes[found], np.zeros(len(sizes), np.int64)
+        index_of[found] = np.arange(len(found))
+        indices = index_of.astype(_smallest(len(found)))[keys]
     else:
-        found, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        found, indices, counts = np.unique(keys, return_inverse=True, return_counts=True)
     # Integers of 16 bits are sorted by their digits, ten times as fast.
-    examples = np.argsort(places.astype(_smallest(len(found))), kind="stable")
+    examples = np.argsort(indices.astype(_smallest(len(found))), kind="stable")
     return _Cells(examples, counts, *np.divmod(found, span)[::-1])
 
 
@@ -177,3 +178,29 @@ def edges_of(lengths: np.ndarray) -> np.ndarray:
         chosen.append(values[end])
     edges = np.sort(chosen)
     return edges[np.searchsorted(edges, np.arange(values[-1] + 1))]
+
+
+def balanced_rows(lengths: np.ndarray) -> np.ndarray:
+    """Returns an order of the rows of a batch in which every contiguous block is about as long.
+
+    Args:
+        lengths: int64 [n], the length of each row.
+    """
+    return np.argsort(lengths, kind="stable")[balanced_order(len(lengths))]
+
+
+@functools.lru_cache(maxsize=1024)
+def balanced_order(num_rows: int) -> np.ndarray:
+    """Returns an order of sorted rows in which every contiguous block has long and short ones.
+
+    Places follow the sequence of van der Corput (1935), whose sections are evenly distributed.
+    Each binary digit is replaced by the parity of the digits up to it, because the plain sequence
+    tends to rise; with parities the sums of the blocks differ by about one long row at most.
+    """
+    num_bits = max(1, (num_rows - 1).bit_length())
+    numbers = np.arange(num_rows)
+    mirrored, parity = np.zeros((2, num_rows), np.int64)
+    for bit in range(num_bits):
+        parity ^= (numbers >> bit) & 1
+        mirrored |= parity << (num_bits - 1 - bit)
+    return np.argsort(np.argsort(mirrored))

@@ -46,8 +46,8 @@ def slices_of(corpus: DialogueCorpus, pairs: np.ndarray, direction: str) -> Slic
 
     - forward: the question with its earlier turns is read, the answer is written.
     - backward: the answer is read, the last turn of the question is written.
-    - answers: one UNKNOWN is read, whose place in the slices is that of the answer's SEPARATOR, and
-      the answer is written: a language model of answers.
+    - answers: one UNKNOWN is read, whose position in the slices is that of the answer's SEPARATOR,
+      and the answer is written: a language model of answers.
 
     Args:
         corpus: the prepared corpus.

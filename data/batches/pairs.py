@@ -8,9 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from towers.data.batches.balance import balanced_order
-from towers.data.batches.buckets import fitted_layout, fixed_layout, num_tokens
-from towers.data.batches.copying import number_unknown
+from towers.data.batches.buckets import balanced_order, fitted_layout, fixed_layout, num_tokens
 from towers.data.batches.directions import lengths_of, slices_of, written_turns
 from towers.data.batches.repeats import within_repeats
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
@@ -127,7 +125,7 @@ class Pairs:
 
     @property
     def padding_share(self) -> float:
-        """The share of padding among the ids of an epoch."""
+        """The fraction of padding among the ids of an epoch."""
         used = int(self.read.sum() + self.written.sum())
         return 1 - used / num_tokens(self.layout.shapes)
 
@@ -172,7 +170,36 @@ class Pairs:
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
         """Returns slices of the tokens as int32 [n, length], padded."""
-        places = starts[:, None] + np.arange(length)
-        inside = places < ends[:, None]
-        tokens = self.corpus.tokens[np.where(inside, places, starts[:, None])]
+        indices = starts[:, None] + np.arange(length)
+        inside = indices < ends[:, None]
+        tokens = self.corpus.tokens[np.where(inside, indices, starts[:, None])]
         return np.where(inside, tokens, PAD).astype(np.int32)
+
+
+def number_unknown(
+    questions: np.ndarray, answers: np.ndarray, vocabulary: Vocabulary
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns questions and answers in which no id is outside of the vocabulary.
+
+    In each row the first unknown word of the question becomes the first copy, the second the second
+    one, and so on, wherever it occurs in the question or in the answer. Unknown words of an answer
+    that are not in its question become UNKNOWN, and so does what exceeds the number of copies.
+
+    Args:
+        questions: int32 [rows, question_length], with an id of its own for each unknown word.
+        answers: int32 [rows, answer_length], with the same ids.
+        vocabulary: with copies.
+    """
+    size = len(vocabulary)
+    is_unknown = questions >= size
+    if not is_unknown.any():
+        return questions, np.where(answers < size, answers, UNKNOWN)
+    firsts = np.argmax(questions[:, :, None] == questions[:, None, :], axis=2)
+    is_first = is_unknown & (firsts == np.arange(questions.shape[1]))
+    numbers = np.take_along_axis(np.cumsum(is_first, axis=1) - 1, firsts, axis=1)
+    copies = vocabulary.copies.start + numbers
+    copies = np.where(numbers < len(vocabulary.copies), copies, UNKNOWN).astype(questions.dtype)
+    same = answers[:, :, None] == questions[:, None, :]
+    copied = np.take_along_axis(copies, np.argmax(same, axis=2), axis=1)
+    copied = np.where(same.any(axis=2), copied, UNKNOWN)
+    return np.where(is_unknown, copies, questions), np.where(answers < size, answers, copied)

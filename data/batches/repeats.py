@@ -29,10 +29,10 @@ def within_repeats(corpus: DialogueCorpus, answers: np.ndarray, most: int) -> np
     seen: collections.Counter[bytes] = collections.Counter()
     tokens, offsets = np.asarray(corpus.tokens), np.asarray(corpus.offsets)
     same = _same_ids(corpus)
-    for place in permutation(len(answers), seed=0, epoch=0, stream=REPEATS_STREAM):
-        turn = answers[place]
+    for index in permutation(len(answers), seed=0, epoch=0, stream=REPEATS_STREAM):
+        turn = answers[index]
         answer = _essence(tokens[offsets[turn] : offsets[turn + 1]], same)
-        stays[place] = seen[answer] < most
+        stays[index] = seen[answer] < most
         seen[answer] += 1
     return stays
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batches.balance import balanced_rows
-from towers.data.batches.buckets import fitted_layout
+from towers.data.batches.buckets import balanced_rows, fitted_layout
 from towers.ground.epochs import Batch, Epochs, assembled, check_at_least_1, even_layout
 from towers.ground.special_ids import PAD
 from towers.ground.special_ids import WORD_END as END
@@ -61,9 +60,9 @@ def stream_batches(
     def assemble(batch: Batch) -> Arrays:
         steps, streams = np.divmod(batch.own, num_rows)
         within = steps[:, None] * num_steps + np.arange(num_steps)
-        places = streams[:, None] * length + within
-        inside = (within < length) & (places < len(tokens))
-        return *inputs_and_targets(tokens, places, inside, first, padding), steps == 0
+        indices = streams[:, None] * length + within
+        inside = (within < length) & (indices < len(tokens))
+        return *inputs_and_targets(tokens, indices, inside, first, padding), steps == 0
 
     specs = (*pair_of_specs(num_steps), tf.TensorSpec([None], tf.bool))
     layout = even_layout(num_batches * num_rows, num_rows)
@@ -102,8 +101,8 @@ def piece_batches(
         raise ValueError("A text must have at least one token. Received none.")
 
     def assemble(batch: Batch) -> Arrays:
-        places = batch.own[:, None] * num_steps + np.arange(num_steps)
-        return inputs_and_targets(tokens, places, places < len(tokens), first, padding)
+        indices = batch.own[:, None] * num_steps + np.arange(num_steps)
+        return inputs_and_targets(tokens, indices, indices < len(tokens), first, padding)
 
     layout = even_layout(-(-len(tokens) // num_steps), batch_size)
     load = assembled(assemble, pair_of_specs(num_steps))
@@ -111,20 +110,20 @@ def piece_batches(
 
 
 def inputs_and_targets(
-    tokens: np.ndarray, places: np.ndarray, inside: np.ndarray, first: int, padding: int
+    tokens: np.ndarray, indices: np.ndarray, inside: np.ndarray, first: int, padding: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the tokens before some places and those at them, int32, padded outside of the text.
+    """Returns the tokens before some positions and those at them, int32, padded outside.
 
     Args:
         tokens: integers [n].
-        places: int64, any shape.
+        indices: int64, any shape.
         inside: bool of the same shape, False for padding.
         first: the token before the text.
         padding: the id outside of it.
     """
-    targets = tokens[np.where(inside, places, 0)]
-    inputs = tokens[np.where(inside, np.maximum(places - 1, 0), 0)]
-    inputs = np.where(places == 0, first, inputs)
+    targets = tokens[np.where(inside, indices, 0)]
+    inputs = tokens[np.where(inside, np.maximum(indices - 1, 0), 0)]
+    inputs = np.where(indices == 0, first, inputs)
     return (
         np.where(inside, inputs, padding).astype(np.int32),
         np.where(inside, targets, padding).astype(np.int32),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
-from towers.data.image_files.crops import central_crop, random_crop, random_resized_crop
+from towers.data.image_files.decoding import decode_window
 from towers.data.image_files.rand_augment import rand_augment
 from towers.ground.arguments import check_choice
 
 AUGMENTATIONS = ("none", "flip", "crop", "standard", "colour", "randaugment")
 MOST_BRIGHTER, CONTRASTS, SATURATIONS = 0.4 * 255, (0.6, 1.4), (0.6, 1.4)
+RATIOS = (3 / 4, 4 / 3)  # Width to height (Szegedy et al. 2015, arXiv:1409.4842, section 6).
+ATTEMPTS = 10
+WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +26,9 @@ class Augmentation:
         kind: none; flip; crop: the square of `central_share` at a random place, and flip;
             standard: random resized crop and flip; colour: that, and brightness, contrast and
             saturation; randaugment: standard, and RandAugment.
-        smallest_crop: the random resized crop has at least this share of the picture's area.
-        central_share: side of the central square, which is seen without a random crop, as a share
-            of the shorter side of the picture.
+        smallest_crop: the random resized crop has at least this fraction of the picture's area.
+        central_share: side of the central square, which is seen without a random crop, as a
+            fraction of the shorter side of the picture.
         magnitude: of RandAugment, from 0 to 1.
         only_jpeg: whether all pictures are JPEGs.
     """
@@ -48,10 +50,19 @@ class Augmentation:
             encoded: string scalar, the bytes of a picture.
             seed: int64 [2].
         """
-        if self.kind == "none":
-            return self._central(encoded)
         crop_seed, flip_seed, colour_seed = tf.unstack(tf.random.split(seed, 3))
-        pixels = self._central(encoded) if self.kind == "flip" else self._random(encoded, crop_seed)
+
+        def window(shape: tf.Tensor) -> tf.Tensor:
+            if self.kind in ("none", "flip"):
+                return central_square(shape, self.central_share)
+            if self.kind == "crop":
+                return random_square(shape, crop_seed, self.central_share)
+            return random_window(shape, crop_seed, self.smallest_crop)
+
+        pixels = decode_window(encoded, window, self.only_jpeg)
+        pixels = tf.image.resize(pixels, [self.size, self.size])
+        if self.kind == "none":
+            return pixels
         pixels = tf.image.stateless_random_flip_left_right(pixels, flip_seed)
         if self.kind == "colour":
             pixels = random_colours(pixels, colour_seed)
@@ -59,16 +70,56 @@ class Augmentation:
             pixels = rand_augment(pixels, colour_seed, self.magnitude)
         return tf.ensure_shape(pixels, [self.size, self.size, 3])
 
-    def _central(self, encoded: tf.Tensor) -> tf.Tensor:
-        return central_crop(
-            encoded, size=self.size, share=self.central_share, only_jpeg=self.only_jpeg
-        )
 
-    def _random(self, encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        options: dict[str, Any] = {"size": self.size, "only_jpeg": self.only_jpeg}
-        if self.kind == "crop":
-            return random_crop(encoded, seed, share=self.central_share, **options)
-        return random_resized_crop(encoded, seed, smallest=self.smallest_crop, **options)
+def central_square(shape: tf.Tensor, fraction: float) -> tf.Tensor:
+    """Returns the central square of a picture: top, left, height and width, int32 [4].
+
+    Args:
+        shape: height, width and channels, int32 [3].
+        fraction: side of the square as a fraction of the picture's shorter side.
+    """
+    side = square_side(shape, fraction)
+    return tf.concat([(shape[:2] - side) // 2, tf.stack([side, side])], 0)
+
+
+def random_square(shape: tf.Tensor, seed: tf.Tensor, fraction: float) -> tf.Tensor:
+    """Returns a square of a picture at a random place, as large as `central_square`'s.
+
+    Krizhevsky et al. 2012, "ImageNet Classification with Deep Convolutional Neural Networks",
+    section 4.1.
+    """
+    side = square_side(shape, fraction)
+    corners = shape[:2] - side + 1  # Down and across.
+    random = tf.random.stateless_uniform([2], seed, None, None, dtype=tf.uint32)
+    corner = tf.cast(random, tf.int64) % tf.cast(corners, tf.int64)
+    return tf.concat([tf.cast(corner, tf.int32), tf.stack([side, side])], 0)
+
+
+def square_side(shape: tf.Tensor, fraction: float) -> tf.Tensor:
+    """Returns a fraction, above 0, of a picture's shorter side, in whole pixels, int32."""
+    side = tf.reduce_min(shape[:2])
+    if fraction == 1:
+        return side
+    part = tf.round(fraction * tf.cast(side, tf.float32))
+    return tf.maximum(tf.cast(part, tf.int32), 1)
+
+
+def random_window(shape: tf.Tensor, seed: tf.Tensor, smallest: float) -> tf.Tensor:
+    """Returns a random part of a picture that has at least this fraction of its area.
+
+    Szegedy et al. 2015, "Going Deeper with Convolutions", section 6.
+    """
+    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+        shape,
+        tf.constant([WHOLE]),
+        seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=RATIOS,
+        area_range=(smallest, 1.0),
+        max_attempts=ATTEMPTS,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.concat([begin[:2], extent[:2]], 0)
 
 
 def random_colours(pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

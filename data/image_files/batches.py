@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.image_files import Part
-from towers.data.image_files.records import parse_record, read_bytes
 from towers.ground.epochs import Epoch, Epochs, even_layout
 
 NUM_PREFETCHED = 2  # Batches kept ready: enough to hide a slow one, and memory stays bounded.
@@ -69,31 +68,31 @@ class Pictures:
 
         With mixup, the row before the chosen ones is read as well: the first one is mixed with it.
         """
-        places = self._places(epoch)
-        left = places[epoch.first_step :]
+        indices = self._indices(epoch)
+        left = indices[epoch.first_step :]
         read = np.concatenate([np.zeros([0], np.int64), *left])
         examples = tf.data.Dataset.from_tensor_slices(epoch.order()[read]).map(
             self._example(epoch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
         # All batches are of one size but the last, which is not larger.
-        batches = examples.batch(max(map(len, places), default=1)).apply(
+        batches = examples.batch(max(map(len, indices), default=1)).apply(
             tf.data.experimental.assert_cardinality(len(left))
         )
         if self.mixup:
             batches = tf.data.Dataset.zip(epoch.steps(), batches).map(self._mix(epoch))
         return batches.prefetch(NUM_PREFETCHED)
 
-    def _places(self, epoch: Epoch) -> list[np.ndarray]:
-        """Returns, for each step, which places of the epoch's order are read, as int64.
+    def _indices(self, epoch: Epoch) -> list[np.ndarray]:
+        """Returns, for each step, which indices of the epoch's order are read, as int64.
 
         With mixup the first is that of the row before, or of the last row before the first one.
         """
-        places = []
+        indices = []
         for (begin, end), (start, stop) in zip(epoch.bounds, epoch.spans, strict=True):
             own = np.arange(start, stop)
             before = begin + (start - begin - 1) % (end - begin)
-            places.append(np.append(before, own) if self.mixup else own)
-        return places
+            indices.append(np.append(before, own) if self.mixup else own)
+        return indices
 
     @property
     def input_spec(self) -> tf.TensorSpec:
@@ -146,9 +145,9 @@ class Pictures:
                 tf.random.stateless_gamma(tf.shape(alpha), seed, alpha)
                 for seed in tf.unstack(seeds)
             )
-            share = (first + 1e-12) / (first + second + 2e-12)  # Beta(alpha, alpha).
-            share = share[rows[step, 0] : rows[step, 1]]
-            of_pixels, of_labels = share[:, None, None, None], share[:, None]
+            fraction = (first + 1e-12) / (first + second + 2e-12)  # Beta(alpha, alpha).
+            fraction = fraction[rows[step, 0] : rows[step, 1]]
+            of_pixels, of_labels = fraction[:, None, None, None], fraction[:, None]
             return (
                 of_pixels * images[1:] + (1 - of_pixels) * images[:-1],
                 of_labels * labels[1:] + (1 - of_labels) * labels[:-1],
@@ -164,14 +163,11 @@ class Pictures:
             paths = tf.constant([os.fsencode(path) for path in part.paths])
             return lambda row: tf.io.read_file(tf.gather(paths, row))
 
-        def read_record(row: np.ndarray) -> bytes:
-            number = int(row)
-            offset, length = int(part.offsets[number]), int(part.lengths[number])
-            return parse_record(read_bytes(part.paths[number], offset, length))[0]
-
         def read(row: tf.Tensor) -> tf.Tensor:
-            record = tf.numpy_function(read_record, [row], tf.string, stateful=False)
-            return tf.ensure_shape(record, [])
+            picture = tf.numpy_function(
+                lambda row: part.picture(int(row)), [row], tf.string, stateful=False
+            )
+            return tf.ensure_shape(picture, [])
 
         return read
 

@@ -8,19 +8,16 @@ import itertools
 import json
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import tqdm
-
 from towers.data.image_files.decoding import examine
-from towers.data.image_files.examples import Example
-from towers.data.image_files.records import parse_record, read_bytes
+from towers.data.image_files.records import Example, read_picture
 from towers.ground.durable import make_folder
+from towers.ground.progress import progress
 
 FINDINGS = "findings.sqlite"
 CHUNK = 512  # Examples that are checked at a time.
@@ -94,7 +91,7 @@ def check_all(
     examples: Iterator[Example], database: sqlite3.Connection, threads: int
 ) -> Iterator[tuple[Example, Finding]]:
     """Yields each example with what its check found, by so many threads."""
-    bar = tqdm.tqdm(desc="checking pictures", unit="", disable=not sys.stderr.isatty())
+    bar = progress(None, "checking pictures", "picture")
     with ThreadPoolExecutor(threads) as pool, bar:
         while chunk := list(itertools.islice(examples, CHUNK)):
             findings = check_chunk(chunk, database, pool.map)
@@ -180,9 +177,7 @@ def check_example(example: Example) -> Finding:
     """Returns what reading and decoding an example finds."""
     labels: tuple[str, ...] | None = None
     try:
-        encoded = read_bytes(example.path, example.offset, example.length)
-        if example.length is not None:
-            encoded, labels = parse_record(encoded)
+        encoded, labels = read_picture(example.path, example.offset, example.length)
         picture = examine(encoded)
     except FileNotFoundError:
         return Finding(b"", None, False, "there is no such file", is_of_content=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -56,6 +57,34 @@ def decode(encoded: tf.Tensor) -> tf.Tensor:
         uint8 [height, width, 3].
     """
     pixels = tf.io.decode_image(encoded, channels=CHANNELS, expand_animations=False)
+    return tf.ensure_shape(pixels, [None, None, CHANNELS])
+
+
+def decode_window(
+    encoded: tf.Tensor, window_of: Callable[[tf.Tensor], tf.Tensor], only_jpeg: bool
+) -> tf.Tensor:
+    """Returns the pixels of a part of a picture; of a JPEG only the part is decoded.
+
+    Args:
+        encoded: string scalar, the bytes of a picture.
+        window_of: from the picture's height, width and channels, int32 [3], to top, left, height
+            and width of the part, int32 [4].
+        only_jpeg: whether the bytes are those of a JPEG for sure.
+
+    Returns:
+        uint8 [height, width, 3].
+    """
+
+    def of_jpeg() -> tf.Tensor:
+        window = window_of(tf.io.extract_jpeg_shape(encoded))
+        return tf.io.decode_and_crop_jpeg(encoded, window, channels=CHANNELS)
+
+    def of_any() -> tf.Tensor:
+        pixels = decode(encoded)
+        top, left, height, width = tf.unstack(window_of(tf.shape(pixels)))
+        return pixels[top : top + height, left : left + width]
+
+    pixels = of_jpeg() if only_jpeg else tf.cond(is_jpeg(encoded), of_jpeg, of_any)
     return tf.ensure_shape(pixels, [None, None, CHANNELS])
 
 

@@ -14,9 +14,15 @@ import numpy as np
 
 from towers.data.folders import format_suffixes
 from towers.data.image_files.checking import Finding, check_examples
-from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION, Example
 from towers.data.image_files.listing import list_examples
-from towers.data.image_files.records import class_names_beside
+from towers.data.image_files.records import (
+    PARTS,
+    TRAIN,
+    VALIDATION,
+    Example,
+    class_names_beside,
+    read_picture,
+)
 
 MOST_NAMED = 10  # Broken pictures that the summary names.
 
@@ -42,6 +48,12 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def picture(self, row: int) -> bytes:
+        """Returns the bytes of an example's picture."""
+        length = int(self.lengths[row])
+        offset = int(self.offsets[row])
+        return read_picture(self.paths[row], offset, None if length < 0 else length)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +92,7 @@ class ImageFiles:
         if name not in self.parts:
             raise ValueError(
                 f"{self.path} has no {name} part. It has: {', '.join(self.parts)}. Put pictures "
-                f"into a folder {name}/, or hold out a larger share of pictures that are in no "
+                f"into a folder {name}/, or hold out a larger fraction of pictures that are in no "
                 "part (--set validation_share=0.2)."
             )
         return self.parts[name]
@@ -115,7 +127,7 @@ def open_image_files(
     Args:
         path: as `list_examples` takes it.
         cache: the folder that keeps what the check found.
-        validation_share: share of the examples that are held out, where nothing says to which
+        validation_share: fraction of the examples that are held out, where nothing says to which
             part they belong: chosen by their names, so that new pictures move no others.
         several_labels: whether an example has any number of labels.
         max_broken: the most pictures that may be left out since they cannot be decoded.
@@ -132,11 +144,11 @@ def open_image_files(
     return builder.finish(several_labels)
 
 
-def held_out_part(example: Example, share: float) -> str:
+def held_out_part(example: Example, fraction: float) -> str:
     """Returns validation or train, a function of the example's name alone."""
     name = os.fsencode(example.name)
     number = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
-    return VALIDATION if number < share * 2**64 else TRAIN
+    return VALIDATION if number < fraction * 2**64 else TRAIN
 
 
 class Builder:
@@ -172,8 +184,8 @@ class Builder:
             return
         labels = finding.labels if example.labels is None else example.labels
         length = -1 if example.length is None else example.length
-        place = (example.name, str(example.path), example.offset, length)
-        self._columns[part].append(place)
+        row = (example.name, str(example.path), example.offset, length)
+        self._columns[part].append(row)
         self._labels[part].append(labels or ())
         self._digests[part].update(finding.digest)
         if not finding.is_jpeg:
@@ -227,8 +239,8 @@ class Builder:
         names, paths, offsets, lengths = (list(column) for column in zip(*columns, strict=True))
         if not several_labels:
             check_single(names, labels)
-        places = np.array(offsets, np.int64), np.array(lengths, np.int64)
-        return Part(names, paths, *places, labels, name not in self._not_jpeg)
+        where = np.array(offsets, np.int64), np.array(lengths, np.int64)
+        return Part(names, paths, *where, labels, name not in self._not_jpeg)
 
 
 def check_single(names: Sequence[str], labels: Sequence[tuple[int, ...]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -9,15 +10,17 @@ from pathlib import Path
 
 from towers.data.folders import files_below, format_suffixes, suffix_of
 from towers.data.image_files.decoding import SUFFIXES
-from towers.data.image_files.examples import PART_NAMES, TRAIN, Example
-from towers.data.image_files.records import is_record_file, list_records
-from towers.data.image_files.tables import TABLE_SUFFIXES, list_table
+from towers.data.image_files.records import PART_NAMES, TRAIN, Example, is_record_file, list_records
 
 LAYOUT = (
     "Expected class folders (FOLDER/CLASS/PICTURE.jpg), folders train/, val/ or test/ of class "
     "folders, a CSV or TSV file with the columns path and label, or TFRecord or "
     "ArrayRecord files"
 )
+TABLE_SUFFIXES = (".csv", ".tsv")
+SEPARATOR = "|"
+PATH_COLUMNS, LABEL_COLUMNS = ("path", "file", "filename"), ("label", "labels")
+PART_COLUMNS = ("split", "part")
 
 
 def list_examples(
@@ -80,7 +83,7 @@ def list_class_folders(
         check_beside(folder, parts, folders)
         names = {PART_NAMES[part.name.lower()] for part in parts}
         classes = [
-            # Where there is no other part, a share of train is held out.
+            # Where there is no other part, a fraction of train is held out.
             (entry, None if names == {TRAIN} else PART_NAMES[part.name.lower()])
             for part in parts
             for entry in sorted(part.iterdir())
@@ -124,3 +127,73 @@ def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator
             yield path
         elif others is not None:
             others[suffix_of(path)] += 1
+
+
+def list_table(path: Path, several_labels: bool = False) -> Iterator[Example]:
+    """Yields the examples of a table, whose paths are relative to its folder.
+
+    Args:
+        path: the file, in UTF-8; its first row names the columns.
+        several_labels: whether the label column holds any number of labels, joined by `|`.
+
+    Raises:
+        ValueError: a row is malformed; the message names the file and the line.
+    """
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            columns = find_columns(path, next(reader, []))
+            for row in reader:
+                if row:
+                    place = f"{path}:{reader.line_num}"
+                    yield read_row(path.parent, place, row, columns, several_labels)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not in UTF-8 ({error.reason}). Save it as UTF-8.") from error
+    except csv.Error as error:
+        raise ValueError(f"{path}:{reader.line_num}: {error}.") from error
+
+
+def find_columns(path: Path, header: list[str]) -> tuple[int, int, int | None]:
+    """Returns the numbers of the columns of the path, of the label and, or None, of the part."""
+    names = [name.strip().lower() for name in header]
+
+    def find(choices: tuple[str, ...]) -> int | None:
+        return next((names.index(name) for name in choices if name in names), None)
+
+    of_path, of_label = find(PATH_COLUMNS), find(LABEL_COLUMNS)
+    if of_path is None or of_label is None:
+        raise ValueError(
+            f"{path}:1: the first row has to name the columns path and label (and maybe split). "
+            f"Received {', '.join(header) or 'an empty row'}."
+        )
+    return of_path, of_label, find(PART_COLUMNS)
+
+
+def read_row(
+    folder: Path,
+    place: str,
+    row: list[str],
+    columns: tuple[int, int, int | None],
+    several_labels: bool,
+) -> Example:
+    """Returns the example of a row; ValueError names its place."""
+    of_path, of_label, of_part = columns
+    if len(row) <= max(of_path, of_label, of_part or 0):
+        raise ValueError(f"{place}: the row has only {len(row)} columns: {row!r}.")
+    name, text, part = row[of_path].strip(), row[of_label].strip(), None
+    if not name or "\0" in name:
+        raise ValueError(f"{place}: the path is empty or holds a zero byte.")
+    if of_part is not None:
+        part = PART_NAMES.get(row[of_part].strip().lower())
+        if part is None:
+            raise ValueError(
+                f"{place}: split must be train, val or test. Received {row[of_part]!r}."
+            )
+    labels = tuple(dict.fromkeys(one.strip() for one in text.split(SEPARATOR) if one.strip()))
+    if not several_labels and len(labels) != 1:
+        raise ValueError(
+            f"{place}: a row has one label. Received {text!r}. If pictures have any number of "
+            "labels, joined by |, add --set multi_label=true."
+        )
+    return Example(name, folder / name, labels, part)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
-import tqdm
 
 from towers.data.image_files.decoding import decode
 from towers.data.image_files.image_files import ImageFiles, Part
@@ -19,18 +17,18 @@ from towers.data.image_files.records import (
     CLASS_NAMES,
     lines_of_names,
     make_record,
-    parse_record,
-    read_bytes,
 )
-from towers.data.prepared.caches import alone
-from towers.ground.durable import PARTIAL, make_folder, publish, write_file
+from towers.data.prepared.caches import open_or_prepare
+from towers.ground.durable import PARTIAL, publish, write_file
+from towers.ground.progress import progress
 
 EXAMPLES_OF_SHARD = 1000
 AT_A_TIME = 64  # Records that are in memory.
 QUALITY = 95  # Of pictures that are made smaller and encoded again as JPEG.
 
 
-class Prepared(NamedTuple):
+@dataclasses.dataclass
+class Prepared:
     """A folder of record files.
 
     Attributes:
@@ -62,37 +60,32 @@ def prepare_records(
             so the training's data key.
         threads: that read; by default one per core.
         write: called with the lines of the summary.
+
+    Raises:
+        ValueError: the names of the classes cannot be written, or a picture has changed.
+        OSError: something cannot be written; the files that are whole stay.
     """
-    lines_of_names(image_files.class_names)  # Names that cannot be written are refused at once.
-    folder = cache / f"images-{image_files.key}{f'-{stored_side}' if stored_side else ''}"
-    lines = image_files.summary
-    for line in lines:
-        write(line)
-    if not folder.is_dir():
-        make_folder(cache)
-        with alone(folder, "record files", write):
-            if not folder.is_dir():  # Another process was not faster.
-                write_records(image_files, folder, stored_side, threads)
-    return Prepared(folder, lines)
-
-
-def write_records(
-    image_files: ImageFiles, folder: Path, stored_side: int, threads: int | None
-) -> None:
-    """Writes the record files of an image set and publishes their folder."""
-    unfinished = folder.with_name(f".{folder.name}{PARTIAL}")
-    make_folder(unfinished)
+    names = lines_of_names(image_files.class_names)  # What cannot be written is refused at once.
     total = sum(len(part) for part in image_files.parts.values())
-    bar = tqdm.tqdm(desc="writing records", total=total, disable=not sys.stderr.isatty())
-    with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool, bar:
-        for name, part in image_files.parts.items():
-            for path, rows in shards_of(unfinished / name, len(part)):
-                if not path.is_file():
-                    make = functools.partial(record_of, part, stored_side=stored_side)
-                    write_shard(path, in_order(pool, make, rows))
-                bar.update(len(rows))
-    write_file(unfinished / CLASS_NAMES, lines_of_names(image_files.class_names))
-    publish(unfinished, folder)
+
+    def open_folder(folder: Path) -> Prepared:
+        if not (folder / CLASS_NAMES).is_file():  # It is written last.
+            raise ValueError(f"{folder} lacks {CLASS_NAMES}.")
+        return Prepared(folder, image_files.summary)
+
+    def fill(folder: Path, _: Path) -> None:
+        bar = progress(total, "writing records", "record")
+        with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool, bar:
+            for name, part in image_files.parts.items():
+                for path, rows in shards_of(folder / name, len(part)):
+                    if not path.is_file():
+                        make = functools.partial(record_of, part, stored_side=stored_side)
+                        write_shard(path, in_order(pool, make, rows))
+                    bar.update(len(rows))
+        write_file(folder / CLASS_NAMES, names)
+
+    folder = cache / f"images-{image_files.key}{f'-{stored_side}' if stored_side else ''}"
+    return open_or_prepare(folder, open_folder, fill, write, "record files")
 
 
 def shards_of(stem: Path, num_examples: int) -> Iterator[tuple[Path, range]]:
@@ -123,10 +116,7 @@ def write_shard(path: Path, records: Iterable[bytes]) -> None:
 
 def record_of(part: Part, row: int, *, stored_side: int) -> bytes:
     """Returns the record of an example."""
-    length = int(part.lengths[row])
-    encoded = read_bytes(part.paths[row], int(part.offsets[row]), None if length < 0 else length)
-    if length >= 0:
-        encoded, _ = parse_record(encoded)
+    encoded = part.picture(row)
     if stored_side:
         encoded = reduced(encoded, stored_side)
     return make_record(encoded, part.labels[row], part.names[row])

@@ -63,8 +63,8 @@ def equalize(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tens
 def flattening(channel: tf.Tensor) -> tf.Tensor:
     """Returns the new value of each of 256 levels: float32 [256]."""
     counts = tf.math.bincount(tf.reshape(channel, [-1]), minlength=256, maxlength=256)
-    shares = tf.cast(tf.cumsum(counts), tf.float32) / tf.cast(tf.size(channel), tf.float32)
-    return tf.round(255.0 * shares)
+    fractions = tf.cast(tf.cumsum(counts), tf.float32) / tf.cast(tf.size(channel), tf.float32)
+    return tf.round(255.0 * fractions)
 
 
 def solarize(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
@@ -132,7 +132,7 @@ def shift_down(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Te
 
 
 def centre(pixels: tf.Tensor) -> tuple[float, float]:
-    """Returns the place of the centre, from the left and from above."""
+    """Returns the position of the centre, from the left and from above."""
     return (pixels.shape[1] - 1) / 2, (pixels.shape[0] - 1) / 2
 
 
@@ -141,7 +141,7 @@ def project(pixels: tf.Tensor, *numbers: tf.Tensor | float) -> tf.Tensor:
 
     Args:
         pixels: float32 [height, width, 3].
-        numbers: the first two rows of the map from places in the result to those in the picture.
+        numbers: the first two rows of the map from positions in the result to those in the picture.
     """
     transform = tf.stack([*(tf.cast(number, tf.float32) for number in numbers), 0.0, 0.0])
     return tf.raw_ops.ImageProjectiveTransformV3(

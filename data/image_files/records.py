@@ -1,23 +1,36 @@
-"""Record files of pictures: where each record is, what it holds, and how to make one.
+"""The examples of an image set, where their bytes are, and the records of files that hold many.
 
 A record is a `tf.train.Example` with `image/encoded` and `image/class/label`, as the scripts for
 ImageNet write them, or with `image` and `label`, as TensorFlow Datasets does. The files are
-TFRecord (tensorflow.org/tutorials/load_data/tfrecord) or ArrayRecord.
+TFRecord (tensorflow.org/tutorials/load_data/tfrecord) or ArrayRecord, whose records are read by
+their number with the library `array_record` (github.com/google/array_record).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.data.image_files.array_records import is_array_record, num_records, read_record
-from towers.data.image_files.examples import PART_NAMES, TRAIN, Example
+from towers.data.extras import import_extra
 
+TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")
+PART_NAMES = {
+    "train": TRAIN,
+    "training": TRAIN,
+    "val": VALIDATION,
+    "valid": VALIDATION,
+    "validation": VALIDATION,
+    "dev": VALIDATION,
+    "test": TEST,
+    "testing": TEST,
+}
 ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 OTHER_ENCODED, OTHER_LABEL = "image", "label"
 CLASS_NAMES, OTHER_CLASS_NAMES = "labels.txt", "label.labels.txt"
@@ -25,6 +38,29 @@ SHARDED = re.compile(r".+-\d{5}-of-\d{5}(\.tfrecords?)?$")
 PART = re.compile(rf"(?:^|[-_.])({'|'.join(PART_NAMES)})(?=[-_.])")
 LENGTH, CHECKSUM = struct.Struct("<Q"), 4
 HEADER = LENGTH.size + CHECKSUM
+ARRAY_RECORD = re.compile(r"\.array_?record(-\d{5}-of-\d{5})?$", re.IGNORECASE)
+OPEN_FILES = 256
+READER_OPTIONS = "readahead_buffer_size:0"  # Without reading ahead, a record costs one read.
+
+
+class Example(NamedTuple):
+    """One example.
+
+    Attributes:
+        name: as messages show it: the path below the folder, of a record with its number.
+        path: the file.
+        labels: the names of its classes; None if they stand in the record.
+        part: train, validation or test; None if a fraction is held out by name.
+        offset: where its record begins in the file, in bytes; for ArrayRecord the record's number.
+        length: bytes of the record; None for the whole file, 0 for ArrayRecord.
+    """
+
+    name: str
+    path: Path
+    labels: tuple[str, ...] | None
+    part: str | None
+    offset: int = 0
+    length: int | None = None
 
 
 def is_record_file(path: Path) -> bool:
@@ -43,9 +79,9 @@ def list_records(paths: Sequence[Path]) -> Iterator[Example]:
     """
     parts = [part_of(path) for path in paths]
     for path, part in zip(paths, parts, strict=True):
-        # Where there is no other part, a share of train is held out.
+        # Where there is no other part, a fraction of train is held out.
         part = None if {*parts} == {TRAIN} else part
-        for number, (offset, length) in enumerate(places_of_records(path)):
+        for number, (offset, length) in enumerate(find_records(path)):
             yield Example(f"{path.name}#{number}", path, None, part, offset, length)
 
 
@@ -55,10 +91,10 @@ def part_of(path: Path) -> str | None:
     return PART_NAMES[names[-1]] if names else None
 
 
-def places_of_records(path: Path) -> Iterator[tuple[int, int]]:
+def find_records(path: Path) -> Iterator[tuple[int, int]]:
     """Yields where each record's bytes begin, and how many they are.
 
-    Of ArrayRecord, whose records are found by their number, that number and 0.
+    For ArrayRecord, whose records are found by their number, it is that number and 0.
     """
     if is_array_record(path):
         yield from ((number, 0) for number in range(num_records(path)))
@@ -76,6 +112,19 @@ def places_of_records(path: Path) -> Iterator[tuple[int, int]]:
                 )
             yield position + HEADER, length
             position = end
+
+
+def read_picture(
+    path: str | os.PathLike[str], offset: int, length: int | None
+) -> tuple[bytes, tuple[str, ...] | None]:
+    """Returns the bytes of an example's picture, and the labels of its record, None without one.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the record is cut off, or holds no picture.
+    """
+    content = read_bytes(path, offset, length)
+    return (content, None) if length is None else parse_record(content)
 
 
 def read_bytes(path: str | os.PathLike[str], offset: int, length: int | None) -> bytes:
@@ -156,3 +205,44 @@ def lines_of_names(names: Sequence[str]) -> bytes:
                 f"The class {name!r} has characters that a file of names cannot hold. Rename it."
             )
     return "".join(f"{number}:{name}\n" for number, name in enumerate(names)).encode()
+
+
+def is_array_record(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a file's name is that of ArrayRecord."""
+    return ARRAY_RECORD.search(os.fspath(path)) is not None
+
+
+def num_records(path: str | os.PathLike[str]) -> int:
+    """Returns the number of records of a file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is cut off, or the library is not installed.
+    """
+    _reader.cache_clear()  # A file of the same name may be another one by now.
+    return _reader(os.fspath(path)).num_records()
+
+
+def read_record(path: str | os.PathLike[str], number: int) -> bytes:
+    """Returns a record; errors as of `num_records`, ValueError also if its bytes were changed."""
+    try:
+        return _reader(os.fspath(path)).read([number])[0]
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(f"record {number} cannot be read: {str(error)[:100]}") from error
+
+
+@functools.lru_cache(OPEN_FILES)
+def _reader(path: str) -> Any:
+    module = import_extra(
+        "array_record.python.array_record_module",
+        "array_record",
+        f"{path} is an ArrayRecord file",
+    )
+    with open(path, "rb"):  # The library does not say that there is no such file.
+        pass
+    reader = module.ArrayRecordReader(path, READER_OPTIONS)
+    if not reader.ok():
+        raise ValueError(
+            f"{path} is cut off, or is no ArrayRecord file: it has no list of records at its end."
+        )
+    return reader

@@ -33,11 +33,12 @@ def open_or_prepare(
     open_cache: Callable[[Path], Cache],
     fill: Callable[[Path, Path], None],
     write: Write,
+    what: str = "corpus",
 ) -> Cache:
     """Returns what a cache holds; it is prepared first unless it is there and whole.
 
-    What a killed process has prepared stays, and the next call goes on from there. Of two
-    processes that prepare the same cache, one waits for the other.
+    What a killed process has prepared stays, and the next call goes on from there. If two
+    processes prepare the same cache, one waits for the other.
 
     Args:
         cache: its folder; the folder above it is that of all caches.
@@ -45,6 +46,7 @@ def open_or_prepare(
         fill: is given the folder of the unfinished cache, and one for what is needed only while it
             is prepared; both have what a killed process left in them.
         write: receives warnings, and the summary of a new cache.
+        what: the cache holds, for the messages.
 
     Raises:
         ValueError: as `fill` does; nothing unfinished stays.
@@ -56,14 +58,14 @@ def open_or_prepare(
     try:
         make_folder(cache.parent)
         _remove_abandoned(cache.parent)
-        with alone(cache, "corpus", write):
+        with alone(cache, what, write):
             opened = _opened(cache, open_cache, lambda _: None)  # Another process was faster.
             if opened:
                 return opened
             _prepare(cache, open_cache, fill)
     except OSError as error:
         raise OSError(
-            f"The corpus cannot be prepared in {cache.parent}: "
+            f"The {what} cannot be prepared in {cache.parent}: "
             f"{error.strerror or 'the disk may be full'}. Make room there, or start in another "
             "working folder. What is prepared stays, and the same command goes on."
         ) from error
@@ -136,7 +138,7 @@ def _locked(path: Path, what: str, write: Write) -> TextIO:
 
 
 def _remove_abandoned(caches: Path) -> None:
-    """Removes unfinished caches that nobody has written to for a week."""
+    """Removes unfinished caches that have not been written to for a week."""
     for unfinished in caches.glob(f".*{_UNFINISHED}"):
         with contextlib.suppress(OSError):
             times = [path.stat().st_mtime for path in [unfinished, *unfinished.rglob("*")]]

@@ -1,4 +1,4 @@
-"""Chunks of texts, and the tokens of a chunk."""
+"""Chunks of texts, the tokens of a chunk, and the ids that spell them."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def in_chunks(runs: Iterable[Chunk]) -> Iterator[Chunk]:
 
 
 class TokenisedChunk(NamedTuple):
-    """The tokens of some texts, each given by its place in a table.
+    """The tokens of some texts, each given by its index in a table.
 
     Attributes:
         table: the distinct tokens.
-        places: uint32, the tokens of all texts one after the other, by their place in the table.
+        indices: uint32, the tokens of all texts one after the other, by their index in the table.
         lengths: uint32, the number of tokens of each text.
         characters: uint32, the number of characters of each text, without blanks.
     """
 
     table: list[str]
-    places: np.ndarray
+    indices: np.ndarray
     lengths: np.ndarray
     characters: np.ndarray
 
@@ -60,12 +60,46 @@ def tokenise_chunk(
 ) -> TokenisedChunk:
     """Returns the tokens of some texts."""
     table: dict[str, int] = {}
-    places: list[int] = []
+    indices: list[int] = []
     lengths, characters = [], []
     for text in map(settings.normalise, texts):
         tokens = tokenizer.tokenize(text) if text else []
-        places.extend([table.setdefault(token, len(table)) for token in tokens])
+        indices.extend([table.setdefault(token, len(table)) for token in tokens])
         lengths.append(len(tokens))
         characters.append(len(text) - text.count(" "))
-    arrays = (np.array(values, np.uint32) for values in (places, lengths, characters))
+    arrays = (np.array(values, np.uint32) for values in (indices, lengths, characters))
     return TokenisedChunk(list(table), *arrays)
+
+
+class Spelling:
+    """The ids of each token of a table.
+
+    Args:
+        spelled: of each token, its ids.
+    """
+
+    def __init__(self, spelled: Sequence[Sequence[int]]):
+        self._lengths = np.array([len(ids) for ids in spelled], np.int64)
+        self._starts = np.cumsum(self._lengths) - self._lengths
+        self._ids = np.array([one for ids in spelled for one in ids], np.uint32)
+
+    def ids(
+        self, indices: np.ndarray, num_tokens: np.ndarray, end: int, *, end_all: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of some texts, uint32, and how many each text has, int64.
+
+        Args:
+            indices: unsigned integers, the tokens of all texts one after the other, by their index
+                in the table.
+            num_tokens: of each text.
+            end: the id that follows each text which is not empty.
+            end_all: whether it follows an empty text, too.
+        """
+        lengths = self._lengths[indices]
+        ends = np.cumsum(lengths)
+        within = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
+        ids = self._ids[np.repeat(self._starts[indices], lengths) + within]
+        text_ends = np.concatenate([[0], ends])[np.cumsum(num_tokens, dtype=np.int64)]
+        num_ids = np.diff(text_ends, prepend=0)
+        ended = (num_ids > 0) | end_all
+        return np.insert(ids, text_ends[ended], end), num_ids + ended

@@ -26,7 +26,7 @@ class DialogueCorpus(Corpus[TextCodec]):
         folder: as in `Corpus`, with its other attributes.
 
     Attributes:
-        unknown_rate: the share of unknown ids in the held-out turns.
+        unknown_rate: the fraction of unknown ids in the held-out turns.
         tokens: unsigned integers, all turns one after the other, a SEPARATOR after each that is
             not empty, so that a question of several turns is a slice. With a vocabulary that
             copies, the ids after its own are those of `unknown_words`.

@@ -33,7 +33,7 @@ def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
 class DialogueIndex(TokenFiles):
     """The turns of dialogues in files, and the count of each of their words in memory.
 
-    The provisional id of a word is its place in the order of first occurrences.
+    The provisional id of a word is its index in the order of first occurrences.
 
     Args:
         folder: of the files; what an earlier process journalled in it is kept.
@@ -70,7 +70,7 @@ class DialogueIndex(TokenFiles):
             self._counts = np.pad(self._counts, [(0, 0), (0, len(self._ids))])
         self._counts[:, numbers] += _uses(chunk, marks)
         arrays = {
-            "tokens": numbers[chunk.places],
+            "tokens": numbers[chunk.indices],
             "lengths": chunk.lengths,
             "characters": chunk.characters,
             "marks": marks,
@@ -152,9 +152,9 @@ def _uses(chunk: TokenisedChunk, marks: np.ndarray) -> np.ndarray:
     """Returns how often each token occurs in training dialogues, and in how many: int64 [2, n]."""
     num_tokens = len(chunk.table)
     is_trained = np.repeat((marks & HELD_OUT) == 0, chunk.lengths)
-    places = chunk.places[is_trained].astype(np.int64)
+    indices = chunk.indices[is_trained].astype(np.int64)
     dialogues = np.cumsum(marks & BEGINS, dtype=np.int64)
-    pairs = np.repeat(dialogues, chunk.lengths)[is_trained] * num_tokens + places
+    pairs = np.repeat(dialogues, chunk.lengths)[is_trained] * num_tokens + indices
     pairs.sort()  # Faster than np.unique.
     once = pairs[np.diff(pairs, prepend=-1) > 0] % max(1, num_tokens)
-    return np.stack([np.bincount(one, minlength=num_tokens) for one in (places, once)])
+    return np.stack([np.bincount(one, minlength=num_tokens) for one in (indices, once)])

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from towers.data.prepared.chunks import Spelling
 from towers.data.prepared.corpus import CODEC, array_file, dtype_of_ids, write_manifest
 from towers.data.prepared.dialogue_corpus import PARTS, UNKNOWN_WORDS
 from towers.data.prepared.dialogue_index import BEGINS, HELD_OUT, Block, DialogueIndex
 from towers.data.prepared.preparation import DialoguePreparation
-from towers.data.prepared.spelling import Spelling
-from towers.data.reading.pairing import stride
 from towers.data.text import TextCodec, Vocabulary, build_vocabulary
 from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
@@ -54,7 +53,7 @@ def write_dialogues(
         raise ValueError(
             "A corpus must give at least one pair to train on and one to hold out. Received "
             f"{num_train} and {num_held_out}. Whole dialogues are held out: give more of them, or "
-            f"another share than held_out={settings.held_out}.{found}"
+            f"another fraction than held_out={settings.held_out}.{found}"
         )
     words = json.dumps(unknown_words, ensure_ascii=False, indent=0)
     (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
@@ -140,7 +139,7 @@ class PairFinder:
     """Finds the pairs whose answer is in a block; blocks come in order.
 
     Args:
-        pairing, context: as in `pair_turns`.
+        pairing, context: as in `DialoguePreparation`.
 
     Attributes:
         num_empty: number of pairs left out because their answer, or the turn before it, is empty.
@@ -148,7 +147,7 @@ class PairFinder:
     """
 
     def __init__(self, *, pairing: str, context: int):
-        self._stride, self._context = stride(pairing), context
+        self._alternates, self._context = pairing == "alternate", context
         self._num_turns = self._start = 0
         self._was_empty = True
         self.num_empty = self.num_unpaired = 0
@@ -162,12 +161,12 @@ class PairFinder:
         """
         turns = np.arange(self._num_turns, self._num_turns + len(begins))
         starts = np.maximum.accumulate(np.where(begins, turns, self._start))
-        places = turns - starts
-        is_answer = places % 2 == 1 if self._stride == 2 else places > 0
+        within = turns - starts
+        is_answer = within % 2 == 1 if self._alternates else within > 0
         self.num_unpaired += (
             len(turns) - 2 * int(np.sum(is_answer))
-            if self._stride == 2
-            else int(np.sum(begins)) - int(np.sum(places == 1))
+            if self._alternates
+            else int(np.sum(begins)) - int(np.sum(within == 1))
         )
         before = np.concatenate([[self._was_empty], is_empty[:-1]])
         is_usable = is_answer & ~is_empty & ~before
@@ -205,7 +204,7 @@ class _Counts:
             ids: of all of them, with separators.
             lengths: the number of ids of each turn.
             held_out: whether each turn is held out.
-            answers: the places of those that are the answer of a training pair.
+            answers: the indices of those that are the answer of a training pair.
         """
         is_text = ids != SEPARATOR
         ids = np.where(ids < len(self.unigrams), ids, UNKNOWN)
@@ -221,5 +220,5 @@ class _Counts:
 
     @property
     def unknown_rate(self) -> float:
-        """The share of unknown ids in the held-out turns."""
+        """The fraction of unknown ids in the held-out turns."""
         return self._num_unknown / max(1, self._num_held_out)

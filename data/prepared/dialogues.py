@@ -22,7 +22,6 @@ from towers.data.prepared.filling import fill
 from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.prepared.processes import number_of_processes
-from towers.data.prepared.progress import Progress
 from towers.data.reading import (
     ReadingReport,
     WeightedPath,
@@ -34,12 +33,13 @@ from towers.data.reading import (
 )
 from towers.data.text import SUBWORD_FILE
 from towers.ground.durable import make_folder, publish
+from towers.ground.progress import Progress
 
 Dialogues = Iterable[Sequence[str]]
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
 Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]
 Item = TypeVar("Item")
-SUBWORD_TURNS = 400_000  # Of more turns, subwords are learnt from at least about half as many.
+SUBWORD_TURNS = 400_000  # From more turns, subwords are learnt from at least about half as many.
 _FEW = 1000  # Dialogues that are in memory at a time.
 
 
@@ -54,8 +54,8 @@ def prepare_files(
     """Returns the corpus of some files or folders, from its cache if there is one.
 
     Memory grows with the number of different words only. What a killed process has prepared stays,
-    and the same call goes on from there. Of two processes that prepare the same corpus, one waits
-    for the other.
+    and the same call goes on from there. If two processes prepare the same corpus, one waits for
+    the other.
 
     Args:
         paths: files and folders, as `read_dialogues` takes them. One with a weight (`a.conv:2`)
@@ -110,7 +110,7 @@ def prepare_dialogues(
 
     Args:
         train: dialogues, each a list of turns.
-        held_out: held-out dialogues; None holds out the share of `train` that the settings name.
+        held_out: held-out dialogues; None holds out the fraction of `train` that the settings name.
         settings, folder, processes, write: as in `prepare_files`.
     """
     parts = [[list(turns) for turns in part] for part in (train, held_out or ())]
@@ -175,7 +175,7 @@ def _files_of(path: Path) -> Iterator[Path]:
 def _split_weighted(
     weighted: Sequence[WeightedPath],
     dialogues_of: Callable[[Sequence[Path], Sequence[Path]], Dialogues],
-    share: float,
+    fraction: float,
 ) -> SplitDialogues:
     """Splits the dialogues of paths with weights."""
     every = (
@@ -184,11 +184,12 @@ def _split_weighted(
         for turns in dialogues_of([one.path], without)
     )
     return repeated(
-        (is_held_out, list(turns), weight) for is_held_out, (turns, weight) in split(every, share)
+        (is_held_out, list(turns), weight)
+        for is_held_out, (turns, weight) in split(every, fraction)
     )
 
 
-def split(dialogues: Iterable[Item], share: float) -> Iterator[tuple[bool, Item]]:
+def split(dialogues: Iterable[Item], fraction: float) -> Iterator[tuple[bool, Item]]:
     """Yields (whether it is held out, dialogue); a hash of its number decides, always the same.
 
     Where this would leave one of the parts of a few dialogues empty, the last one goes there.
@@ -196,7 +197,7 @@ def split(dialogues: Iterable[Item], share: float) -> Iterator[tuple[bool, Item]
     waiting: list[tuple[bool, Item]] = []
     parts: set[bool] = set()
     for number, dialogue in enumerate(dialogues):
-        part = is_held_out(number, share)
+        part = is_held_out(number, fraction)
         parts.add(part)
         waiting.append((part, dialogue))
         if len(parts) == 2 or number >= _FEW:
@@ -208,10 +209,10 @@ def split(dialogues: Iterable[Item], share: float) -> Iterator[tuple[bool, Item]
     yield from waiting
 
 
-def is_held_out(number: int, share: float) -> bool:
+def is_held_out(number: int, fraction: float) -> bool:
     """Returns whether the hash holds out the dialogue of this number."""
     digest = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") < share * 2**64
+    return int.from_bytes(digest, "little") < fraction * 2**64
 
 
 def _with_subwords(

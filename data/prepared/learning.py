@@ -38,8 +38,8 @@ def learn_codec(
 ) -> bool:
     """Writes the codec that is learnt from the passages into a folder.
 
-    The sample has every n-th training passage, from everywhere in the text. Of a text as it is
-    written, all words are counted.
+    The sample has every n-th training passage, from everywhere in the text. In a text as it
+    is written, all words are counted.
 
     Args:
         passages: of all parts.
@@ -67,7 +67,7 @@ def learn_codec(
     counts: collections.Counter[str] = collections.Counter()
     chunks = in_chunks(Chunk(lines, []) for lines in sample)
     for chunk in tokenise((chunk.texts for chunk in chunks), text, processes):
-        uses = np.bincount(chunk.places, minlength=len(chunk.table)).tolist()
+        uses = np.bincount(chunk.indices, minlength=len(chunk.table)).tolist()
         counts.update(dict(zip(chunk.table, uses, strict=True)))
     build = build_words if text.as_written else build_vocabulary
     TextCodec(text, build(counts, settings.vocabulary_size)).save(folder)

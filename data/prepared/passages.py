@@ -14,14 +14,14 @@ PASSAGE_CHARACTERS = 500
 TRAIN, VALID, TEST = range(len(PARTS))
 
 
-def passages(files: Sequence[TextFile], reader: Reader, share: float) -> Iterator[Chunk]:
+def passages(files: Sequence[TextFile], reader: Reader, fraction: float) -> Iterator[Chunk]:
     """Yields the passages of a text in order, each of one part, whose number marks its lines.
 
     Where the names of the files do not tell the parts, every n-th passage is valid and every n-th
-    is test, with n = 1 / share: the same ones always, from everywhere in the text. A passage of a
-    long line counts for several. If some files are test by their names, the others give none.
+    is test, with n = 1 / fraction: the same ones always, from everywhere in the text. A passage of
+    a long line counts for several. If some files are test by their names, the others give none.
     """
-    deal = Deal(max(4, round(1 / share)), has_test=any(file.part == "test" for file in files))
+    deal = Deal(max(4, round(1 / fraction)), has_test=any(file.part == "test" for file in files))
     for file in files:
         for lines in _in_passages(reader.blocks(file)):
             own = PARTS.index(file.part) if file.part else deal.part_of(lines)
@@ -67,7 +67,7 @@ class Deal:
 def _in_passages(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
     """Yields the lines of some blocks in passages, each of which ends with the line that fills it.
 
-    A passage is a slice between two places that a search finds, since a loop over lines would take
+    A passage is a slice between two indices that a search finds, since a loop over lines would take
     most of the time of reading.
     """
     rest: list[str] = []

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from towers.data.prepared.corpus import VERSION
 from towers.data.prepared.digests import digest_file
-from towers.data.reading import pair_turns
 from towers.data.reading.dialogue_file import check_encoding
 from towers.data.text import NUM_COPIES, SPECIALS, TextSettings
+from towers.ground.arguments import check_choice
+
+PAIRINGS = ("alternate", "sliding")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Preparation:
     Args:
         text: how text is tokenised.
         vocabulary_size: maximum number of ids, the special ones included.
-        held_out: share of the content that is kept for the evaluation.
+        held_out: fraction of the content that is kept for the evaluation.
         encoding: of the files.
     """
 
@@ -58,8 +60,9 @@ class DialoguePreparation(Preparation):
     """How dialogues become pairs of ids; whole dialogues are held out. Further settings:
 
     Args:
-        pairing: `alternate` or `sliding`.
-        context: number of earlier turns that belong to a question.
+        pairing: alternate (turns 0 and 1, 2 and 3, ...; an odd last turn has no answer) or sliding
+            (0 and 1, 1 and 2, ...: every turn answers the one before).
+        context: the most turns before the one that is answered which belong to a question.
         kind: of the files, or `auto`.
         copy_unknown: whether words that the vocabulary does not have are copied from questions to
             answers; otherwise they are spelled by characters.
@@ -90,7 +93,9 @@ class DialoguePreparation(Preparation):
                 "columns must name those of question and answer. Received "
                 f"{self.columns[0]!r} alone."
             )
-        pair_turns(0, pairing=self.pairing, context=self.context)  # Checks both.
+        check_choice("pairing", self.pairing, PAIRINGS)
+        if self.context < 0:
+            raise ValueError(f"context must be 0 or more turns. Received {self.context}.")
 
     def _num_special(self) -> int:
         return len(SPECIALS) + (NUM_COPIES if self.copy_unknown else 0)
@@ -98,8 +103,8 @@ class DialoguePreparation(Preparation):
 
 @dataclasses.dataclass(frozen=True)
 class TextPreparation(Preparation):
-    """How a text becomes ids; `held_out` is the share of its passages for the part valid, and again
-    for test, where the names of the files do not tell the parts. One further setting:
+    """How a text becomes ids; `held_out` is the fraction of its passages for the part valid, and
+    again for test, where the names of the files do not tell the parts. One further setting:
 
     Args:
         field: the name of the text in JSON Lines, or the column in Parquet.

@@ -8,23 +8,23 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from towers.data.prepared.caches import Write, open_or_prepare
-from towers.data.prepared.chunks import Chunk, in_chunks
-from towers.data.prepared.corpus import CODEC, write_manifest
+from towers.data.prepared.chunks import Chunk, Spelling, TokenisedChunk, in_chunks
+from towers.data.prepared.corpus import CODEC, TextCorpus, array_file, dtype_of_ids, write_manifest
 from towers.data.prepared.digests import digest_files
-from towers.data.prepared.filling import fill
+from towers.data.prepared.filling import TokenFiles, fill
 from towers.data.prepared.learning import learn_codec
 from towers.data.prepared.passages import passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
 from towers.data.prepared.processes import number_of_processes
-from towers.data.prepared.progress import Progress
-from towers.data.prepared.text_corpus import TextCorpus
-from towers.data.prepared.text_ids import TextIds
 from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import PARTS, describe_others, describe_parts, find_texts
 from towers.data.reading.texts import Reader
 from towers.data.text import TextCodec, TextSettings
 from towers.ground.durable import publish
+from towers.ground.progress import Progress
 
 # Yields the passages of all parts; called with the report and the progress of reading them.
 Read = Callable[[TextReport, Callable[[int], None]], Iterator[Chunk]]
@@ -42,7 +42,7 @@ def prepare_texts(
 
     Memory does not grow with the text: ids go to disk, and the vocabulary is learnt from a sample
     of bounded size. What a killed process has written stays, and the same call goes on from
-    there. Of two processes that prepare the same text, one waits for the other.
+    there. If two processes prepare the same text, one waits for the other.
 
     Args:
         paths: files and folders, as `find_texts` takes them.
@@ -143,7 +143,7 @@ def _finish(
         raise ValueError(
             "A text must give passages for the parts train and valid. Received "
             f"{num_tokens['train']:,} and {num_tokens['valid']:,} tokens; give more text, "
-            f"files whose names say train and valid, or a larger share than "
+            f"files whose names say train and valid, or a larger fraction than "
             f"held_out={settings.held_out}. What was read: {'; '.join(report)}."
         )
     parts = ", ".join(f"{num_tokens[part]:,} {part}" for part in PARTS)
@@ -154,3 +154,66 @@ def _finish(
     ]
     facts = {"characters": ids.num_characters, "parts": [p for p in PARTS if num_tokens[p]]}
     write_manifest(folder, key, summary, {part: [ids.dtype.name] for part in PARTS}, facts)
+
+
+class TextIds(TokenFiles):
+    """The files of ids of an unfinished corpus.
+
+    Args:
+        folder: of the corpus.
+        work: folder of the journal; what an earlier process journalled in it is kept.
+        codec: of the text.
+
+    Attributes:
+        codec: of the text.
+        dtype: of the ids.
+    """
+
+    def __init__(self, folder: Path, work: Path, codec: TextCodec):
+        paths = {part: array_file(folder, part) for part in PARTS}
+        zeros = dict.fromkeys(PARTS, 0)
+        numbers = {"chunks": 0, "tokens": zeros, "characters": {**zeros}, "unknown": 0}
+        super().__init__(work, paths, numbers)
+        self.codec = codec
+        self.dtype = dtype_of_ids(len(codec.vocabulary))
+
+    @property
+    def content(self) -> str:
+        """The number of tokens."""
+        return f"{self._total:,} tokens"
+
+    @property
+    def num_tokens(self) -> dict[str, int]:
+        """The number of tokens of each part."""
+        return self.state["tokens"]
+
+    @property
+    def num_characters(self) -> dict[str, int]:
+        """The number of characters of each part, without blanks, and with one for each line."""
+        return self.state["characters"]
+
+    @property
+    def _total(self) -> int:
+        return sum(self.num_tokens.values())
+
+    @property
+    def unknown_share(self) -> float:
+        """The fraction of unknown tokens."""
+        return self.state["unknown"] / max(1, self._total)
+
+    def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
+        """Writes the ids of the next lines; the mark of a line is the number of its part."""
+        vocabulary = self.codec.vocabulary
+        spelling = Spelling(list(map(self.codec.token_ids, chunk.table)))
+        as_written = self.codec.settings.as_written
+        ids, lengths = spelling.ids(
+            chunk.indices, chunk.lengths, vocabulary.end, end_all=as_written
+        )
+        part_of_ids = np.repeat(marks, lengths)
+        characters = chunk.characters + (lengths > 0)
+        self.state["unknown"] += int(np.count_nonzero(ids == vocabulary.unknown))
+        for number, part in enumerate(PARTS):
+            own = ids[part_of_ids == number]
+            self.append(part, own.astype(self.dtype).data)
+            self.num_tokens[part] += len(own)
+            self.num_characters[part] += int(characters[marks == number].sum())

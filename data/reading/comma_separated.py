@@ -46,10 +46,8 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     for row in rows:
         record = dict(zip(header, row, strict=False))
         turns = columns_of(record, names) if names and len(row) <= len(header) else None
-        if turns:
-            yield [file.turn(turn, rows.end) for turn in turns]
-        else:
-            file.skip("rows of other than the columns of the first line", rows.end)
+        flaw = "rows of other than the columns of the first line"
+        yield from file.dialogue(turns, rows.end, flaw)
 
 
 class _Rows:

@@ -12,7 +12,7 @@ from towers.data.reading.dialogue_file import Dialogue, DialogueFile
 
 SLASH_MIN_LETTERS = 6  # Shorter turns may be a single token.
 SLASH_MIN_TURNS = 5
-SLASH_SHARE = 0.9
+SLASH_FRACTION = 0.9
 _TURN = re.compile(r"M(?!\S)")
 
 
@@ -53,4 +53,4 @@ def _has_slashes(lines: list[str]) -> bool:
     turns = [line[1:] for line in lines if _is_turn(line)]
     long = [turn for turn in turns if sum(map(str.isalnum, turn)) >= SLASH_MIN_LETTERS]
     num_with_slash = sum("/" in turn.strip() for turn in long)
-    return len(long) >= SLASH_MIN_TURNS and num_with_slash >= SLASH_SHARE * len(long)
+    return len(long) >= SLASH_MIN_TURNS and num_with_slash >= SLASH_FRACTION * len(long)

@@ -7,6 +7,7 @@ lists its lines, such as `['L194', 'L195']`.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,13 +57,7 @@ def _lines_beside(file: DialogueFile) -> DialogueFile:
             f"{file.path}: expected {CONVERSATIONS} with {LINES} beside it, found no such pair. "
             "Give the folder that has both."
         )
-    return DialogueFile(
-        path,
-        encoding=file.encoding,
-        report=file.report,
-        mendings=file.mendings,
-        progress=file.progress,
-    )
+    return dataclasses.replace(file, path=path)
 
 
 def _texts(file: DialogueFile) -> dict[str, str]:

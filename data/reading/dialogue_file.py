@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from towers.data.compression import decompressed, read_errors
+from towers.data.compression import Progress, decoded
 from towers.data.reading.mending import Mending
 from towers.data.reading.report import (
     BLANK_LINE,
@@ -21,10 +22,8 @@ from towers.data.reading.report import (
     UNDECODED,
     ReadingReport,
 )
-from towers.data.text.files import reason_of
 
 Dialogue = list[str]
-Progress = Callable[[int], None]
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_CHARACTERS = 100_000
@@ -45,6 +44,7 @@ class Line(NamedTuple):
     is_cut: bool
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class DialogueFile:
     """A file that is read as dialogues.
 
@@ -57,22 +57,13 @@ class DialogueFile:
         progress: called with the number of bytes that were read since the last call.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        encoding: str,
-        report: ReadingReport,
-        columns: Sequence[str] = (),
-        mendings: Sequence[Mending] = (),
-        progress: Progress = lambda _: None,
-    ):
-        self.path = path
-        self.encoding = encoding
-        self.report = report
-        self.columns = tuple(columns)
-        self.mendings = tuple(mendings)
-        self.progress = progress
+    path: Path
+    _: dataclasses.KW_ONLY
+    encoding: str
+    report: ReadingReport
+    columns: Sequence[str] = ()
+    mendings: Sequence[Mending] = ()
+    progress: Progress = lambda _: None
 
     def chunks(self) -> Iterator[str]:
         """Yields the decoded text of the file in pieces."""
@@ -131,6 +122,13 @@ class DialogueFile:
             self.report.repair(UNDECODED, self._place(line))
             text = DAMAGED.sub("", text)
         return text.strip()
+
+    def dialogue(self, turns: Sequence[str] | None, line: Line, flaw: str) -> Iterator[Dialogue]:
+        """Yields the dialogue of a line; without turns the line is skipped for its flaw."""
+        if turns:
+            yield [self.turn(turn, line) for turn in turns]
+        else:
+            self.skip(flaw, line)
 
     def skip(self, reason: str, line: Line) -> None:
         """Counts an item of the line as skipped."""
@@ -204,16 +202,7 @@ def decoded_chunks(
 ) -> Generator[str, None, None]:
     """Yields the decoded text of a file, compressed or not; errors as of `read_lines`."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-    try:
-        with path.open("rb") as raw, decompressed(raw, path) as file:
-            position = 0
-            while chunk := file.read(CHUNK_BYTES):
-                yield decoder.decode(chunk)
-                progress(raw.tell() - position)
-                position = raw.tell()
-            yield decoder.decode(b"", final=True)
-    except read_errors() as error:
-        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
+    return decoded(path, decoder, CHUNK_BYTES, progress)
 
 
 def _line(number: int, text: str, is_cut: bool, most_characters: int) -> Line:

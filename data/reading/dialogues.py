@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,8 +13,7 @@ from typing import NamedTuple
 import towers.data.reading.comma_separated as comma_separated
 import towers.data.reading.conv as conv
 import towers.data.reading.cornell as cornell
-import towers.data.reading.json_array as json_array
-import towers.data.reading.json_lines as json_lines
+import towers.data.reading.json_files as json_files
 import towers.data.reading.parquet as parquet
 import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
@@ -35,58 +35,51 @@ class Format(NamedTuple):
 
     Attributes:
         form: in words.
-        looks: whether a line could belong to such a file.
         read: yields the dialogues.
+        looks: whether a line could belong to such a file.
         suffixes: of the names of such files.
         fits: whether a file is of this kind by how it begins, whatever its lines look like.
     """
 
     form: str
-    looks: Callable[[str], bool]
     read: Callable[[DialogueFile], Iterator[Dialogue]]
+    looks: Callable[[str], bool] = lambda line: False
     suffixes: tuple[str, ...] = ()
     fits: Callable[[DialogueFile], bool] = lambda file: False
-
-
-def never(line: str) -> bool:
-    """Returns False: the kind is not told by its lines."""
-    return False
 
 
 # If lines look like several kinds, the first kind is chosen: the strictest come first.
 FORMATS = {
     "cornell": Format(
         "movie_conversations.txt beside movie_lines.txt, columns separated by +++$+++",
-        cornell.looks,
         cornell.read,
+        cornell.looks,
     ),
     "json_lines": Format(
         "an object with messages, or with question and answer, or a list of turns, on each line",
-        json_lines.looks,
-        json_lines.read,
+        json_files.read,
+        json_files.looks,
         (".jsonl", ".ndjson"),
     ),
-    "conv": Format("`E` opens a dialogue, `M text` is a turn", conv.looks, conv.read, (".conv",)),
+    "conv": Format("`E` opens a dialogue, `M text` is a turn", conv.read, conv.looks, (".conv",)),
     "speakers": Format(
-        "a file for each dialogue, its lines `speaker|text|act`", speakers.looks, speakers.read
+        "a file for each dialogue, its lines `speaker|text|act`", speakers.read, speakers.looks
     ),
     "tsv": Format(
-        "question TAB answer, further columns are further turns", tsv.looks, tsv.read, (".tsv",)
+        "question TAB answer, further columns are further turns", tsv.read, tsv.looks, (".tsv",)
     ),
     "csv": Format(
         "columns that the first line names, such as question,answer or prompt,response",
-        never,
         comma_separated.read,
         fits=comma_separated.fits,
     ),
     "json_array": Format(
         "one array of objects with messages, or with question and answer",
-        never,
-        json_array.read,
-        fits=json_array.fits,
+        json_files.read_array,
+        fits=json_files.fits,
     ),
     "parquet": Format(
-        "columns of question and answer, or of messages", never, parquet.read, fits=parquet.fits
+        "columns of question and answer, or of messages", parquet.read, fits=parquet.fits
     ),
 }
 KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
@@ -94,8 +87,8 @@ ADVICE = (
     f"The kinds are {', '.join(KINDS)}; --set columns=NAME,NAME names the columns of question and "
     "answer in CSV, JSON and Parquet."
 )
-KIND_SHARE = 0.5  # Share of the first lines that must look like the kind.
-SUFFIX_BONUS = 0.25  # Added to that share if the file has a suffix of the kind.
+KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
+SUFFIX_BONUS = 0.25  # Added to that fraction if the file has a suffix of the kind.
 
 
 def read_dialogues(
@@ -135,16 +128,14 @@ def read_dialogues(
     files = _files_of(_as_paths(paths), kind, list(without))
     report = ReadingReport() if report is None else report
 
-    def opened(path: Path) -> DialogueFile:
-        return DialogueFile(
-            path,
-            encoding=encoding,
-            report=report,
-            columns=columns,
-            mendings=mendings,
-            progress=progress,
-        )
-
+    opened = functools.partial(
+        DialogueFile,
+        encoding=encoding,
+        report=report,
+        columns=tuple(columns),
+        mendings=tuple(mendings),
+        progress=progress,
+    )
     return _read(files, kind, opened, report)
 
 
@@ -217,7 +208,7 @@ def _read(
 def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dialogue]:
     chosen = _recognise(file) if kind == "auto" else kind
     if chosen is None and is_alone:
-        raise ValueError(_not_recognised(file))
+        raise ValueError(f"{file.path}: expected dialogues, found {_description(file)}. {ADVICE}")
     if chosen is None:
         file.report.skip("files of no known kind", str(file.path))
         return
@@ -241,16 +232,14 @@ def _recognise(file: DialogueFile) -> str | None:
     lines = [line for line in sample if "\0" not in line]  # Binary files have tabs too.
     name = file.path.name.removesuffix(".gz").removesuffix(".zst")
     suffix = Path(name).suffix.lower()
-    shares = {}
+    fractions = {}
     for kind, file_format in FORMATS.items():
-        share = sum(map(file_format.looks, lines)) / max(1, len(sample))
-        shares[kind] = share + SUFFIX_BONUS * (share > 0 and suffix in file_format.suffixes)
-    best = max(shares, key=lambda kind: shares[kind])
-    return best if shares[best] >= KIND_SHARE else None
-
-
-def _not_recognised(file: DialogueFile) -> str:
-    return f"{file.path}: expected dialogues, found {_description(file)}. {ADVICE}"
+        fraction = sum(map(file_format.looks, lines)) / max(1, len(sample))
+        fractions[kind] = fraction + SUFFIX_BONUS * (
+            fraction > 0 and suffix in file_format.suffixes
+        )
+    best = max(fractions, key=lambda kind: fractions[kind])
+    return best if fractions[best] >= KIND_FRACTION else None
 
 
 def _description(file: DialogueFile) -> str:

@@ -1,10 +1,13 @@
-"""Parquet with a dialogue in each row: columns of question and answer, or of messages."""
+"""Parquet: its rows, and a dialogue in each: columns of question and answer, or of messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+from towers.data.compression import Progress
 from towers.data.extras import import_extra
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.reading.records import COLUMNS, LIST_KEYS, find_columns, turns_of
@@ -29,28 +32,40 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     Raises:
         ValueError: the file is damaged, lacks the columns, or pyarrow is not installed.
     """
-    parquet = import_extra("pyarrow.parquet", "parquet", f"{file.path} is a Parquet file")
-    arrow = import_extra("pyarrow", "parquet", "Parquet")
-    errors = (OSError, UnicodeError, arrow.ArrowException)
     file.report.num_files += 1
-    number = 0
+    rows = rows_of(file.path, functools.partial(_columns, file), file.progress)
+    for number, record in enumerate(rows, 1):
+        file.report.num_lines += 1
+        turns = turns_of(record, file.columns)
+        yield from file.dialogue(turns, Line(number, "", False), "rows that are not a dialogue")
+
+
+def rows_of(
+    path: Path, columns_of: Callable[[Any], list[str]], progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file, {name: value}, some of them in memory at a time.
+
+    Args:
+        path: the file.
+        columns_of: from the Arrow schema to the names of the columns that are read.
+        progress: called with the number of bytes that were read since the last call.
+
+    Raises:
+        ValueError: the file is damaged, or pyarrow is not installed.
+    """
+    parquet = import_extra("pyarrow.parquet", "parquet", f"{path} is a Parquet file")
+    arrow = import_extra("pyarrow", "parquet", "Parquet")
+    size, done = path.stat().st_size, 0
     try:
-        with parquet.ParquetFile(file.path) as opened:
-            columns = _columns(file, opened.schema_arrow)
-            bytes_of_row = file.path.stat().st_size / max(1, opened.metadata.num_rows)
-            for batch in opened.iter_batches(ROWS, columns=columns):
-                file.progress(round(bytes_of_row * batch.num_rows))
-                for record in batch.to_pylist():
-                    number += 1
-                    file.report.num_lines += 1
-                    line = Line(number, "", False)
-                    turns = turns_of(record, file.columns)
-                    if turns:
-                        yield [file.turn(turn, line) for turn in turns]
-                    else:
-                        file.skip("rows that are not a dialogue", line)
-    except errors as error:
-        raise ValueError(f"{file.path} cannot be read to its end: {reason_of(error)}.") from error
+        with parquet.ParquetFile(path) as file:
+            total = max(1, file.metadata.num_rows)
+            for batch in file.iter_batches(ROWS, columns=columns_of(file.schema_arrow)):
+                yield from batch.to_pylist()
+                progress(size * batch.num_rows // total)
+                done += size * batch.num_rows // total
+    except (OSError, UnicodeError, arrow.ArrowException) as error:
+        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
+    progress(size - done)
 
 
 def _columns(file: DialogueFile, schema: Any) -> list[str]:

@@ -16,7 +16,7 @@ UNDECODED = "turns with bytes that do not decode"
 NUL_LINE = "lines with NUL characters"
 UNDECODED_LINE = "lines with many bytes that do not decode"
 FEW_UNDECODED = "lines with a few bytes that do not decode, without these"
-UNDECODED_SHARE = 0.1  # Of all lines; above this share the encoding is probably wrong.
+UNDECODED_FRACTION = 0.1  # Of all lines; above this fraction the encoding is probably wrong.
 ENCODING_ADVICE = (
     "its encoding may differ: try another (--encoding), such as gb18030, big5, cp1252 or utf-16"
 )
@@ -122,7 +122,7 @@ class ReadingReport(Report):
         """Returns whether so many lines do not decode that the encoding is probably wrong."""
         undecoded = self.skipped[UNDECODED] + self.repaired[UNDECODED] + self.skipped[NUL]
         # A JSON array may have all its dialogues in one line.
-        return undecoded > UNDECODED_SHARE * max(self.num_lines, self.num_turns)
+        return undecoded > UNDECODED_FRACTION * max(self.num_lines, self.num_turns)
 
 
 @dataclass
@@ -134,7 +134,7 @@ class TextReport(Report):
         """Whether so many lines do not decode that the encoding is probably wrong."""
         skipped = self.skipped[NUL_LINE] + self.skipped[UNDECODED_LINE]
         damaged = skipped + self.repaired[FEW_UNDECODED]
-        return damaged > UNDECODED_SHARE * (self.num_lines + skipped)
+        return damaged > UNDECODED_FRACTION * (self.num_lines + skipped)
 
     def lines(self) -> list[str]:
         """Returns the report as lines of text."""

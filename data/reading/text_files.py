@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.folders import files_below, format_suffixes, suffix_of
+from towers.data.reading.parquet import MAGIC
 from towers.data.text.files import reason_of
 
 PARTS = ("train", "valid", "test")
@@ -20,7 +21,6 @@ KINDS = {
 }
 SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind)
 COMPRESSIONS = (".gz", ".zst")
-PARQUET_MAGIC = b"PAR1"
 OTHER_KINDS = (
     ".json",
     ".csv",
@@ -151,7 +151,7 @@ def kind_of(path: Path) -> str:
         )
     try:
         with path.open("rb") as file:
-            if file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
+            if file.read(len(MAGIC)) == MAGIC:
                 return "parquet"
     except OSError as error:
         raise ValueError(

@@ -5,23 +5,20 @@ from __future__ import annotations
 import codecs
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from towers.data.compression import decompressed, read_errors
-from towers.data.extras import import_extra
+from towers.data.compression import Progress, decoded
+from towers.data.reading.parquet import rows_of
 from towers.data.reading.report import FEW_UNDECODED, NUL_LINE, UNDECODED_LINE, TextReport
 from towers.data.reading.text_files import TextFile
-from towers.data.text.files import reason_of
 
 CHUNK_BYTES = 1 << 18
 MAX_LINE_CHARACTERS = 10_000
 MAX_RECORD_CHARACTERS = 16_000_000
 ENOUGH_RECORDS = 1000  # If so many have no text, the others will not either.
 DAMAGED = "\ufffd"
-
-Progress = Callable[[int], None]
 
 
 class Reader(NamedTuple):
@@ -95,9 +92,10 @@ def cut(line: str) -> list[str]:
     pieces, start = [], 0
     while len(line) - start > MAX_LINE_CHARACTERS:
         end = start + MAX_LINE_CHARACTERS
-        place = line.rfind(" ", start + MAX_LINE_CHARACTERS // 2, end) + 1
-        pieces.append(line[start : place or end])
-        start = place or end
+        blank = line.rfind(" ", start + MAX_LINE_CHARACTERS // 2, end)
+        end = end if blank < 0 else blank + 1
+        pieces.append(line[start:end])
+        start = end
     return [*pieces, line[start:]]
 
 
@@ -168,42 +166,27 @@ def _field_of(line: str, name: str) -> tuple[str | None, str]:
 
 
 def _parquet(path: Path, reader: Reader) -> Iterator[str]:
-    """Yields the values of a column that are texts, a few thousand rows in memory at a time."""
-    parquet = import_extra("pyarrow.parquet", "parquet", f"{path} is a Parquet file")
-    size, done = path.stat().st_size, 0
-    try:
-        with parquet.ParquetFile(path, memory_map=True) as file:
-            names, total = file.schema_arrow.names, max(1, file.metadata.num_rows)
-            if reader.field not in names:
-                raise ValueError(
-                    f"{path}: expected a column {reader.field!r} with the text, found the columns "
-                    f"{', '.join(map(repr, names[:8]))}. Name it with --set text_field=NAME."
-                )
-            for batch in file.iter_batches(2048, columns=[reader.field]):
-                for value in batch.column(0).to_pylist():
-                    if isinstance(value, str):
-                        yield value
-                    else:
-                        reader.report.skip("rows without a text", str(path))
-                reader.progress(size * batch.num_rows // total)
-                done += size * batch.num_rows // total
-    except (OSError, UnicodeError, import_extra("pyarrow", "parquet", "").ArrowException) as error:
-        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
-    reader.progress(size - done)
+    """Yields the values of a column that are texts."""
+
+    def chosen(schema: Any) -> list[str]:
+        if reader.field not in schema.names:
+            raise ValueError(
+                f"{path}: expected a column {reader.field!r} with the text, found the columns "
+                f"{', '.join(map(repr, schema.names[:8]))}. Name it with --set text_field=NAME."
+            )
+        return [reader.field]
+
+    for row in rows_of(path, chosen, reader.progress):
+        value = row[reader.field]
+        if isinstance(value, str):
+            yield value
+        else:
+            reader.report.skip("rows without a text", str(path))
 
 
 def _decoded(path: Path, encoding: str, progress: Progress) -> Iterator[str]:
     """Yields the decoded text of a file, compressed or not; marks of byte order are removed."""
     decoder: Any = codecs.getincrementaldecoder(encoding)(errors="replace")
     decoder = io.IncrementalNewlineDecoder(decoder, translate=True)  # Any end of a line is \n.
-    position = 0
-    try:
-        with path.open("rb") as raw, decompressed(raw, path) as file:
-            while block := file.read(CHUNK_BYTES):
-                yield decoder.decode(block).replace("\ufeff", "")
-                progress(raw.tell() - position)
-                position = raw.tell()
-            progress(raw.tell() - position)
-            yield decoder.decode(b"", final=True)
-    except read_errors() as error:
-        raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
+    for text in decoded(path, decoder, CHUNK_BYTES, progress):
+        yield text.replace("\ufeff", "")

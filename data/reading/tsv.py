@@ -18,7 +18,5 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
         columns = line.text.split("\t")
         while len(columns) > 2 and not columns[-1].strip():
             columns.pop()  # Tabs that only end the line.
-        if len(columns) > 1:
-            yield [file.turn(column, line) for column in columns]
-        else:
-            file.skip("lines without a tab", line)
+        turns = columns if len(columns) > 1 else None
+        yield from file.dialogue(turns, line, "lines without a tab")

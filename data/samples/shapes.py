@@ -33,7 +33,7 @@ FILES = {
     "test_batch.bin.gz": (500, 2),
 }  # Images, seed.
 LEVELS = np.array([32, 96, 160, 224], dtype=np.uint8)  # Few, for small files.
-NOISE = 0.01  # The share of pixels with a random colour.
+NOISE = 0.01  # The fraction of pixels with a random colour.
 
 
 def folder() -> Path:

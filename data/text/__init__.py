@@ -4,8 +4,7 @@ The package needs only the ground, the standard library and jieba, so that a cop
 beside an exported model without the rest of the project.
 """
 
-from .codec import Question, TextCodec
-from .line_codec import LineCodec
+from .codec import LineCodec, Question, TextCodec
 from .normalisation import normalise
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE, train_subwords

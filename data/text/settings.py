@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from towers.ground.arguments import check_choice
+
 from .normalisation import LANGUAGES, normalise
 
 TOKENIZERS = ("auto", "jieba", "words", "characters", "spaces", "subwords")
@@ -43,8 +45,8 @@ class TextSettings:
     as_written: bool = False
 
     def __post_init__(self) -> None:
-        _check_choice("language", self.language, LANGUAGES)
-        _check_choice("tokenizer", self.tokenizer, TOKENIZERS)
+        check_choice("language", self.language, LANGUAGES)
+        check_choice("tokenizer", self.tokenizer, TOKENIZERS)
         self._check_files("jieba", ("dictionary", "user_dictionary"))
         self._check_files("subwords", ("subword_model",))
         if self.as_written and self.tokenizer != "spaces":
@@ -87,8 +89,3 @@ class TextSettings:
     def as_dict(self) -> dict[str, Any]:
         """Returns the settings by name, as plain values that `TextSettings(**values)` takes."""
         return dataclasses.asdict(self)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.")

@@ -24,7 +24,7 @@ from .normalisation import is_wide
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unknown>", "<separator>")
 NUM_COPIES = 16  # So many words of a question that the vocabulary does not have can be told apart.
-CHARACTER_SHARE = 0.5  # Share of a vocabulary that is too small for all characters.
+CHARACTER_FRACTION = 0.5  # Fraction of a vocabulary that is too small for all characters.
 
 
 class Unit(NamedTuple):
@@ -38,8 +38,8 @@ def build_vocabulary(counts: Mapping[str, int], size: int, *, copies: bool = Fal
     """Returns the vocabulary of at most `size` ids for counted tokens.
 
     It holds the most frequent tokens. Without copies it first holds the characters of all tokens
-    (the most frequent ones if they do not fit into `CHARACTER_SHARE` of it). Units are ordered by
-    their number of uses in the counted text, the most used first, then by their text.
+    (the most frequent ones if they do not fit into `CHARACTER_FRACTION` of it). Units are ordered
+    by their number of uses in the counted text, the most used first, then by their text.
 
     Args:
         counts: the number of occurrences of each token.
@@ -59,7 +59,7 @@ def build_vocabulary(counts: Mapping[str, int], size: int, *, copies: bool = Fal
     if copies:
         return Vocabulary([Unit(token) for token in _by_count(counts)[:places]], num_copies)
     characters = _count_characters(counts)
-    first = characters[: int(places * CHARACTER_SHARE)]
+    first = characters[: int(places * CHARACTER_FRACTION)]
     candidates = dict.fromkeys([*first, *map(Unit, _by_count(counts)), *characters])
     chosen = list(candidates)[:places]
     uses = _count_uses(Vocabulary(chosen), counts)

@@ -101,10 +101,10 @@ def grow(
     values, tokens = tf.math.top_k(tf.where(is_end[None, :], IMPOSSIBLE, log_probabilities), count)
     values = tf.reshape(values, [batch, beam, count]) + opened.scores[:, :, None]
     values, tokens = (tf.reshape(part, [batch, beam * count]) for part in (values, tokens))
-    scores, places = tf.math.top_k(values, beam)
-    parents = places // count
+    scores, indices = tf.math.top_k(values, beam)
+    parents = indices // count
     ids = tf.gather(opened.ids, parents, batch_dims=1)
-    chosen = tf.gather(tokens, places, batch_dims=1)
+    chosen = tf.gather(tokens, indices, batch_dims=1)
     return Hypotheses(with_token(ids, chosen, position), scores), ended, parents
 
 
@@ -122,8 +122,8 @@ def can_improve(
 def best_of(first: Hypotheses, second: Hypotheses, count: int) -> Hypotheses:
     """Returns the best `count` hypotheses of both."""
     ids = tf.concat([first.ids, second.ids], 1)
-    scores, places = tf.math.top_k(tf.concat([first.scores, second.scores], 1), count)
-    return Hypotheses(tf.gather(ids, places, batch_dims=1), scores)
+    scores, indices = tf.math.top_k(tf.concat([first.scores, second.scores], 1), count)
+    return Hypotheses(tf.gather(ids, indices, batch_dims=1), scores)
 
 
 def with_token(ids: tf.Tensor, tokens: tf.Tensor, position: tf.Tensor) -> tf.Tensor:

@@ -6,15 +6,18 @@ state is a nest of tensors with rows as their first dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from towers.ground.special_ids import PAD
 from towers.models.decoding import beam_search, sampling
 from towers.models.decoding.options import DecoderStep, Decoding
 from towers.models.decoding.rules import Rules
+from towers.models.recurrent import without_gradients
 
 
 class Decoded(NamedTuple):
@@ -71,3 +74,18 @@ def decode(
         tf.reshape(scores, shape),
         tf.reshape(lengths, shape),
     )
+
+
+@contextlib.contextmanager
+def read_once(model: keras.Model) -> Iterator[None]:
+    """The scope of decoding, in which each variable of a model has the value that it has now.
+
+    A loop reads a variable anew in each of its iterations: where the variable is on another device,
+    the whole output projection would travel for every token. Reads in front of a loop travel once.
+
+    Args:
+        model: the model; nothing in the scope may assign its variables, or be differentiated.
+    """
+    values = [(variable, tf.identity(variable.value)) for variable in model.weights]
+    with without_gradients(), keras.StatelessScope(state_mapping=values):
+        yield

@@ -64,10 +64,10 @@ def occurs_before(
 ) -> tf.Tensor:
     """Returns bool [rows, vocabulary], True for the tokens that occur in a row."""
     rows, length = tf.unstack(tf.shape(generated))
-    places = tf.stack([tf.repeat(tf.range(rows), length), tf.reshape(generated, [-1])], 1)
+    indices = tf.stack([tf.repeat(tf.range(rows), length), tf.reshape(generated, [-1])], 1)
     counts = tf.cast(tf.tile(tf.range(length) < position, [rows]), tf.int32)
     shape = tf.stack([rows, vocabulary_size])
-    return tf.scatter_nd(places, counts, shape) > 0
+    return tf.scatter_nd(indices, counts, shape) > 0
 
 
 def completes_ngram(
@@ -90,6 +90,6 @@ def completes_ngram(
         column = tf.roll(generated, -offset, axis=1)
         same &= tf.equal(column, last[:, None])
     following = tf.roll(generated, -(size - 1), axis=1)
-    places = tf.stack([tf.repeat(tf.range(rows), length), tf.reshape(following, [-1])], 1)
+    indices = tf.stack([tf.repeat(tf.range(rows), length), tf.reshape(following, [-1])], 1)
     counts = tf.cast(tf.reshape(same, [-1]), tf.int32)
-    return tf.scatter_nd(places, counts, tf.stack([rows, vocabulary_size])) > 0
+    return tf.scatter_nd(indices, counts, tf.stack([rows, vocabulary_size])) > 0

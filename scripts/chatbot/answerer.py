@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from towers.data.text import Question, TextCodec
+from towers.ground.progress import counted
 from towers.models.decoding import Decoded, Decoding, decode, read_once
 from towers.models.decoding.options import DecoderStep
-from towers.scripts.progress import counted
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.recipe import SpecialIds
 

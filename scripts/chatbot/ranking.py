@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from towers.data.text import TextCodec
+from towers.ground.progress import counted
 from towers.models.answering import decoder_inputs
 from towers.models.decoding import read_once
 from towers.models.linear_cross_entropy import CHUNK_SIZE
 from towers.scripts.chatbot.answerer import pad
-from towers.scripts.progress import counted
 from towers.scripts.training.recipe import SpecialIds
 
 NUM_CANDIDATES = 10

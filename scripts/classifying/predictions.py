@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from towers.data.image_files.decoding import SUFFIXES, decode, examine
 from towers.data.image_files.listing import pictures_below
-from towers.scripts.progress import counted
+from towers.ground.progress import counted
 from towers.scripts.training.session import Session
 from towers.scripts.wrong_input import describe
 

@@ -229,17 +229,17 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
     """Lets the network begin with the shares of the training answers' tokens."""
-    from towers.models import unigrams
+    from towers.models.text_layers import predict_unigrams
 
     if fields.unigram_bias:
-        unigrams.predict_unigrams(model.projection.bias, data.corpus.target_counts)
+        predict_unigrams(model.projection.bias, data.corpus.target_counts)
 
 
 def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the recurrent network with attention."""
-    from towers.models.seq2seq import seq2seq
+    from towers.models.seq2seq import Seq2Seq
 
-    return seq2seq(
+    return Seq2Seq(
         vocabulary_size,
         cell=fields.cell,
         embedding_size=fields.embedding_size,
@@ -257,9 +257,9 @@ def make_recurrent(fields: Fields, vocabulary_size: int) -> keras.Model:
 
 def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the Transformer."""
-    from towers.models.transformer import transformer
+    from towers.models.transformer import Transformer
 
-    return transformer(
+    return Transformer(
         vocabulary_size,
         size=fields.hidden_size,
         heads=fields.heads,

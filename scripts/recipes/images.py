@@ -93,7 +93,7 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels from 0 to 255."""
     from towers.data.image_files.augmentation import Augmentation
     from towers.data.image_files.batches import image_file_batches
-    from towers.data.image_files.examples import TRAIN
+    from towers.data.image_files.records import TRAIN
 
     check_fields(fields)
     image_files = open_files(fields, folder)
@@ -145,7 +145,7 @@ def open_files(fields: Fields, folder: Path | None, threads: int | None = None) 
 
 def evaluated_part(fields: Fields, image_files: ImageFiles) -> str:
     """Returns the part that `part` names, or the first one that is not for training."""
-    from towers.data.image_files.examples import PARTS, TRAIN, VALIDATION
+    from towers.data.image_files.records import PARTS, TRAIN, VALIDATION
 
     if fields.part:
         return fields.part
@@ -166,7 +166,7 @@ def content_key(image_files: ImageFiles, fields: Fields) -> str:
 
 def check_fields(fields: Fields) -> None:
     """Raises ValueError for fields that do not go together."""
-    from towers.data.image_files.examples import PARTS
+    from towers.data.image_files.records import PARTS
     from towers.models import applications
 
     is_ours = fields.network in OURS
@@ -252,13 +252,13 @@ def decay_of(fields: Fields) -> dict[str, Any]:
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
-    from towers.models import label_losses, losses
+    from towers.models import losses
 
     smoothing = fields.label_smoothing if training else 0.0
     if fields.multi_label:
-        make = label_losses.several_labels
+        make = losses.several_labels
     elif training and fields.mixup:
-        make = label_losses.soft_classification
+        make = losses.soft_classification
     else:
         make = losses.classification
     return make(model, training=training, label_smoothing=smoothing)

@@ -199,17 +199,17 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
     """Lets the network begin with the shares of the training text's tokens."""
-    from towers.models import unigrams
+    from towers.models.text_layers import predict_unigrams
 
     if fields.unigram_bias:
-        unigrams.predict_unigrams(model.output_bias, data.corpus.unigram_counts)
+        predict_unigrams(model.output_bias, data.corpus.unigram_counts)
 
 
 def make_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the network of Zaremba et al. 2014."""
     from towers.models import rnn_lm
 
-    return rnn_lm.rnn_language_model(
+    return rnn_lm.RNNLanguageModel(
         vocabulary_size,
         hidden_size=fields.hidden_size,
         num_layers=fields.num_layers,
@@ -222,7 +222,7 @@ def make_awd_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the network of Merity et al. 2018."""
     from towers.models import awd_lstm
 
-    return awd_lstm.awd_lstm(
+    return awd_lstm.AWDLanguageModel(
         vocabulary_size,
         embedding_size=fields.embedding_size,
         hidden_size=fields.hidden_size,
@@ -240,7 +240,7 @@ def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
     """Returns the Transformer."""
     from towers.models import transformer_lm
 
-    return transformer_lm.transformer_lm(
+    return transformer_lm.TransformerLanguageModel(
         vocabulary_size,
         size=fields.hidden_size,
         heads=fields.heads,

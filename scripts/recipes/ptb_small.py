@@ -99,7 +99,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
     from towers.models import rnn_lm
 
-    return rnn_lm.rnn_language_model(
+    return rnn_lm.RNNLanguageModel(
         len(data.text),
         hidden_size=fields.hidden_size,
         num_layers=fields.num_layers,
@@ -111,9 +111,9 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 def make_tower_fn(fields: Any, model: keras.Model, training: bool) -> Any:
     """Returns the tower function of streams or sentences; its weight is the number of tokens."""
-    from towers.models import language_losses
+    from towers.models import language_model
 
-    make = language_losses.streams if fields.form == "streams" else language_losses.sentences
+    make = language_model.streams if fields.form == "streams" else language_model.sentences
     return make(model, training=training)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import towers
-from towers.scripts.progress import progress
+from towers.ground.progress import progress
 from towers.scripts.shown import show
 from towers.scripts.timing.apart import Apart, TimedRun
 from towers.scripts.timing.options import TimingOptions

@@ -64,9 +64,8 @@ class Training:
     def train(self) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
         is_new = not self._updates.position.step
-        if is_new and self._processes.is_chief and self._updates.graph is not None:
-            self._files.curves.write_graph(self._updates.graph)
         if is_new and self._processes.is_chief:
+            self._files.curves.write_graph(self._updates.step.graph)
             self._files.curves.write_hyperparameters(EVALUATION, hyperparameters(self._record))
         with towers.actions.stop_on_signals() as signals:
             actions = towers.actions.share_stop_requests(
@@ -166,7 +165,7 @@ class Training:
 
     def _compare_processes(self, report: towers.StepReport | None = None) -> None:
         with self._updates.paused():
-            towers.processes.check_variables(self._processes, self._updates.groups())
+            towers.processes.check_variables(self._processes, self._updates.step.groups())
 
     def _pause_and_evaluate(self) -> None:
         with self._updates.paused():

@@ -72,7 +72,7 @@ class RunFiles:
         """
         checkpoint = self._checkpoints.latest()
         if checkpoint is not None:
-            towers.checkpoints.restore(checkpoint, self._updates.groups())
+            towers.checkpoints.restore(checkpoint, self._updates.step.groups())
             self._updates.position = towers.steps.Position(**checkpoint.state["position"])
             self.best = self._best_of(checkpoint)
             self.reporting.window.restore(checkpoint.state.get("unreported", {}))
@@ -109,7 +109,7 @@ class RunFiles:
             position = tf.Variable(
                 [*dataclasses.astuple(self._updates.position), unreported.shape[0]], dtype=tf.int64
             )
-            variables = itertools.chain(*self._updates.groups().values())
+            variables = itertools.chain(*self._updates.step.groups().values())
             processes.broadcast([*variables, position])
             *place, size = position.numpy().tolist()
             self._updates.position = towers.steps.Position(*place)
@@ -147,7 +147,7 @@ class RunFiles:
         better = self.best.improves(step, metrics)
         self.metrics.write(TEST, step, {**metrics, "best": better})
         if better:
-            state, groups = self._state(), self._updates.groups()
+            state, groups = self._state(), self._updates.step.groups()
             self._sync_curves()  # A run may go on from the best.
             self._checkpoints.save_best(step, groups, state, resumable=True)
         self._saved_step = None  # A checkpoint of this step lacks the evaluation.
@@ -167,8 +167,8 @@ class RunFiles:
         if step == self._saved_step:
             return None
         self._sync_curves()
-        self._updates.check_copies()
-        path = self._checkpoints.save(step, self._updates.groups(), self._state())
+        self._updates.step.check_copies()
+        path = self._checkpoints.save(step, self._updates.step.groups(), self._state())
         self._saved_step = step
         return path
 

@@ -87,7 +87,9 @@ class InitialWeights(NamedTuple):
         Raises:
             ValueError: none did.
         """
-        match = towers.checkpoints.restore_matching(self.checkpoint, updates.groups()["variables"])
+        match = towers.checkpoints.restore_matching(
+            self.checkpoint, updates.step.groups()["variables"]
+        )
         total = len(match.restored) + len(match.unmatched)
         source = f"{self.directory.path} (step {self.checkpoint.step})"
         unmatched = as_many_as_fit(match.unmatched, ", ", SHOWN) if match.unmatched else ""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import keras
 
 import towers
-from towers.scripts.progress import progress
+from towers.ground.progress import progress
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.pretended_gpu.pretended_gpu import record
 from towers.models.decoding import read_once
-from towers.models.projection import Projection
+from towers.models.text_layers import Projection
 
 VOCABULARY, HIDDEN, TOKENS = 5000, 16, 8
 PROJECTION_BYTES = 4 * VOCABULARY * HIDDEN

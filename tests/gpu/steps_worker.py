@@ -10,9 +10,9 @@ import towers
 from tests.gpu.counts_worker import facts_of
 from tests.pretended_gpu.pretended_gpu import record
 from towers.devices.determinism import enable_determinism
-from towers.models.language_losses import sentences
+from towers.models.language_model import sentences
 from towers.models.linear_cross_entropy import linear_cross_entropy
-from towers.models.rnn_lm import rnn_language_model
+from towers.models.rnn_lm import RNNLanguageModel
 
 VOCABULARY, HIDDEN, ROWS, LENGTH = 1000, 32, 64, 32  # ROWS of each tower.
 PROJECTION_BYTES = 4 * VOCABULARY * HIDDEN
@@ -22,7 +22,7 @@ def build(parameters, devices):
     """Returns a function that runs one step on shards that are already there."""
     placement = towers.Placement(devices, parameters)
     with placement.scope():
-        model = rnn_language_model(VOCABULARY, hidden_size=HIDDEN, num_layers=1)
+        model = RNNLanguageModel(VOCABULARY, hidden_size=HIDDEN, num_layers=1)
         optimizer = keras.optimizers.SGD(0.1)
     batch = np.random.default_rng(0).integers(1, VOCABULARY, (2 * ROWS, LENGTH)).astype("int32")
     dataset = tf.data.Dataset.from_tensors((batch, batch))

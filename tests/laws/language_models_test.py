@@ -10,27 +10,27 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from towers.data.batches.texts import sentence_batches, stream_batches
-from towers.models import language_losses
-from towers.models.awd_lstm import awd_lstm
-from towers.models.rnn_lm import rnn_language_model
-from towers.models.transformer_lm import transformer_lm
+from towers.models import language_model
+from towers.models.awd_lstm import AWDLanguageModel
+from towers.models.rnn_lm import RNNLanguageModel
+from towers.models.transformer_lm import TransformerLanguageModel
 
 VOCABULARY, ROWS, STEPS, NUM_BATCHES = 23, 7, 6, 4
 NONE = dict.fromkeys(
     ("dropout_rate", "input_dropout_rate", "output_dropout_rate", "weight_dropout_rate"), 0.0
 )
 NETWORKS = {
-    "lstm": lambda **rates: rnn_language_model(
+    "lstm": lambda **rates: RNNLanguageModel(
         VOCABULARY, hidden_size=8, num_layers=1, dropout_rate=0.5 if rates else 0.0
     ),
-    "awd_lstm": lambda **rates: awd_lstm(
+    "awd_lstm": lambda **rates: AWDLanguageModel(
         VOCABULARY,
         embedding_size=8,
         hidden_size=10,
         word_dropout_rate=0.0,
         **({**NONE} if not rates else {}),
     ),
-    "transformer": lambda **rates: transformer_lm(
+    "transformer": lambda **rates: TransformerLanguageModel(
         VOCABULARY,
         size=8,
         heads=2,
@@ -57,9 +57,9 @@ def fresh(network, form, **rates):
     keras.utils.set_random_seed(3)
     model = NETWORKS[network](**rates)
     if form == "sentences":
-        return language_losses.sentences(model, training=True), model, {}
+        return language_model.sentences(model, training=True), model, {}
     carried = {"carried": towers.Carried(model.state_specs(), ROWS)}
-    return language_losses.streams(model, training=True), model, carried
+    return language_model.streams(model, training=True), model, carried
 
 
 @functools.cache

@@ -155,7 +155,7 @@ def test_a_checkpoint_from_before_the_sums_still_goes_on(tmp_path):
     towers.Trainer.making(updates).train(steps=5)
     folder = towers.checkpoints.CheckpointFolder(tmp_path / "checkpoints")
     state = {"position": dataclasses.asdict(updates.position)}
-    folder.save(5, updates.groups(), state)
+    folder.save(5, updates.step.groups(), state)
     reports = []
     towers.Trainer.making(make_updates(), [reporting(7, reports)], run_dir=tmp_path).train(steps=7)
     assert [report.step for report in reports] == [7]

@@ -13,7 +13,7 @@ from tests import helpers
 from towers.data.batches.texts import sentence_batches, stream_batches
 from towers.data.samples import stories
 from towers.data.text import build_words
-from towers.models import language_losses, rnn_lm
+from towers.models import language_model, rnn_lm
 
 ROWS, STEPS, NUM_BATCHES = 7, 6, 5
 
@@ -38,11 +38,11 @@ def batches_of(form):
 def fresh(form):
     """Returns (tower function, model, what the step carries), the same each time."""
     keras.utils.set_random_seed(3)
-    model = rnn_lm.rnn_language_model(text()[1], hidden_size=8)
+    model = rnn_lm.RNNLanguageModel(text()[1], hidden_size=8)
     if form == "sentences":
-        return language_losses.sentences(model, training=True), model, {}
+        return language_model.sentences(model, training=True), model, {}
     carried = {"carried": towers.Carried(model.state_specs(), ROWS)}
-    return language_losses.streams(model, training=True), model, carried
+    return language_model.streams(model, training=True), model, carried
 
 
 def optimizer_of(name):
@@ -143,11 +143,11 @@ def test_every_weight_moves():
 def test_evaluation_counts_every_token_once_and_carries_to_the_end(rows, num_towers):
     """The loss of each stream read at once, without batches, is the oracle."""
     keras.utils.set_random_seed(3)
-    model = rnn_lm.rnn_language_model(text()[1], hidden_size=8, initial_scale=0.5)
+    model = rnn_lm.RNNLanguageModel(text()[1], hidden_size=8, initial_scale=0.5)
     tokens = text()[0][:137]
     batches = stream_batches(tokens, rows, STEPS, drop_tail=False)
     step = towers.build_evaluation_step(
-        language_losses.streams(model, training=False),
+        language_model.streams(model, training=False),
         model,
         helpers.tower_placement(num_towers),
         batches,

@@ -12,8 +12,8 @@ import towers
 from tests import helpers
 from towers.devices.op_devices import placed_nodes
 from towers.models.answering import answering
-from towers.models.seq2seq import seq2seq
-from towers.models.transformer import transformer
+from towers.models.seq2seq import Seq2Seq
+from towers.models.transformer import Transformer
 
 SLOW = pytest.mark.slow
 VOCABULARY = 30
@@ -54,9 +54,9 @@ def fresh(options):
     """Returns (tower function, model), the same each time."""
     keras.utils.set_random_seed(3)
     if "heads" in options:
-        model = transformer(VOCABULARY, **options)
+        model = Transformer(VOCABULARY, **options)
     else:
-        model = seq2seq(VOCABULARY, embedding_size=6, hidden_size=8, **options)
+        model = Seq2Seq(VOCABULARY, embedding_size=6, hidden_size=8, **options)
     return answering(model, training=True), model
 
 

@@ -15,18 +15,18 @@ from tests import helpers
 from tests.laws.seq2seq_parity_test import CASES as ANSWERING
 from tests.laws.seq2seq_parity_test import VOCABULARY, pair_batches
 from towers.devices.op_devices import placed_nodes, short_device
-from towers.models import awd_lstm, language_losses, rnn_lm, transformer_lm
+from towers.models import awd_lstm, language_model, rnn_lm, transformer_lm
 from towers.models.answering import answering
-from towers.models.seq2seq import seq2seq
-from towers.models.transformer import transformer
+from towers.models.seq2seq import Seq2Seq
+from towers.models.transformer import Transformer
 
 pytestmark = pytest.mark.usefixtures("sums_as_written")
 SLOW = pytest.mark.slow
 PAIRS = (("/CPU:1", "/CPU:2"), ("/CPU:3", "/CPU:4"))
 LANGUAGE = {
-    "lstm": lambda: rnn_lm.rnn_language_model(VOCABULARY, hidden_size=8, dropout_rate=0.2),
-    "awd_lstm": lambda: awd_lstm.awd_lstm(VOCABULARY, embedding_size=6, hidden_size=8),
-    "transformer_lm": lambda: transformer_lm.transformer_lm(
+    "lstm": lambda: rnn_lm.RNNLanguageModel(VOCABULARY, hidden_size=8, dropout_rate=0.2),
+    "awd_lstm": lambda: awd_lstm.AWDLanguageModel(VOCABULARY, embedding_size=6, hidden_size=8),
+    "transformer_lm": lambda: transformer_lm.TransformerLanguageModel(
         VOCABULARY, size=8, heads=2, feed_forward_size=8, num_layers=2, window=4
     ),
 }
@@ -53,9 +53,9 @@ def task_of(name):
     if name in LANGUAGE:
         model = LANGUAGE[name]()
         batches = [(pair[0][:, :4], pair[1]) for pair in pair_batches()]
-        return model, language_losses.sentences(model, training=True), batches
+        return model, language_model.sentences(model, training=True), batches
     options = dict(ANSWERING[name])
-    make = transformer if "heads" in options else functools.partial(seq2seq, embedding_size=6)
+    make = Transformer if "heads" in options else functools.partial(Seq2Seq, embedding_size=6)
     if "heads" not in options:
         options["hidden_size"] = 8
     model = make(VOCABULARY, dropout_rate=0.2, **options)
@@ -175,7 +175,7 @@ def test_a_carried_state_goes_on_in_split_layers(parameters):
         tokens = np.random.default_rng(0).integers(1, VOCABULARY, (3, 2, 6, 5)).astype("int32")
         batches = [(one, other, np.zeros(6, bool)) for one, other in tokens]
         carried = towers.Carried(model.state_specs(), 6)
-        tower_fn = language_losses.streams(model, training=True)
+        tower_fn = language_model.streams(model, training=True)
         options = towers.StepOptions(carried=carried, probe=False)
         dataset = helpers.dataset_of(batches)
         step = towers.build_train_step(tower_fn, model, own, placement, dataset, options)

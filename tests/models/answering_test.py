@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from towers.ground.special_ids import PAD, START, UNKNOWN
 from towers.models.answering import answering, decoder_inputs
-from towers.models.seq2seq import seq2seq
+from towers.models.seq2seq import Seq2Seq
 
 VOCABULARY = 30
 QUESTION = np.array([[4, 9, 3, 5], [6, 29, 0, 0], [7, 0, 0, 0]], np.int32)
@@ -22,7 +22,7 @@ TELLING = [(True, 0.1, True), (False, 0.0, True), (False, 0.1, False)]
 
 def model_of(**options):
     """Returns a model all of whose variables are random."""
-    model = seq2seq(VOCABULARY, embedding_size=6, hidden_size=8, **options)
+    model = Seq2Seq(VOCABULARY, embedding_size=6, hidden_size=8, **options)
     random = np.random.default_rng(4)
     for variable in model.trainable_variables:
         variable.assign(random.normal(scale=0.5, size=variable.shape))
@@ -148,7 +148,7 @@ def test_another_vocabulary_passes_its_special_ids(training):
     """The same model with all ids in reverse order has the same sums."""
     model = model_of()
     last = VOCABULARY - 1
-    reverse = seq2seq(VOCABULARY, embedding_size=6, hidden_size=8, padding_id=last - PAD)
+    reverse = Seq2Seq(VOCABULARY, embedding_size=6, hidden_size=8, padding_id=last - PAD)
     by_token = [model.embedding.table, model.projection.kernel, model.projection.bias]
     for variable, other in zip(model.variables, reverse.variables, strict=True):
         value = variable.numpy()

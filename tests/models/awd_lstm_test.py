@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.models.awd_lstm import WeightDroppedLSTM, awd_lstm, same_at_every_token
+from towers.models.awd_lstm import AWDLanguageModel, WeightDroppedLSTM, same_at_every_token
 
 VOCABULARY, SIZE, UNITS = 13, 4, 6
 
 
 def make_model(**options):
-    return awd_lstm(VOCABULARY, embedding_size=SIZE, hidden_size=UNITS, **options)
+    return AWDLanguageModel(VOCABULARY, embedding_size=SIZE, hidden_size=UNITS, **options)
 
 
 def some_tokens(shape):

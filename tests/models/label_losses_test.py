@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.models import label_losses, losses
+from towers.models import losses
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.1, 0.2, -3.0]], "float32")
 
@@ -22,7 +22,7 @@ def softmax(logits):
 
 def test_shares_of_classes():
     labels = np.array([[0.7, 0.0, 0.3], [1.0, 0.0, 0.0]], "float32")
-    tower_fn = label_losses.soft_classification(given_logits(), training=True, label_smoothing=0.1)
+    tower_fn = losses.soft_classification(given_logits(), training=True, label_smoothing=0.1)
     loss, weight, metrics = tower_fn((LOGITS, tf.constant(labels)))
     targets = 0.9 * labels + 0.1 / 3
     np.testing.assert_allclose(loss, -(targets * np.log(softmax(LOGITS))).sum(), rtol=1e-5)
@@ -31,7 +31,7 @@ def test_shares_of_classes():
 
 def test_whole_shares_are_classes():
     expected = losses.classification(given_logits(), training=False)((LOGITS, tf.constant([2, 1])))
-    tower_fn = label_losses.soft_classification(given_logits(), training=False)
+    tower_fn = losses.soft_classification(given_logits(), training=False)
     actual = tower_fn((LOGITS, tf.one_hot([2, 1], 3)))
     np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
     assert float(actual[2]["accuracy"]) == float(expected[2]["accuracy"])
@@ -39,7 +39,7 @@ def test_whole_shares_are_classes():
 
 def test_several_labels():
     labels = np.array([[1, 0, 1], [0, 0, 0]], "float32")
-    tower_fn = label_losses.several_labels(given_logits(), training=False)
+    tower_fn = losses.several_labels(given_logits(), training=False)
     loss, weight, metrics = tower_fn((LOGITS, tf.constant(labels)))
     yes = 1 / (1 + np.exp(-LOGITS))
     expected = -(labels * np.log(yes) + (1 - labels) * np.log(1 - yes)).sum()
@@ -48,6 +48,6 @@ def test_several_labels():
 
 
 def test_labels_of_another_shape_are_refused():
-    tower_fn = label_losses.several_labels(given_logits(), training=False)
+    tower_fn = losses.several_labels(given_logits(), training=False)
     with pytest.raises(ValueError, match=r"labels must be \[batch, num_classes\].*shape \(2,\)"):
         tower_fn((LOGITS, tf.constant([0, 1])))

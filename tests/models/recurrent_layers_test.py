@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.models.gru import GRU
-from towers.models.lstm import LSTM
+from towers.models.recurrent import GRU, LSTM
 
 UNITS, SIZE = 5, 3
 PAIRS = {"LSTM": (LSTM, keras.layers.LSTM), "GRU": (GRU, keras.layers.GRU)}

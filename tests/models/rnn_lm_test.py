@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.models import language_losses, rnn_lm
+from towers.models import language_model, rnn_lm
 
 VOCABULARY, UNITS = 13, 5
 
 
 def make_model(**options):
     options = {"hidden_size": UNITS, "initial_scale": 0.5, **options}
-    return rnn_lm.rnn_language_model(VOCABULARY, **options)
+    return rnn_lm.RNNLanguageModel(VOCABULARY, **options)
 
 
 def some_tokens(shape, seed=0):
@@ -78,7 +78,7 @@ def test_step_by_step_is_the_same_as_all_at_once():
 
 
 def test_parameters_are_uniform_and_each_drawn_for_itself():
-    model = rnn_lm.rnn_language_model(50, hidden_size=40, initial_scale=0.05)
+    model = rnn_lm.RNNLanguageModel(50, hidden_size=40, initial_scale=0.05)
     for variable in model.weights:
         values = variable.numpy()
         assert -0.05 <= values.min() < -0.03 and 0.03 < values.max() < 0.05, variable.path
@@ -96,7 +96,7 @@ def stream_batch(rows=3, steps=4, seed=0):
 
 
 def run_streams(model, batch, state, training=False):
-    return language_losses.streams(model, training=training)(tuple(map(tf.constant, batch)), state)
+    return language_model.streams(model, training=training)(tuple(map(tf.constant, batch)), state)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -166,7 +166,7 @@ def padded(rows, length):
 def test_padding_changes_nothing_for_sentences(length):
     model = make_model()
     rows = sentence_rows()
-    tower_fn = language_losses.sentences(model, training=False)
+    tower_fn = language_model.sentences(model, training=False)
     loss, weight, metrics = tower_fn(padded(rows, length))
     alone = [tower_fn(tuple(map(tf.constant, row))) for row in rows]
     np.testing.assert_allclose(float(loss), sum(float(one[0]) for one in alone), rtol=1e-6)
@@ -178,7 +178,7 @@ def test_another_padding_id_is_the_callers():
     model = make_model(padding_id=VOCABULARY - 1)
     inputs, targets = some_tokens((2, 4)) % 10, some_tokens((2, 4), 1) % 10
     targets[1, 2:] = VOCABULARY - 1
-    _, weight, _ = language_losses.sentences(model, training=False)((inputs, targets))
+    _, weight, _ = language_model.sentences(model, training=False)((inputs, targets))
     assert weight == 6
 
 
@@ -187,7 +187,7 @@ def test_sentences_are_streams_that_begin_anew():
     inputs, targets = padded(sentence_rows(), 4)
     state = tf.nest.map_structure(lambda part: part + 7.0, model.zero_state(3))
     streamed = run_streams(model, (inputs, targets, np.ones(3, bool)), state)
-    loss, weight, _ = language_losses.sentences(model, training=False)((inputs, targets))
+    loss, weight, _ = language_model.sentences(model, training=False)((inputs, targets))
     np.testing.assert_allclose(float(loss), float(streamed[0]), rtol=1e-6)
     assert float(weight) == float(streamed[1])
 

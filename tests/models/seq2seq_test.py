@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from towers.models.attention import KINDS
 from towers.models.decoding import Decoding, decode
-from towers.models.seq2seq import CELLS, seq2seq
+from towers.models.seq2seq import CELLS, Seq2Seq
 
 VOCABULARY, START, END, FORBIDDEN = 30, 1, 2, (0, 1, 3)
 QUESTION = np.array([[4, 9, 17, 5, 8], [6, 29, 0, 0, 0], [7, 0, 0, 0, 0]], np.int32)
@@ -39,7 +39,7 @@ NARROW = [("lstm", False, True), ("gru", True, False)]
 
 def model_of(**options):
     """Returns a model all of whose variables are random, so that nothing is nearly zero."""
-    model = seq2seq(VOCABULARY, **{**SIZES, **options})
+    model = Seq2Seq(VOCABULARY, **{**SIZES, **options})
     random = np.random.default_rng(4)
     for variable in model.trainable_variables:
         variable.assign(random.normal(scale=0.5, size=variable.shape))
@@ -307,4 +307,4 @@ def test_a_wider_beam_finds_nothing_less_likely():
 )
 def test_wrong_arguments_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        seq2seq(**{"vocabulary_size": VOCABULARY, **SIZES, **wrong})
+        Seq2Seq(**{"vocabulary_size": VOCABULARY, **SIZES, **wrong})

@@ -6,15 +6,15 @@ import pytest
 import tensorflow as tf
 
 from towers.models.grouped_attention import GroupedAttention
-from towers.models.language_losses import sentences, streams
-from towers.models.transformer_lm import transformer_lm
+from towers.models.language_model import sentences, streams
+from towers.models.transformer_lm import TransformerLanguageModel
 
 VOCABULARY, SIZE, HEADS, WINDOW = 13, 8, 4, 5
 
 
 def make_model(**options):
     options = {"size": SIZE, "heads": HEADS, "window": WINDOW, "dropout_rate": 0.0, **options}
-    return transformer_lm(
+    return TransformerLanguageModel(
         VOCABULARY, key_value_heads=2, feed_forward_size=12, num_layers=2, **options
     )
 

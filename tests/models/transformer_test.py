@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from towers.models.decoding import Decoding, decode
 from towers.models.multi_head import MultiHeadAttention, rotate
-from towers.models.transformer import transformer
+from towers.models.transformer import Transformer
 
 VOCABULARY, START, END, FORBIDDEN = 30, 1, 2, (0, 1, 3)
 QUESTION = np.array([[4, 9, 17, 5, 8], [6, 29, 0, 0, 0], [7, 0, 0, 0, 0]], np.int32)
@@ -18,7 +18,7 @@ EACH = pytest.mark.parametrize("options", OPTIONS, ids=str)
 
 def model_of(**options):
     """Returns a model all of whose variables are random, so that nothing is nearly zero."""
-    model = transformer(VOCABULARY, **{"size": 8, "heads": 2, "feed_forward_size": 12, **options})
+    model = Transformer(VOCABULARY, **{"size": 8, "heads": 2, "feed_forward_size": 12, **options})
     random = np.random.default_rng(4)
     for variable in model.trainable_variables:
         variable.assign(random.normal(scale=0.5, size=variable.shape))

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.models.awd_lstm import awd_lstm
-from towers.models.rnn_lm import rnn_language_model
-from towers.models.transformer_lm import transformer_lm
-from towers.models.unigrams import predict_unigrams
+from towers.models.awd_lstm import AWDLanguageModel
+from towers.models.rnn_lm import RNNLanguageModel
+from towers.models.text_layers import predict_unigrams
+from towers.models.transformer_lm import TransformerLanguageModel
 
 VOCABULARY = 50
 NETWORKS = {
-    "lstm": lambda: rnn_language_model(VOCABULARY, hidden_size=8),
-    "awd_lstm": lambda: awd_lstm(VOCABULARY, embedding_size=8, hidden_size=8),
-    "transformer": lambda: transformer_lm(VOCABULARY, size=8, heads=2, key_value_heads=1),
+    "lstm": lambda: RNNLanguageModel(VOCABULARY, hidden_size=8),
+    "awd_lstm": lambda: AWDLanguageModel(VOCABULARY, embedding_size=8, hidden_size=8),
+    "transformer": lambda: TransformerLanguageModel(VOCABULARY, size=8, heads=2, key_value_heads=1),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.programs import TOWERS
 
 COUNT = """
-from towers.scripts import progress
+from towers.ground import progress
 progress.DELAY_SECONDS = 0
 for one in progress.counted(range(50), "evaluating"):
     pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import queue
 import threading
@@ -17,6 +16,7 @@ from towers.batches.stop_signals import StopTraining, pending_signal
 from towers.ground.host import HOST
 
 REMEDY_FOR_ENDLESS_DATA = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
+AHEAD = 2  # Batches on accelerators that wait there for their step.
 PATIENCE = 1.0  # Seconds: of a stop for the next batch, of a closing feed for its thread.
 POLL_SECONDS = 0.2
 
@@ -44,8 +44,7 @@ def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: boo
             several processes none may stop alone.
     """
     on_host = all(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
-    kind = HostFeed if on_host else DeviceFeed
-    return kind(dataset, devices, may_stop=may_stop)
+    return Feed(dataset, devices, on_host=on_host, may_stop=may_stop)
 
 
 class FeedItem(NamedTuple):
@@ -65,22 +64,43 @@ class FeedItem(NamedTuple):
 class Feed:
     """An iterator over shard tuples that can look ahead and measures waiting time.
 
+    A thread takes the batches from the data set, so that this one can be interrupted. To towers on
+    accelerators it sends them in advance. For towers on the CPU it takes a batch when it is asked
+    for one, and `tf.data` prefetches: a Python thread that works ahead would take cores from them.
+
     An error of the data set is raised by the `next` that would have returned the batch.
 
     Args:
-        devices: the towers' devices.
-        may_stop: as in `open_feed`.
+        dataset, devices, may_stop: as in `open_feed`.
+        on_host: whether the towers are on the CPU, where the batches are.
 
     Attributes:
         waits: the time in seconds for which the last `next` waited for each tower's shard.
+        ahead: how many batches the thread takes before it is asked for them.
     """
 
-    def __init__(self, devices: Sequence[str], *, may_stop: bool):
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        devices: Sequence[str],
+        *,
+        on_host: bool,
+        may_stop: bool = False,
+    ):
         self.waits: Sequence[float] = [0.0] * len(devices)
-        self._devices = list(devices)
+        self.ahead = 0 if on_host else AHEAD
         self._may_stop = may_stop
         self._next: FeedItem | None = None
         self._next_waits: Sequence[float] = ()
+        self._is_waiting = False
+        self._items: queue.SimpleQueue[FeedItem] = queue.SimpleQueue()
+        self._asked = threading.Semaphore(self.ahead)
+        self._closed = threading.Event()
+        dataset, place = (dataset.prefetch(1), on_the_host) if on_host else (dataset, on_devices)
+        place = functools.partial(place, list(devices))
+        arguments = (dataset, place, self._asked, self._closed, self._items)
+        self._thread = threading.Thread(target=fill, args=arguments, daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Feed:
         return self
@@ -106,7 +126,11 @@ class Feed:
         return item.shards is None and item.error is None
 
     def close(self) -> None:
-        """Ends the feed's thread, if it has one."""
+        """Ends the thread; one that waits for the data set for long ends by itself afterwards."""
+        self._closed.set()
+        self._asked.release()
+        if not self._is_waiting:
+            self._thread.join(timeout=PATIENCE)
 
     def _peek(self) -> FeedItem:
         if self._next is None:
@@ -116,10 +140,15 @@ class Feed:
         return self._next
 
     def _take(self) -> FeedItem:
-        raise NotImplementedError
+        if not self._is_waiting:
+            self._asked.release()
+        self._is_waiting = True
+        item = next_item(self._items, may_stop=self._may_stop)
+        self._is_waiting = False
+        return item
 
 
-def next_item(items: queue.SimpleQueue[Any] | queue.Queue[Any], *, may_stop: bool) -> Any:
+def next_item(items: queue.SimpleQueue[FeedItem], *, may_stop: bool) -> FeedItem:
     """Returns the next item of a queue that a data set fills.
 
     Signals are handled meanwhile, as Python does only where its main thread does not wait within
@@ -153,125 +182,48 @@ def drop(held: list[Any]) -> None:
     threading.Thread(target=held.clear, name="drop", daemon=True).start()
 
 
-class HostFeed(Feed):
-    """The feed of towers on the CPU: `tf.data` prefetches one step ahead, and nothing is copied.
-
-    A thread asks the data set for a batch whenever one is taken, so that this thread can be
-    interrupted. It does not work ahead: a Python thread would take cores from the towers.
-    """
-
-    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: bool = False):
-        super().__init__(devices, may_stop=may_stop)
-        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._items: queue.SimpleQueue[FeedItem] = queue.SimpleQueue()
-        self._is_waiting = False
-        arguments = (dataset.prefetch(1), len(devices), self._asked, self._items)
-        self._thread = threading.Thread(target=answer, args=arguments, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Ends the thread; one that waits for the data set ends by itself afterwards."""
-        self._asked.put(False)
-        if not self._is_waiting:
-            self._thread.join(timeout=PATIENCE)
-
-    def _take(self) -> FeedItem:
-        if not self._is_waiting:
-            self._asked.put(True)
-        self._is_waiting = True
-        item = next_item(self._items, may_stop=self._may_stop)
-        self._is_waiting = False
-        return item
-
-
-def answer(
+def fill(
     dataset: tf.data.Dataset,
-    num_towers: int,
-    asked: queue.SimpleQueue[bool],
+    place: Callable[[tuple[Shard, ...]], FeedItem],
+    asked: threading.Semaphore,
+    closed: threading.Event,
     items: queue.SimpleQueue[FeedItem],
 ) -> None:
-    """Puts the next item of a data set into a queue each time that it is asked for one.
+    """Puts the items of a data set into a queue, one each time that it is asked for one.
 
     Args:
         dataset: the data set of shards.
-        num_towers: the number of towers.
-        asked: True for another item, False for the end.
+        place: returns shards where the towers take them.
+        asked: how many more items to put.
+        closed: whether to end instead.
         items: the queue for the items.
     """
     iterator: Iterator[tuple[Shard, ...]] | None = None
-    while asked.get():
+    while asked.acquire() and not closed.is_set():
         try:
             if iterator is None:  # Not earlier: its start counts as waiting.
                 iterator = iter(dataset)
-            shards = next(iterator)
-            items.put(FeedItem(shards, [time.perf_counter()] * num_towers))
+            items.put(place(next(iterator)))
         except StopIteration:
-            items.put(FeedItem())
+            return items.put(FeedItem())
         except BaseException as error:  # The `next` of this batch raises it.
-            items.put(FeedItem(error=error))
+            return items.put(FeedItem(error=error))
 
 
-class DeviceFeed(Feed):
-    """The feed of towers on accelerators: a host thread copies each shard to its device in advance.
+def on_the_host(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
+    """Returns the shards of towers on the CPU, where they are."""
+    return FeedItem(shards, [time.perf_counter()] * len(devices))
 
-    Args:
-        dataset, devices, may_stop: as in `open_feed`.
-        ahead: the number of steps by which the thread is ahead.
-    """
 
-    def __init__(
-        self,
-        dataset: tf.data.Dataset,
-        devices: Sequence[str],
-        *,
-        ahead: int = 1,
-        may_stop: bool = False,
-    ):
-        super().__init__(devices, may_stop=may_stop)
-        self._queue: queue.Queue[FeedItem] = queue.Queue(maxsize=ahead)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._fill, args=(dataset,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Ends the thread; one that waits for the data set for long ends by itself afterwards."""
-        self._closed.set()
-        deadline = time.monotonic() + PATIENCE
-        while self._thread.is_alive() and time.monotonic() < deadline:
-            self._drain()
-            self._thread.join(timeout=0.05)
-
-    def _take(self) -> FeedItem:
-        return next_item(self._queue, may_stop=self._may_stop)
-
-    def _drain(self) -> None:
-        while not self._queue.empty():
-            self._queue.get_nowait()
-
-    def _fill(self, dataset: tf.data.Dataset) -> None:
-        try:
-            for shards in dataset:
-                if self._closed.is_set():
-                    return
-                self._put(self._place(shards))
-            self._put(FeedItem())
-        except BaseException as error:  # The thread that takes the item raises it.
-            self._put(FeedItem(error=error))
-
-    def _put(self, item: FeedItem) -> None:
-        """Waits for room in the queue; drops the item if the feed is closed meanwhile."""
-        while not self._closed.is_set():
-            with contextlib.suppress(queue.Full):
-                return self._queue.put(item, timeout=0.5)
-
-    def _place(self, shards: tuple[Shard, ...]) -> FeedItem:
-        placed, ready = [], []
-        for device, shard in zip(self._devices, shards, strict=True):
-            with tf.device(device):
-                send = functools.partial(send_to, device)
-                placed.append(tf.nest.map_structure(send, shard, expand_composites=True))
-            ready.append(time.perf_counter())
-        return FeedItem(tuple(placed), ready)
+def on_devices(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
+    """Returns each shard on its tower's device."""
+    placed, ready = [], []
+    for device, shard in zip(devices, shards, strict=True):
+        with tf.device(device):
+            send = functools.partial(send_to, device)
+            placed.append(tf.nest.map_structure(send, shard, expand_composites=True))
+        ready.append(time.perf_counter())
+    return FeedItem(tuple(placed), ready)
 
 
 def send_to(device: str, part: tf.Tensor) -> tf.Tensor:

@@ -57,7 +57,7 @@ class OwnRows(NamedTuple):
         return slice(start, start + size) if size else slice(0, 1)
 
     def shards(self, batches: RowBatches, epoch: int, first_step: int) -> tf.data.Dataset:
-        """Returns its shards of global batches of which it reads its own rows only."""
+        """Returns its shards of global batches; it reads its own rows only."""
         dataset = batches.take_rows(self.choose, epoch, first_step)
         check_batch_spec(dataset.element_spec[0])
 

@@ -39,7 +39,7 @@ def random_access_batches(
             whose examples are numbers, texts, arrays, or tuples or dictionaries of them.
         batch_size: examples in a global batch; the last one of an epoch may be smaller.
         shuffle: whether each epoch has an order of its own, which follows from the seed.
-        seed: of the order.
+        seed: the seed of the order.
 
     Raises:
         ValueError: the source is empty, its arrays differ in length, or the batch size is below 1.

@@ -35,7 +35,7 @@ def batches_from(
             of an epoch (from 0), the same ones whenever it is called.
         batch_size: examples in a global batch; the last one of an epoch may be smaller.
         shuffle: whether each epoch has an order of its own, a function of the seed and its number.
-        seed: of the order.
+        seed: the seed of the order.
 
     Raises:
         ValueError: it is none of them, or the options do not fit it.

@@ -12,9 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.compiled.losses import ADDED_LOSSES
-from towers.compiled.samples import preprocesses
-from towers.compiled.tower_function import call
+from towers.compiled.data import preprocesses
+from towers.compiled.tower_function import ADDED_LOSSES, call
 from towers.ground.private_apis import (
     ALL_OBJECTS,
     compile_loss_of,
@@ -162,7 +161,7 @@ def check_built(model: keras.Model, num_parts: int) -> None:
 
 def check_loss(loss: keras.losses.Loss, num_parts: int) -> None:
     """Raises ValueError for a loss whose denominator is unknown, or of pairs of examples."""
-    function = getattr(loss, "fn", None)  # Of Keras's own losses, and of what is no class.
+    function = getattr(loss, "fn", None)  # Keras's losses have one.
     if getattr(function, "__name__", "") == "circle" and num_parts > 1:
         raise ValueError(
             f"The loss '{loss.name}' compares the examples of a batch with each other, so that the "

@@ -1,4 +1,4 @@
-"""The epochs of a compiled model: what callbacks, logs and validation do around the updates."""
+"""The training of a compiled model: what callbacks, logs and validation do around its updates."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import contextlib
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
 from towers.batches.stop_signals import StopTraining
 from towers.compiled.data import Data
@@ -19,7 +18,6 @@ from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
 from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
-from towers.ground.host import HOST
 from towers.ground.private_apis import (
     compile_loss_of,
     initial_epoch,
@@ -28,137 +26,128 @@ from towers.ground.private_apis import (
 )
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
-from towers.loop.finite import NonFiniteGradientError
 from towers.loop.rates import Rates
 from towers.loop.synchronous import SynchronousUpdates
 from towers.loop.trainer import Trainer
-from towers.loop.updates import Action, Position, Report, StepReport
-from towers.saving.checkpoint_files import Groups
+from towers.loop.updates import Action, NonFiniteGradientError, Position, StepReport
 from towers.saving.summaries import SummaryWriters, remove_events_after
 from towers.step.results import StepResults
 
 SUMMARIES, SUMMARY_STEPS = "summaries", 10
 
 
+def train(
+    updates: FitUpdates,
+    begin: Position,
+    epochs: int,
+    run_dir: str | os.PathLike[str] | None,
+    *,
+    quiet: bool,
+) -> keras.callbacks.History:
+    """Trains until an epoch, with its callbacks; returns the history.
+
+    Args:
+        updates: the updates to make.
+        begin: where to begin, unless `run_dir` has a checkpoint.
+        epochs: the number of the epoch.
+        run_dir: as in `towers.fit`.
+        quiet: whether nothing is printed of where a run goes on.
+    """
+    model, callbacks = updates.model, updates.callbacks
+    with curves(model, run_dir) as actions:
+        trainer = Trainer.making(updates, [*actions, updates.after_step], run_dir=run_dir)
+        trainer.train(steps=0)  # Restores the newest checkpoint.
+        if run_dir is not None:
+            remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
+            tell(updates, run_dir, epochs, quiet)
+        model.stop_training = False
+        callbacks.on_train_begin()
+        if updates.position == Position():
+            epoch = initial_epoch(model) or begin.epoch
+            updates.position = Position(step=begin.step, epoch=epoch)
+            updates.step.first_epoch.assign(epoch)
+        try:
+            trainer.train(epochs=epochs)
+        except NonFiniteGradientError:
+            if not model.stop_training:  # Else a callback such as `TerminateOnNaN` saw it.
+                raise
+    callbacks.on_train_end(logs=updates.epoch_logs or None)
+    return model.history
+
+
+def tell(updates: FitUpdates, run_dir: str | os.PathLike[str], epochs: int, quiet: bool) -> None:
+    """Says where a run goes on that was restored, or that there is nothing left to train."""
+    position = updates.position
+    if position.epoch >= epochs > 0 and position != Position():
+        warnings.warn(
+            f"{os.fspath(run_dir)} holds all {epochs} epochs: nothing is trained. Give more "
+            "epochs to go on, or another run_dir to train anew.",
+            RuntimeWarning,
+            stacklevel=4,  # The caller of `fit`.
+        )
+    elif position != Position() and not quiet:
+        rate = float(updates.model.optimizer.learning_rate)
+        print(
+            f"{os.fspath(run_dir)}: goes on after epoch {position.epoch} with its own weights "
+            f"and learning rate ({rate:g})"
+        )
+
+
 class FitUpdates(SynchronousUpdates):
-    """The updates of a compiled model, whose checkpoints hold its metrics too.
+    """The updates of a compiled model, which callbacks hear of, and the validation after an epoch.
 
     Args:
         step: the step, which is built before the first epoch.
         model: the model.
         data: the data.
         steps: the number of steps of an epoch, or None for those of a pass over the data.
-
-    Attributes:
-        begin_epoch: called before each epoch, and before what is left of one.
-        first_epoch: int64 variable, the epoch with which the training began.
-    """
-
-    def __init__(self, step: LateStep, model: keras.Model, data: Data, steps: int | None):
-        with tf.device(HOST):
-            self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
-        super().__init__(step, epochs_of(data, steps, lambda: int(self.first_epoch)))
-        self.begin_epoch: Callable[[], None] = lambda: None
-        self._late_step, self._model = step, model
-
-    def run_epoch(self, steps: int | None, report: Report) -> None:
-        """Makes the updates from `position` to the end of its epoch and reports each."""
-        self.begin_epoch()
-        self._late_step.build()  # As in Keras, after what callbacks set up for the first batch.
-        super().run_epoch(steps, report)
-
-    def groups(self) -> Groups:
-        """Returns the variables that a checkpoint saves, by group name."""
-        states = [variable for metric in self._model.metrics for variable in metric.variables]
-        metrics = {"metrics": states} if states else {}
-        return {**super().groups(), **metrics, "begin": [self.first_epoch]}
-
-
-class Epochs:
-    """The epochs of a compiled model.
-
-    Args:
-        model: the model.
-        updates: the updates to make.
-        callbacks: the callbacks that hear of them.
+        callbacks: the callbacks.
         validation: the evaluation after an epoch, or None.
         validation_freq: as in `keras.Model.fit`.
-        quiet: whether nothing is printed of where a run goes on.
+
+    Attributes:
+        model, callbacks: as given.
+        epoch_logs: the logs of the last epoch.
     """
+
+    step: LateStep
 
     def __init__(
         self,
+        step: LateStep,
         model: keras.Model,
-        updates: FitUpdates,
+        data: Data,
+        steps: int | None,
         callbacks: keras.callbacks.CallbackList,
         validation: Evaluation | None,
         validation_freq: int | list[int],
-        *,
-        quiet: bool = False,
     ):
-        self._model, self._updates, self._callbacks = model, updates, callbacks
+        super().__init__(step, epochs_of(data, steps, lambda: int(step.first_epoch)))
+        self.model, self.callbacks = model, callbacks
+        self.epoch_logs: dict[str, float] = {}
         self._validation, self._frequency = validation, validation_freq
-        self._batch_logs, self._quiet = Logs(model), quiet
-        self._epoch_logs: dict[str, float] = {}
+        self._batch_logs = Logs(model)
         self._number = 0  # Of the next step in its epoch.
 
-    def train(
-        self, begin: Position, epochs: int, run_dir: str | os.PathLike[str] | None
-    ) -> keras.callbacks.History:
-        """Trains from `begin`, or a newer checkpoint, until this epoch; returns the history."""
-        model, callbacks, updates = self._model, self._callbacks, self._updates
-        updates.begin_epoch = self._begin_epoch
-        with curves(model, run_dir) as actions:
-            trainer = Trainer.making(updates, [*actions, self._after_step], run_dir=run_dir)
-            trainer.train(steps=0)  # Restores the newest checkpoint.
-            if run_dir is not None:
-                remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
-                self._tell(run_dir, epochs)
-            model.stop_training = False
-            callbacks.on_train_begin()
-            if updates.position == Position():
-                epoch = initial_epoch(model) or begin.epoch
-                updates.position = Position(step=begin.step, epoch=epoch)
-                updates.first_epoch.assign(epoch)
-            try:
-                trainer.train(epochs=epochs)
-            except NonFiniteGradientError:
-                if not model.stop_training:  # Else a callback such as `TerminateOnNaN` saw it.
-                    raise
-        callbacks.on_train_end(logs=self._epoch_logs or None)
-        return model.history
-
-    def _tell(self, run_dir: str | os.PathLike[str], epochs: int) -> None:
-        """Says where a run goes on that was restored, or that there is nothing left to train."""
-        position = self._updates.position
-        if position.epoch >= epochs > 0 and position != Position():
-            warnings.warn(
-                f"{os.fspath(run_dir)} holds all {epochs} epochs: nothing is trained. Give more "
-                "epochs to go on, or another run_dir to train anew.",
-                RuntimeWarning,
-                stacklevel=4,  # The caller of `fit`.
-            )
-        elif position != Position() and not self._quiet:
-            rate = float(self._model.optimizer.learning_rate)
-            print(
-                f"{os.fspath(run_dir)}: goes on after epoch {position.epoch} with its own weights "
-                f"and learning rate ({rate:g})"
-            )
+    def run_epoch(self, steps: int | None, report: Action) -> None:
+        """Makes the updates from `position` to the end of its epoch and reports each."""
+        self._begin_epoch()
+        self.step.build()  # As in Keras, after what callbacks set up for the first batch.
+        super().run_epoch(steps, report)
 
     def _begin_epoch(self) -> None:
         """Tells the callbacks of an epoch, or of what is left of it, and of its first step."""
-        position = self._updates.position
-        self._number = position.epoch_step
+        self._number = self.position.epoch_step
         if self._number == 0:
-            self._model.reset_metrics()
-        self._callbacks.on_epoch_begin(position.epoch)
-        self._callbacks.on_train_batch_begin(self._number)
+            self.model.reset_metrics()
+        self.callbacks.on_epoch_begin(self.position.epoch)
+        self.callbacks.on_train_batch_begin(self._number)
         if self._validation:
             self._validation.build()  # What it cannot do is told before anything is trained.
 
-    def _after_step(self, report: StepReport) -> None:
-        """Tells the callbacks of a step, and ends its epoch: the action of the trainer."""
-        model, callbacks = self._model, self._callbacks
+    def after_step(self, report: StepReport) -> None:
+        """Tells the callbacks of a step, and ends its epoch: the last action of the trainer."""
+        model, callbacks = self.model, self.callbacks
         logs = self._batch_logs.add(report.results)
         callbacks.on_train_batch_end(self._number, logs)
         self._number += 1
@@ -171,11 +160,11 @@ class Epochs:
 
     def _end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
         """Validates and tells the callbacks, before the trainer saves what they changed."""
-        if self._validation and validates_after(self._model, epoch, self._frequency):
-            validated = self._validation.run(self._callbacks)
+        if self._validation and validates_after(self.model, epoch, self._frequency):
+            validated = self._validation.run(self.callbacks)
             logs |= {f"val_{name}": value for name, value in validated.items()}
-        self._callbacks.on_epoch_end(epoch, logs)
-        self._epoch_logs = logs
+        self.callbacks.on_epoch_end(epoch, logs)
+        self.epoch_logs = logs
 
 
 @contextlib.contextmanager

@@ -11,9 +11,8 @@ import tensorflow as tf
 from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import any_number_of_rows, split
 from towers.compiled.checks import check_model
-from towers.compiled.data import Data
+from towers.compiled.data import Data, read_samples
 from towers.compiled.logs import Logs, callback_list
-from towers.compiled.samples import read_samples
 from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import call, compiled_tower_fn
 from towers.devices.placement import Placement

@@ -10,11 +10,11 @@ import keras
 import numpy as np
 
 from towers.compiled.checks import check_alone, check_counts, check_model
-from towers.compiled.epochs import Epochs, FitUpdates
+from towers.compiled.data import read_samples, sliceable
+from towers.compiled.epochs import FitUpdates, train
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
 from towers.compiled.logs import callback_list
-from towers.compiled.samples import read_samples, sliceable
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import train_validation_split
@@ -101,9 +101,10 @@ def fit(
     step = LateStep(model, placement, data, options, added_losses)
     num_steps = steps_per_epoch or data.num_batches
     heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
-    updates = FitUpdates(step, model, data, steps_per_epoch)
-    run = Epochs(model, updates, heard, validation, validation_freq, quiet=verbose == 0)
-    return run.train(Position(step=begun, epoch=initial_epoch), epochs, run_dir)
+    updates = FitUpdates(step, model, data, steps_per_epoch, heard, validation, validation_freq)
+    return train(
+        updates, Position(step=begun, epoch=initial_epoch), epochs, run_dir, quiet=verbose == 0
+    )
 
 
 def validation_of(

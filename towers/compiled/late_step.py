@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from towers.batches.shards import Shard
 from towers.compiled.data import Data
-from towers.compiled.setting import split_optimizer
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
+from towers.ground.host import HOST
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
+from towers.step.precision import LossScale
 from towers.step.results import StepResults
 from towers.variables.optimizers import Averaged
 from towers.variables.shared_variables import is_seed
@@ -35,6 +37,7 @@ class LateStep:
     Attributes:
         devices: the towers' devices.
         processes: this process alone.
+        first_epoch: int64 variable, the epoch with which the training began.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class LateStep:
     ):
         self.devices = placement.devices
         self.processes = Processes()
+        with tf.device(HOST):
+            self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
         self._model, self._placement, self._data = model, placement, data
         self._options, self._added_losses = options, added_losses
         self._step: TrainStep | None = None
@@ -67,11 +72,17 @@ class LateStep:
         return self.build()(shards, step)
 
     def groups(self) -> Groups:
-        """Returns the variables that a checkpoint saves, by group name, whatever is frozen."""
+        """Returns the variables that a checkpoint saves, by group name, whatever is frozen.
+
+        Besides those of every step: the states of the model's metrics, and where it began.
+        """
         variables = [variable for variable in self._model.variables if not is_seed(variable)]
         optimizer, loss_scale = split_optimizer(self._model, self._placement)
-        groups = {"variables": variables, "optimizer": optimizer.variables}
-        return groups | ({"loss_scale": loss_scale.variables} if loss_scale else {})
+        groups: dict[str, Any] = {"variables": variables, "optimizer": optimizer.variables}
+        groups |= {"loss_scale": loss_scale.variables} if loss_scale else {}
+        states = [variable for metric in self._model.metrics for variable in metric.variables]
+        groups |= {"metrics": states} if states else {}
+        return groups | {"begin": [self.first_epoch]}
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
@@ -87,3 +98,19 @@ class LateStep:
     def graph(self) -> tf.Graph:
         """The step's graph."""
         return self.build().graph
+
+
+def split_optimizer(
+    model: keras.Model, placement: Placement
+) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
+    """Returns the optimizer that applies gradients, and the loss scale that `compile` added.
+
+    Both belong to the built model's optimizer, which is trained on as it is.
+    """
+    optimizer = model.optimizer
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return optimizer, None
+    if not optimizer.built:
+        with placement.scope():
+            optimizer.build(model.trainable_variables)
+    return optimizer.inner_optimizer, LossScale.of_keras(optimizer)

@@ -1,4 +1,4 @@
-"""The setting of a compiled model: its devices, its optimizer, and its building."""
+"""The setting of a compiled model: its devices, and its building."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
 from towers.ground.private_apis import build_symbolically
-from towers.step.precision import LossScale
 
 
 def place(
@@ -125,19 +124,3 @@ def has_flat_labels(spec: Any) -> bool:
     """Returns whether some labels of a batch of this spec have one dimension, [rows]."""
     _, y, _ = keras.utils.unpack_x_y_sample_weight(spec)
     return any(one.shape.rank == 1 for one in tf.nest.flatten(y) if one is not None)
-
-
-def split_optimizer(
-    model: keras.Model, placement: Placement
-) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
-    """Returns the optimizer that applies gradients, and the loss scale that `compile` added.
-
-    Both belong to the built model's optimizer, which is trained on as it is.
-    """
-    optimizer = model.optimizer
-    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return optimizer, None
-    if not optimizer.built:
-        with placement.scope():
-            optimizer.build(model.trainable_variables)
-    return optimizer.inner_optimizer, LossScale.of_keras(optimizer)

@@ -1,17 +1,34 @@
-"""The tower function of a compiled model: what `compile` was told, as sums over a shard."""
+"""The tower function of a compiled model: its losses, each as a sum and what it is divided by."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from keras import ops
 
-from towers.compiled.losses import added_losses, as_pair, combine, compiled_losses
-from towers.ground.private_apis import compile_loss_of, compile_metrics_of, takes_training
+from towers.ground.private_apis import (
+    CompileLoss,
+    apply_mask,
+    compile_loss_of,
+    compile_metrics_of,
+    flat_losses,
+    flatten_layers,
+    get_keras_mask,
+    own_losses,
+    squeeze_or_expand_to_same_rank,
+    takes_training,
+    weight_losses,
+    with_losses,
+)
 from towers.step.tower_function import TowerFn
 
 LOSS, STATE = "compiled_loss_{}", "compiled_metric_{}"
+ROWS = "rows"
+ADDITIVE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+ADDED_LOSSES = ("mean", "sum")
 
 
 def compiled_tower_fn(
@@ -58,3 +75,214 @@ def metric_states(model: keras.Model, y: Any, y_pred: Any, sample_weight: Any) -
         return []
     zeros = [tf.zeros(variable.shape, variable.dtype) for variable in metrics.variables]
     return metrics.stateless_update_state(zeros, y, y_pred, sample_weight)
+
+
+class LossPart(NamedTuple):
+    """One loss over a shard.
+
+    Attributes:
+        total: scalar, summed over the shard.
+        divisor: the shard's part of the denominator: a scalar, `ROWS` for the number of rows, or
+            None if the loss of a batch is the sum itself.
+        scale: the loss weight, or None.
+    """
+
+    total: tf.Tensor
+    divisor: Any
+    scale: Any = None
+
+
+def compiled_losses(
+    compile_loss: CompileLoss, y: Any, y_pred: Any, sample_weight: Any, rows: tf.Tensor
+) -> list[LossPart]:
+    """Returns each loss that was passed to `compile`, in Keras's order.
+
+    Keras itself matches losses, labels and outputs: it calls recorders in place of the losses.
+
+    Args:
+        compile_loss: the model's losses, built.
+        y, y_pred, sample_weight: labels, outputs and weights of the shard, as Keras takes them.
+        rows: scalar, the number of examples of the shard.
+    """
+    parts: list[LossPart] = []
+
+    def recorder(loss: keras.losses.Loss, scale: Any) -> Any:
+        def record(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+            part = loss_part(loss, y_true, y_pred, sample_weight, rows)
+            parts.append(part._replace(scale=scale))
+            return part.total
+
+        return record
+
+    recorders = [
+        one._replace(loss=recorder(one.loss, one.loss_weights), loss_weights=None)
+        for one in flat_losses(compile_loss)
+    ]
+    # The towers' means are recorded after they are added.
+    with_losses(compile_loss, recorders)(y, y_pred, sample_weight)
+    return parts
+
+
+def loss_part(
+    loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any, rows: tf.Tensor
+) -> LossPart:
+    """Returns a loss over a shard; it follows `keras.Loss.__call__` up to the division.
+
+    Source: Keras 3.15, `keras/src/losses/loss.py`, `Loss.__call__` and `reduce_weighted_values`.
+    """
+    masks = [get_keras_mask(y_pred)]
+    y_true, y_pred = keras.tree.map_structure(
+        lambda value: ops.convert_to_tensor(value, dtype=loss.dtype), (y_true, y_pred)
+    )
+    with tf.name_scope(loss.name):
+        values = loss.call(y_true, y_pred)
+        masks = [mask for mask in (*masks, get_keras_mask(values)) if mask is not None]
+        check_rows(loss, values)
+        mask = None if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
+        values = ops.convert_to_tensor(values, loss.dtype)
+        check_weights(loss, values, sample_weight, mask)
+        part = reduce_part(loss, values, sample_weight, mask, by_rows=has_equal_rows(loss))
+        if part.divisor is not ROWS:
+            return part
+        return part._replace(total=part.total * ops.cast(rows, part.total.dtype))
+
+
+def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
+    """Raises ValueError for a loss whose number of values does not depend on the rows."""
+    if values.shape.rank == 0 or (values.shape.rank is not None and values.shape[0] is not None):
+        raise ValueError(
+            f"The loss '{loss.name}' must return a value for each example of the batch, so that "
+            "its sum and what it is divided by are known. Received values of shape "
+            f"{values.shape} for a batch of any size; reduce over the last axes only, such as "
+            "keras.ops.mean(..., axis=-1)."
+        )
+
+
+def check_weights(
+    loss: keras.losses.Loss, values: tf.Tensor, sample_weight: Any, mask: tf.Tensor | None
+) -> None:
+    """Raises ValueError for weights that would be multiplied with other rows than their own.
+
+    TensorFlow lines up the last axes of tensors of different ranks: a weight for each example would
+    be taken for one of each pixel wherever a shard has as many rows as a row has pixels.
+    """
+    for kind, weights in (("masks", mask), ("sample or class weights", sample_weight)):
+        if weights is None:
+            continue
+        others = values if mask is None or kind == "masks" else mask
+        pair = squeeze_or_expand_to_same_rank(others, ops.convert_to_tensor(weights))
+        if len(pair[0].shape) != len(pair[1].shape):
+            raise ValueError(
+                f"The loss '{loss.name}' has values of shape {others.shape}, and the {kind} are of "
+                f"shape {weights.shape}. Both must have the same rank: give weights of the shape "
+                "of the values, or [examples, 1, ...] for one weight of each example."
+            )
+
+
+def has_equal_rows(loss: keras.losses.Loss) -> bool:
+    """Returns whether Keras wrote the loss, which then has equally many values for each row.
+
+    A function of the user's may leave out some, such as those of an ignored label.
+    """
+    fn = getattr(loss, "fn", type(loss))
+    return type(loss).__module__.startswith("keras.src.") and (
+        getattr(fn, "__module__", None) or ""
+    ).startswith("keras.src.")
+
+
+def reduce_part(
+    loss: keras.losses.Loss,
+    values: tf.Tensor,
+    sample_weight: Any,
+    mask: tf.Tensor | None,
+    *,
+    by_rows: bool,
+) -> LossPart:
+    """Returns weighted and masked values as a sum and what it is divided by.
+
+    A mean over all values, equally many for each row (`by_rows`), is returned as a mean, with
+    `ROWS` as what it is divided by.
+    """
+    dtype, reduction = values.dtype, loss.reduction
+    if sample_weight is not None:
+        sample_weight = ops.convert_to_tensor(sample_weight, dtype)
+    if mask is not None:
+        mask = ops.convert_to_tensor(mask, dtype)
+    weight = apply_mask(sample_weight, mask, dtype, "sum")
+    if weight is not None:
+        values, weight = squeeze_or_expand_to_same_rank(values, ops.cast(weight, dtype))
+        values = values * weight
+    total, size = tf.reduce_sum(values), tf.cast(tf.size(values), dtype)
+    if reduction == "sum":
+        return LossPart(total, None)
+    if reduction == "mean_with_sample_weight" and weight is not None:
+        return LossPart(total, tf.reduce_sum(weight))
+    if mask is not None:  # Keras weighs each valid entry with (entries / valid entries).
+        return LossPart(total * (tf.cast(tf.size(mask), dtype) / size), tf.reduce_sum(mask))
+    return LossPart(total / size, ROWS) if by_rows else LossPart(total, size)
+
+
+def added_losses(model: keras.Model, kind: str | None, rows: tf.Tensor) -> list[LossPart]:
+    """Returns regularisers and what layers add with `add_loss`, for the shard just computed.
+
+    Args:
+        model: the model, called on the shard.
+        kind: what each loss of `add_loss` is, `mean` or `sum` over the rows; None: unknown.
+        rows: scalar, the number of examples of the shard.
+
+    Raises:
+        ValueError: a layer adds a loss of unknown kind.
+    """
+    parts = []
+    for layer in flatten_layers(model):
+        for loss in own_losses(layer):
+            known = "mean" if is_row_mean(layer) else kind
+            if known is None:
+                raise ValueError(
+                    f"The layer '{layer.name}' of type {type(layer).__name__} adds a loss with "
+                    "add_loss, which does not say what it is divided by. Pass added_losses='mean' "
+                    "if such losses are means over the examples of a batch, or added_losses='sum'."
+                )
+            parts.append(added_part(loss, known, rows))
+    return parts + [added_part(loss, "mean", rows) for loss in weight_losses(model)]
+
+
+def is_row_mean(layer: keras.Layer) -> bool:
+    """Returns whether a layer's own losses come from an activity regulariser that sums.
+
+    Keras divides these by the number of rows.
+    """
+    of_keras = type(layer).__module__.startswith("keras.")
+    return of_keras and type(layer.activity_regularizer) in ADDITIVE
+
+
+def added_part(loss: tf.Tensor, kind: str, rows: tf.Tensor) -> LossPart:
+    """Returns an added loss: a mean over the rows, or a constant, enters once for each row."""
+    total = tf.reduce_sum(ops.cast(loss, rows.dtype))
+    return LossPart(total * rows, ROWS) if kind == "mean" else LossPart(total, None)
+
+
+def as_pair(part: LossPart, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns an unscaled loss as (sum, weight); the weight is None if it is not divided."""
+    return part.total, rows if part.divisor is ROWS else part.divisor
+
+
+def combine(parts: Sequence[LossPart], rows: tf.Tensor) -> tuple[Any, Any]:
+    """Returns all losses as (sums, weights) for a tower function.
+
+    Losses that are divided by the rows make one pair. If there are no others, it is the only one,
+    and the step needs no denominators before its backward pass.
+    """
+    by_rows, others = [], []
+    for part in parts:
+        total = ops.cast(part.total, rows.dtype)
+        total = total if part.scale is None else total * part.scale
+        if part.divisor is ROWS:
+            by_rows.append(total)
+        else:
+            others.append((total, part.divisor))
+    if not others:
+        return tf.add_n(by_rows), rows
+    pairs = ([(tf.add_n(by_rows), rows)] if by_rows else []) + others
+    sums, weights = zip(*pairs, strict=True)
+    return sums, weights

@@ -59,12 +59,13 @@ def tower_device(*devices: str) -> Iterator[None]:
 
     with graph.device(choose):
         yield
-    for op in graph.get_operations()[first:] if on_gpu else ():
+    made = graph.get_operations()[first:] if on_gpu else []
+    for op in made:
         # Gradient functions put some ops beside a shape that they take, whatever the scope says.
         if has_neighbours(op) and op.device in names and belongs_to_host(op):
             leave_neighbours(op)
             set_device(op, HOST)
-    for op in graph.get_operations()[first:] if on_gpu else ():
+    for op in made:
         if op.type in LOOPS and op.device in names:
             with tf.device(op.device):
                 bring_inputs(op)
@@ -76,10 +77,10 @@ def bring_inputs(loop: tf.Operation) -> None:
     With one of them on the host, a part of the loop is there, and each iteration is told to it.
     TensorFlow keeps int32 numbers of a loop on the host without that.
     """
-    for place, tensor in enumerate(loop.inputs):
+    for index, tensor in enumerate(loop.inputs):
         kind = tf.DeviceSpec.from_string(tensor.device).device_type
         if kind == "CPU" and tensor.dtype not in (tf.int32, tf.resource, tf.variant):
-            replace_input(loop, place, tf.identity(tensor))
+            replace_input(loop, index, tf.identity(tensor))
 
 
 def belongs_to_host(op: tf.Operation) -> bool:
@@ -96,9 +97,9 @@ def constants_of(op: tf.Operation, *, on_host: bool) -> list[tf.Operation]:
     """Returns the constants in device memory that an op takes from host memory."""
     if has_functions(op) or not op.inputs:
         return []
-    taken = range(len(op.inputs)) if on_host else places_of(op)[0]
-    constants = [op.inputs[place].op for place in taken if op.inputs[place].op.type == "Const"]
-    return [one for one in constants if is_on_host(one.outputs[0]) and not places_of(one)[1]]
+    taken = range(len(op.inputs)) if on_host else in_host_memory(op)[0]
+    constants = [op.inputs[index].op for index in taken if op.inputs[index].op.type == "Const"]
+    return [one for one in constants if is_on_host(one.outputs[0]) and not in_host_memory(one)[1]]
 
 
 def has_functions(op: tf.Operation) -> bool:
@@ -113,22 +114,22 @@ def is_on_host(tensor: tf.Tensor) -> bool:
     if tf.DeviceSpec.from_string(op.device).device_type == "CPU":
         return tensor.dtype.is_integer or tensor.dtype.is_bool
     if op.type == "Placeholder":
-        # TensorFlow keeps int32 arguments of a function on the host. Of the other arguments only
-        # the step's number is a scalar.
+        # TensorFlow keeps int32 arguments of a function on the host. The only other scalar is the
+        # step's number.
         return tensor.dtype == tf.int32 or (tensor.dtype == tf.int64 and tensor.shape.rank == 0)
     if op.type == "Const":
         size = tensor.shape.num_elements()
         return size <= FEW and (tensor.dtype.is_integer or tensor.dtype.is_bool)
-    return tensor.value_index in places_of(op)[1]
+    return tensor.value_index in in_host_memory(op)[1]
 
 
 def stays_in_host_memory(op: tf.Operation) -> bool:
     """Returns whether the op's GPU kernel takes and returns everything in host memory."""
-    taken, returned = places_of(op)
+    taken, returned = in_host_memory(op)
     return len(taken) == len(op.inputs) and len(returned) == len(op.outputs)
 
 
-def places_of(op: tf.Operation) -> tuple[frozenset[int], frozenset[int]]:
+def in_host_memory(op: tf.Operation) -> tuple[frozenset[int], frozenset[int]]:
     """Returns which inputs and which outputs of an op its GPU kernel has in host memory."""
     if has_functions(op):
         return frozenset(), frozenset()
@@ -139,18 +140,18 @@ def places_of(op: tf.Operation) -> tuple[frozenset[int], frozenset[int]]:
         if attribute.type == "type"
     )
     names = host_arguments(op.type, types)
-    return places(definition.input_arg, op, names), places(definition.output_arg, op, names)
+    return indices(definition.input_arg, op, names), indices(definition.output_arg, op, names)
 
 
-def places(arguments, op: tf.Operation, names: frozenset[str]) -> frozenset[int]:  # type: ignore[no-untyped-def]
-    """Returns the places of an op's tensors whose arguments have these names."""
+def indices(arguments, op: tf.Operation, names: frozenset[str]) -> frozenset[int]:  # type: ignore[no-untyped-def]
+    """Returns the indices of an op's tensors whose arguments have these names."""
     found: set[int] = set()
-    place = 0
+    index = 0
     for argument in arguments:
         count = count_of(argument, op)
         if argument.name in names:
-            found.update(range(place, place + count))
-        place += count
+            found.update(range(index, index + count))
+        index += count
     return frozenset(found)
 
 

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from towers.devices.stages import StageOf, Stages, device_name
+from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import store_value
 from towers.travel.collectives import are_gpus, fault_of_group
@@ -67,10 +68,7 @@ class Placement:
     groups: tuple[tuple[str, ...], ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        if self.parameters not in POLICIES:
-            raise ValueError(
-                f"parameters must be one of {', '.join(POLICIES)}. Received {self.parameters!r}."
-            )
+        check_choice("parameters", self.parameters, POLICIES)
         groups, policy = groups_of(self.devices), self.parameters
         check_exchange(self.exchange, self.parameters, len(groups[0]))
         policy = "replicated" if self.exchange == "nccl" else policy
@@ -212,8 +210,7 @@ def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:
 
 def check_exchange(exchange: str, policy: str, num_stages: int) -> None:
     """Raises ValueError unless there is such an exchange, and copies that it can sum between."""
-    if exchange not in EXCHANGES:
-        raise ValueError(f"exchange must be one of {', '.join(EXCHANGES)}. Received {exchange!r}.")
+    check_choice("exchange", exchange, EXCHANGES)
     if exchange == "nccl" and num_stages > 1:
         raise ValueError(
             "exchange='nccl' sums between towers of one device each. Received "

@@ -81,10 +81,10 @@ class Stages:
         """Returns the variable's stage; 0 for one that no layer of the model owns."""
         return self._variables.get(id(variable), 0)
 
-    def places(self, variables: Sequence[keras.Variable]) -> list[list[int]]:
-        """Returns, for each stage, where its variables are."""
+    def indices(self, variables: Sequence[keras.Variable]) -> list[list[int]]:
+        """Returns, for each stage, the indices of its variables."""
         stages = list(map(self.of_variable, variables))
-        return [[place for place, one in enumerate(stages) if one == k] for k in range(self.count)]
+        return [[index for index, one in enumerate(stages) if one == k] for k in range(self.count)]
 
 
 def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
@@ -164,19 +164,19 @@ def num_parameters(layer: keras.layers.Layer, listed: Container[int]) -> int:
 
 
 def cut_evenly(sizes: Sequence[int], count: int) -> list[range]:
-    """Returns `count` ranges of places, whose largest sum of sizes is the smallest.
+    """Returns `count` ranges of indices, whose largest sum of sizes is the smallest.
 
     >>> cut_evenly([5, 0, 1, 6], 2), cut_evenly([1, 1, 1, 9], 3)
     ([range(0, 3), range(3, 4)], [range(0, 2), range(2, 3), range(3, 4)])
     """
-    present = [place for place, size in enumerate(sizes) if size]
+    present = [index for index, size in enumerate(sizes) if size]
     if len(present) < count:
         raise ValueError(
             f"The model consists of {len(present)} blocks with parameters, which {count} devices a "
             "tower cannot share. Give each tower fewer devices, or the model more layers."
         )
 
-    before = [0, *itertools.accumulate(sizes)]  # The sum of the sizes before each place.
+    before = [0, *itertools.accumulate(sizes)]  # The sum of the sizes before each index.
 
     @functools.cache
     def best(first: int, parts: int) -> tuple[int, tuple[int, ...]]:

@@ -37,7 +37,7 @@ class Epochs:
         num_examples: how many examples or tokens the losses of an epoch sum over.
         seed: of the order, and of what else is drawn.
         shuffle: whether each epoch has an order of its own; otherwise it is that of the layout.
-        source: what the rows are read from, for those who ask it for more than batches.
+        source: what the rows are read from, for callers that need more than batches.
     """
 
     load: Load
@@ -97,9 +97,9 @@ class Epochs:
             batches = permutation(
                 len(batches), seed=self.seed, epoch=epoch, stream=BATCH_ORDER_STREAM
             )
-        sizes, place = np.unique(self.layout.shapes[batches, 0], return_inverse=True)
+        sizes, indices = np.unique(self.layout.shapes[batches, 0], return_inverse=True)
         slices = [(rows.start, rows.stop) for rows in map(choose, sizes.tolist())]
-        chosen = np.array(slices, np.int64).reshape(-1, 2)[place]
+        chosen = np.array(slices, np.int64).reshape(-1, 2)[indices]
         bounds = np.stack([self.layout.bounds[:-1], self.layout.bounds[1:]], axis=1)[batches]
         order = once(lambda: self._order(epoch))
         return Epoch(epoch, self.seed, first_step, batches, bounds, chosen, order)
@@ -120,7 +120,7 @@ class Layout(NamedTuple):
 
     Attributes:
         rows: int [n], each row of the data once, in the order of the batches.
-        groups: unsigned [n], ascending: rows (by their place in `rows`) of the same group may
+        groups: unsigned [n], ascending: rows (by their index in `rows`) of the same group may
             change places; None: all of them may.
         bounds: int64 [num_batches + 1], where each batch begins in `rows`, and the end.
         shapes: int64 [num_batches, 1 + lengths]: the number of rows of each batch, which is larger
@@ -171,7 +171,7 @@ class Epoch:
         bounds: int64 [steps, 2], where each step's batch begins and ends in the order.
         chosen: int64 [steps, 2], the first row of each batch that is read, and the end.
         order: returns the rows in the order of the epoch. It is made at the first call: that
-            takes a second for millions of rows, and who wants the spec alone does not wait for it.
+            takes a second for millions of rows, and the spec alone is known without it.
     """
 
     number: int

@@ -30,7 +30,6 @@ HANDED_ON = {
     # Whether a tape records.
     "could_possibly_record": "tensorflow.python.eager.record",
     # Types of what `as_graph_def` and the graphs that ran consist of.
-    "FunctionDef": "tensorflow.core.framework.function_pb2",
     "GraphDef": "tensorflow.core.framework.graph_pb2",
     "NameAttrList": "tensorflow.core.framework.attr_value_pb2",
     "NodeDef": "tensorflow.core.framework.node_def_pb2",
@@ -210,9 +209,9 @@ def take_identity(copy: Any, source: Any) -> None:
     copy._unique_id = source._unique_id
 
 
-def replace_input(op: Any, place: int, tensor: Any) -> None:
+def replace_input(op: Any, index: int, tensor: Any) -> None:
     """Gives an op that is in a graph another tensor as input."""
-    op._update_input(place, tensor)
+    op._update_input(index, tensor)
 
 
 def set_device(op: Any, device: str) -> None:
@@ -251,9 +250,9 @@ def register_failures(core: Any) -> None:
 
         def __getattr__(self, name: str) -> Any:
             """Returns a part of what TensorFlow gave, as the class around has it."""
-            places = {"message": 0, "code": 1, "payloads": 2}
-            if name not in places:
+            indices = {"message": 0, "code": 1, "payloads": 2}
+            if name not in indices:
                 raise AttributeError(name)
-            return self.args[places[name]]
+            return self.args[indices[name]]
 
     core.pywrap_tfe.TFE_Py_RegisterExceptionClass(Failure)

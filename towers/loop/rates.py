@@ -202,9 +202,9 @@ def of_all_and_each(columns: Sequence[Any]) -> np.ndarray:
     totals, towers = arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]
     num_towers = max(one.shape[1] for one in towers if one.ndim == 2)
     numbers = np.empty([len(totals), len(totals[0]), 1 + num_towers])
-    for place, (total, each) in enumerate(zip(totals, towers, strict=True)):
-        numbers[place, :, 0] = total
-        numbers[place, :, 1:] = each if each.ndim == 2 else each[:, None]
+    for index, (total, each) in enumerate(zip(totals, towers, strict=True)):
+        numbers[index, :, 0] = total
+        numbers[index, :, 1:] = each if each.ndim == 2 else each[:, None]
     return numbers
 
 

@@ -76,10 +76,11 @@ class Trainer:
         run_dir: str | os.PathLike[str] | None,
     ) -> None:
         check_actions(actions)
-        if run_dir is not None and updates.num_processes > 1:
+        num_processes = updates.step.processes.count
+        if run_dir is not None and num_processes > 1:
             raise ValueError(
                 "run_dir saves and restores for one process only; several would overwrite each "
-                f"other's checkpoints. Received {updates.num_processes} processes. Leave run_dir "
+                f"other's checkpoints. Received {num_processes} processes. Leave run_dir "
                 "out and save in the chief, as `towers train` does."
             )
         self._updates = updates
@@ -121,7 +122,7 @@ class Trainer:
         self._averages.close()
         with contextlib.nullcontext() if self._run_dir is None else locked(self._run_dir):
             reason = self._train(epochs, steps)
-        self._averages.enter_context(self._updates.averaged())
+        self._averages.enter_context(self._updates.step.averaged())
         return reason
 
     def _train(self, epochs: int | None, steps: int | None) -> str:
@@ -147,7 +148,7 @@ class Trainer:
 
         Evaluate in it, or save the best checkpoint; towers do not run meanwhile.
         """
-        with self._updates.paused(), self._updates.averaged():
+        with self._updates.paused(), self._updates.step.averaged():
             yield
 
     def _restore(self) -> None:
@@ -156,7 +157,7 @@ class Trainer:
             return
         checkpoint = self._checkpoints.latest()
         if checkpoint is not None:
-            restore(checkpoint, self._updates.groups())
+            restore(checkpoint, self._updates.step.groups())
             self._updates.position = Position(**checkpoint.state["position"])
             # Checkpoints of earlier versions have none.
             restore_unreported(self._actions, checkpoint.state.get("unreported", {}))
@@ -191,12 +192,12 @@ class Trainer:
             position = self.position
             if position == self._saved:
                 return
-            self._updates.check_copies()
+            self._updates.step.check_copies()
             state = {
                 "position": dataclasses.asdict(position),
                 "unreported": unreported(self._actions),
             }
-            self._checkpoints.save(position.step, self._updates.groups(), state)
+            self._checkpoints.save(position.step, self._updates.step.groups(), state)
             self._saved = position
 
 
@@ -212,14 +213,10 @@ def check_step(step: object) -> None:
 
 def check_actions(actions: Sequence[Action]) -> None:
     """Raises ValueError for an action that cannot be called."""
-    wrong = [action for action in actions if not callable(action)] if is_list(actions) else actions
+    is_list = isinstance(actions, (list, tuple))
+    wrong = [action for action in actions if not callable(action)] if is_list else actions
     if wrong:
         raise ValueError(
             "actions must be a list of functions that take a StepReport. Received "
             f"{wrong!r}; make some with towers.actions, or write a function of the report."
         )
-
-
-def is_list(value: object) -> bool:
-    """Returns whether the value is a list or a tuple."""
-    return isinstance(value, (list, tuple))

@@ -1,4 +1,4 @@
-"""The trial: the places of the parameters, timed with scratch models to find the fastest."""
+"""The trial: where the parameters may live, timed with scratch models to find the fastest."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.feed import open_feed
 from towers.batches.shards import Batches, Shard, split
 from towers.batches.sources import as_batches
 from towers.devices.placement import Placement
@@ -97,7 +98,8 @@ def try_parameters(
     for policy in policies:
         check_choice("policies", policy, PLACES)
     first = split(as_batches(batches)(0, 0).take(NUM_BATCHES), len(devices))
-    placed = [place(shards, devices) for shards in first]
+    with open_feed(first, devices) as feed:
+        placed = list(feed)
     seconds: dict[str, float] = {}
     with unnoticed():
         for policy in policies:
@@ -118,15 +120,6 @@ def policies_for(devices: Sequence[str]) -> list[str]:
     policies = ["cpu", "replicated"]
     many = len(devices) >= MANY_TOWERS and are_gpus(devices)
     return [*policies, "nccl"] if many and fault_of_group(tuple(devices)) is None else policies
-
-
-def place(shards: tuple[Shard, ...], devices: Sequence[str]) -> tuple[Shard, ...]:
-    """Returns the shards on their towers' devices."""
-    placed = []
-    for device, shard in zip(devices, shards, strict=True):
-        with tf.device(device):
-            placed.append(tf.nest.map_structure(tf.identity, shard))
-    return tuple(placed)
 
 
 def time_step(

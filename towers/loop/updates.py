@@ -1,4 +1,4 @@
-"""Updates, reports and positions: the interface between a trainer and its way of training."""
+"""Updates: what a trainer makes, the report of each, and the check that its gradient is finite."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from towers.batches.shards import Batches
+from towers.batches.sources import as_batches
+from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults
 
@@ -36,6 +39,20 @@ class Position:
         if epoch_end:
             return Position(self.step + 1, self.epoch + 1, 0)
         return Position(self.step + 1, self.epoch, self.epoch_step + 1)
+
+    def after_empty_epoch(self) -> Position:
+        """Returns the position after an epoch that had no batch left.
+
+        Raises:
+            ValueError: the epoch has no data at all.
+        """
+        if self.epoch_step == 0:
+            raise ValueError(
+                "No training step can run: the data set has no batch in epoch "
+                f"{self.epoch}. Is it empty, or smaller than one batch with the remainder "
+                "dropped?"
+            )
+        return Position(self.step, self.epoch + 1, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,23 +86,61 @@ class StepReport:
 
 
 Action = Callable[[StepReport], Any]
-Report = Callable[[StepReport], None]
 
 
-class Updates(Protocol):
-    """The updates that a `Trainer` makes: synchronous, asynchronous, or your own.
+class Step(Protocol):
+    """What every step has: a `TrainStep`, a `JointStep`, an `AsyncStep`, or one of your own."""
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """The towers' devices."""
+
+    @property
+    def processes(self) -> Processes:
+        """The processes that train this model."""
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The step's graph."""
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which the variables hold the optimizer's averages, if it keeps any.
+
+        Afterwards they hold their own values again, with which the training goes on. It is entered
+        while paused. At the end of a training it is entered and not left: no generator, which
+        Python leaves when it throws it away.
+        """
+
+    def check_copies(self) -> None:
+        """Raises RuntimeError unless all copies of the variables are bit-identical."""
+
+
+class Updates:
+    """The updates that a `Trainer` makes with a step: each way of training is a class of its own.
+
+    Args:
+        step: the step.
+        batches: `batches(epoch, first_step) -> tf.data.Dataset` of global batches, or a data set
+            of them, as `batches_from` takes it.
+        position: where to begin.
 
     Attributes:
+        step: as given.
         position: where the training continues; a trainer that resumes sets it.
     """
 
-    position: Position
+    def __init__(
+        self, step: Step, batches: Batches | tf.data.Dataset, *, position: Position = Position()
+    ):
+        self.step = step
+        self.position = position
+        self._batches = as_batches(batches)
+        self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
 
-    @property
-    def num_processes(self) -> int:
-        """The number of processes that train this model."""
-
-    def run_epoch(self, steps: int | None, report: Report) -> None:
+    def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each.
 
         Args:
@@ -94,45 +149,78 @@ class Updates(Protocol):
             report: called with a `StepReport` after each update. An exception that it raises ends
                 the epoch and passes through; `position` is up to date then.
         """
+        raise NotImplementedError(f"{type(self).__name__} must say how it makes its updates.")
 
     def finish(self) -> None:
-        """Ends the training; raises a pending error of the last update."""
+        """Raises NonFiniteGradientError if the last gradient was not finite; checks the copies."""
+        self._finite.check()
+        self.step.check_copies()
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
-        """The scope in which no variable changes and `position` is up to date, to save them."""
+        """Returns the scope in which no variable changes and `position` is up to date.
 
-    def averaged(self) -> contextlib.AbstractContextManager[None]:
-        """The scope in which the variables hold the optimizer's averages, if it keeps any.
-
-        Afterwards they hold their own values again, with which the training goes on. It is entered
-        while paused. At the end of a training it is entered and not left: no generator, which
-        Python leaves when it throws it away.
+        Between updates that all towers make jointly, none changes anyway.
         """
+        return contextlib.nullcontext()
 
     def dry_run(self) -> None:
         """Runs the towers that the first update leaves out; no variable changes."""
 
-    def groups(self) -> Groups:
-        """Returns the variables that a checkpoint saves, by group name."""
 
-    def check_copies(self) -> None:
-        """Raises RuntimeError unless all copies of the variables are bit-identical."""
-
-    @property
-    def graph(self) -> tf.Graph | None:
-        """The step's graph, or None if it is only known once it has run."""
+class NonFiniteGradientError(RuntimeError):
+    """A gradient is NaN or infinite; the update that it belongs to changed no variable."""
 
 
-def end_empty_epoch(position: Position) -> Position:
-    """Returns the position after an epoch that had no batch left.
+class FiniteCheck:
+    """Raises for an update with a non-finite gradient, unless a smaller loss scale may help.
 
-    Raises:
-        ValueError: the epoch has no data at all.
+    Args:
+        first_tower: the number of this process's first tower among the towers of all processes.
     """
-    if position.epoch_step == 0:
-        raise ValueError(
-            "No training step can run: the data set has no batch in epoch "
-            f"{position.epoch}. Is it empty, or smaller than one batch with the remainder "
-            "dropped?"
-        )
-    return Position(position.step, position.epoch + 1, 0)
+
+    def __init__(self, first_tower: int = 0):
+        self._first_tower = first_tower
+        self._unchecked: tuple[int, StepResults, int | None] | None = None
+
+    def add(self, step: int, results: StepResults, tower: int | None = None) -> None:
+        """Checks the previous update, which is done by now, and stores this one for the next check.
+
+        Args:
+            step: the number of the update.
+            results: its results.
+            tower: the tower of an asynchronous update, or None.
+
+        Raises:
+            NonFiniteGradientError: as `check`.
+        """
+        self.check()
+        self._unchecked = (step, results, tower)
+
+    def check(self) -> None:
+        """Checks the last update that was added.
+
+        Raises:
+            NonFiniteGradientError: the gradient was not finite, and the loss scale is not above 1.
+        """
+        if self._unchecked is None:
+            return
+        (step, results, tower), self._unchecked = self._unchecked, None
+        if bool(results.finite) or float(results.loss_scale) > 1:
+            return
+        raise NonFiniteGradientError(describe(step, results, tower, self._first_tower))
+
+
+def describe(step: int, results: StepResults, tower: int | None, first_tower: int) -> str:
+    """Returns a message that names the step and the towers with a non-finite gradient."""
+    norms = results.towers.gradient_norm
+    not_finite = [
+        f"tower {first_tower + index} (loss {float(results.towers.loss[index]):.4g})"
+        for index in (range(norms.shape[0]) if tower is None else [tower])
+        if not bool(tf.math.is_finite(norms[index]))
+    ]
+    where = ", ".join(not_finite) or "in no tower of this process, only in the sum over all"
+    return (
+        f"The gradient is not finite at step {step}: {where}. Its update changed no "
+        "variable. Try a lower learning rate, warm-up or clipping, and look for bad examples "
+        "in the data."
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
 from towers.ground.private_apis import slot_of
+from towers.optimizers.schedules import builder_of
 from towers.travel.gradients import Gradient
 
 FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
@@ -60,13 +60,7 @@ def build_optimizer(
         "adamw": lambda: AdamW(learning_rate, weight_decay=weight_decay, **moments),
         "lazy_adam": lambda: Adam(learning_rate, lazy=True, **moments),
     }
-    if name not in builders:
-        close = difflib.get_close_matches(name, builders, n=1, cutoff=0)
-        raise ValueError(
-            f"optimizer must be one of {', '.join(builders)}. Received {name!r}; "
-            f"did you mean {close[0]!r}?"
-        )
-    return builders[name]()
+    return builder_of("optimizer", name, builders)()
 
 
 def check_options(

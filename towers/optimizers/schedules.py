@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -16,6 +16,8 @@ from keras.optimizers.schedules import (
     LearningRateSchedule,
     PiecewiseConstantDecay,
 )
+
+Builder = TypeVar("Builder", bound=Callable[[], Any])
 
 
 def build_schedule(
@@ -59,14 +61,19 @@ def build_schedule(
         "cosine": lambda: cosine(learning_rate, total_steps=total_steps),
         "inverse_sqrt": lambda: InverseSquareRoot(learning_rate, max(1, warmup_steps)),
     }
+    schedule = builder_of("schedule", name, builders)()
+    return WarmUp(schedule, warmup_steps, warmup_power) if warmup_steps else schedule
+
+
+def builder_of(kind: str, name: str, builders: Mapping[str, Builder]) -> Builder:
+    """Returns the builder of a name; raises ValueError with the nearest one if there is none."""
     if name not in builders:
         close = difflib.get_close_matches(name, builders, n=1, cutoff=0)
         raise ValueError(
-            f"schedule must be one of {', '.join(builders)}. Received {name!r}; "
+            f"{kind} must be one of {', '.join(builders)}. Received {name!r}; "
             f"did you mean {close[0]!r}?"
         )
-    schedule = builders[name]()
-    return WarmUp(schedule, warmup_steps, warmup_power) if warmup_steps else schedule
+    return builders[name]
 
 
 def constant(learning_rate: float) -> LearningRateSchedule:

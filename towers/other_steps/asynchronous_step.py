@@ -8,6 +8,8 @@ none is lost or mixed with another.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -22,17 +24,19 @@ from towers.loop.updates import Position
 from towers.other_steps.asynchronous_updates import AsynchronousUpdates
 from towers.other_steps.tower_threads import AsyncResults
 from towers.processes.processes import Processes
-from towers.step.arguments import check_kinds
+from towers.saving.checkpoint_files import Groups
 from towers.step.blueprint import Blueprint, draw_blueprint
 from towers.step.exchange import total_of
 from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
+from towers.step.program import check_kinds
 from towers.step.results import mean_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
-from towers.step.update import Change, Scales
+from towers.step.update import Change
 from towers.travel.gradients import scale_gradients
+from towers.travel.transfers import upload_for
 from towers.variables.find_variables import captured_error
 
 
@@ -101,12 +105,14 @@ class AsyncStep:
         towers: the towers.
         update: changes the variables.
         devices: the towers' devices.
+        processes: this process alone.
     """
 
     def __init__(self, blueprint: Blueprint):
         self.towers = blueprint.towers
         self.update = blueprint.update
         self.devices = [tower.device for tower in self.towers]
+        self.processes = Processes()
         self._probe = blueprint.probe
         self._count = 0
         self._turn = threading.Lock()
@@ -167,6 +173,17 @@ class AsyncStep:
         """The graph of each tower."""
         return [compute.graph for compute in self._computes]
 
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        return self.update.groups()
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which the variables hold the averages; enter it while paused."""
+        return self.update.averaged()
+
+    def check_copies(self) -> None:
+        """Does nothing: asynchronous towers share one copy of the variables."""
+
     def count_from(self, number: int) -> None:
         """Sets how many updates the run has done so far."""
         self._count = number
@@ -177,12 +194,11 @@ class AsyncStep:
         specs = tf.nest.map_structure(
             lambda part: None if part is None else tf.type_spec_from_value(part), change
         )
-        return trace(self._apply, self.update.copies.devices[0], specs)
+        apply = functools.partial(self.update.apply, add_states=True)
+        return trace(apply, self.update.copies.devices[0], specs)
 
     def _trace(self, tower: Tower, shard_specs: tuple[Shard, ...]) -> ConcreteFunction:
-        def compute(*arguments: Any) -> tuple[Change, dict[str, Any]]:
-            return self._compute(tower, *arguments)
-
+        compute = functools.partial(self._compute, tower)
         return trace(compute, tower.device, shard_specs, tf.TensorSpec([], tf.int64))
 
     def _compute(
@@ -190,20 +206,15 @@ class AsyncStep:
     ) -> tuple[Change, dict[str, Any]]:
         """Returns the change of one forward and backward pass, and the means over its batch."""
         copies = self.update.copies
-        upload = copies.shared.upload(copies.devices, [tower.device])
+        upload = upload_for(copies.shared.read_whole, copies.devices, [tower.device])
         with tower.scope():
             values, totals = tower.read(upload), None
             if tower.needs_denominators:
-                totals = tower.weigh(shards[0], batch_number, None, upload, first_micro_batch=0)
-            sums = tower.run(
-                values, shards[0], batch_number, totals=totals, first_micro_batch=0, alone=True
-            )
+                totals = tower.weigh(shards[0], batch_number, upload=upload)
+            sums = tower.run(values, shards[0], batch_number, totals)
             before = [values[id(state)] for state in copies.shared.states]
             change = self.update.average(total_of(sums), before)
             return as_differences(change, before), mean_results(sums)
-
-    def _apply(self, change: Change) -> Scales:
-        return self.update.apply(change, add_states=True)
 
 
 def as_differences(change: Change, before: Sequence[Any]) -> Change:

@@ -11,22 +11,19 @@ import tensorflow as tf
 
 from towers.batches.feed import check_end
 from towers.batches.shards import Batches, split
-from towers.batches.sources import as_batches
 from towers.batches.stop_signals import StopTraining
 from towers.devices.placement import check_present
-from towers.loop.finite import FiniteCheck
-from towers.loop.updates import Position, Report, StepReport, end_empty_epoch
+from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.other_steps.tower_threads import (
     AsynchronousStep,
     AsyncResults,
     FinishedUpdate,
     TowerThreads,
 )
-from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults, TowerResults
 
 
-class AsynchronousUpdates:
+class AsynchronousUpdates(Updates):
     """The updates of towers that run independently, for `Trainer`.
 
     Towers keep running while actions run, a few updates ahead of them at most; an action that reads
@@ -39,15 +36,15 @@ class AsynchronousUpdates:
 
     Args:
         step: the step from `build_async_step`.
-        batches: `batches(epoch, first_step) -> tf.data.Dataset`, or a data set, as `batches_from`
-            takes it; each tower takes whole batches.
-        position: where to begin.
+        batches, position: as in `Updates`; each tower takes whole batches.
 
     Attributes:
         position: where the training continues: exactly the batches before it have been applied.
             It is up to date within `paused()` and between epochs. After an error, all batches
             before it and possibly some after it have been applied.
     """
+
+    step: AsynchronousStep
 
     def __init__(
         self,
@@ -56,26 +53,18 @@ class AsynchronousUpdates:
         *,
         position: Position = Position(),
     ):
-        self.position = position
-        self._async_step = step
-        self._batches = as_batches(batches)
-        self._finite = FiniteCheck()
+        super().__init__(step, batches, position=position)
         self._threads: TowerThreads | None = None
 
-    @property
-    def num_processes(self) -> int:
-        """The number of processes that train this model."""
-        return 1
-
-    def run_epoch(self, steps: int | None, report: Report) -> None:
+    def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         begin = self.position
         batches = self._batches(begin.epoch, begin.epoch_step)
         check_end(batches, steps)
-        check_present(self._async_step.devices)
+        check_present(self.step.devices)
         dataset = split(batches, 1)
         limit = None if steps is None else steps - begin.step
-        self._threads = threads = TowerThreads(self._async_step, dataset, begin, limit)
+        self._threads = threads = TowerThreads(self.step, dataset, begin, limit)
         stop: StopTraining | None = None
         try:
             with threads as updates:
@@ -92,11 +81,7 @@ class AsynchronousUpdates:
             self._threads = None
         if not num_updates and self.position == Position(begin.step, begin.epoch + 1, 0):
             self.position = begin
-            self.position = end_empty_epoch(begin)
-
-    def finish(self) -> None:
-        """Raises NonFiniteGradientError if the last gradient was not finite."""
-        self._finite.check()
+            self.position = begin.after_empty_epoch()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -111,10 +96,6 @@ class AsynchronousUpdates:
             self.position = self._threads.position
             yield
 
-    def averaged(self) -> contextlib.AbstractContextManager[None]:
-        """The scope in which the variables hold the optimizer's averages; enter it while paused."""
-        return self._async_step.update.averaged()
-
     def dry_run(self) -> None:
         """Runs every tower once on the epoch's first batch; no variable changes.
 
@@ -122,23 +103,11 @@ class AsynchronousUpdates:
         """
         dataset = split(self._batches(self.position.epoch, 0), 1)
         for shards in dataset.take(1):
-            self._async_step.dry_run(shards)
-
-    def groups(self) -> Groups:
-        """Returns the variables that a checkpoint saves, by group name."""
-        return self._async_step.update.groups()
-
-    def check_copies(self) -> None:
-        """Does nothing: asynchronous towers share one copy of the variables."""
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The graph of the first tower."""
-        return self._async_step.graph
+            self.step.dry_run(shards)
 
     def _report(self, finished: FinishedUpdate, begin: Position, is_last: bool) -> StepReport:
         update, tower = finished.results, finished.tower
-        waits = np.zeros(len(self._async_step.devices))
+        waits = np.zeros(len(self.step.devices))
         waits[tower] = finished.wait
         results = as_step_results(update, tower, len(waits))
         step = int(update.number)

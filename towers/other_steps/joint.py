@@ -15,9 +15,9 @@ from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
-from towers.step.arguments import check_kinds
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
+from towers.step.program import check_kinds
 from towers.step.results import StepResults, TowerResults
 from towers.step.tower_function import TowerFn
 from towers.variables.find_variables import trace_once

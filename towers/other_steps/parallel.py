@@ -13,6 +13,7 @@ from towers.batches.shards import check_batch_spec, split_batch
 from towers.devices.placement import check_devices
 from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record, stored_value
+from towers.other_steps.recompute import gradients_of, is_floating
 from towers.step.parts import fold_in, part_of
 from towers.step.states import add_states, merge_state, share_of_state
 from towers.step.synchronized import Refusal
@@ -173,28 +174,12 @@ def run_in(
         outputs = tf.nest.map_structure(tf.convert_to_tensor, outputs)
 
         def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            sources = [*inputs, *variables]
-            pairs = zip(tf.nest.flatten(outputs), upstream, strict=True)
-            targets = [pair for pair in pairs if is_floating(pair[0])]
             with tf.device(device):
-                found = tape.gradient(
-                    [target for target, _ in targets],
-                    list(filter(is_floating, sources)),
-                    output_gradients=[gradient for _, gradient in targets],
-                )
-            rest = iter(found)
-            gradients = [next(rest) if is_floating(source) else None for source in sources]
-            of_inputs, of_variables = gradients[: len(inputs)], gradients[len(inputs) :]
-            return (of_inputs, of_variables) if variables else of_inputs
+                return gradients_of(tape, outputs, upstream, inputs, variables)
 
         return outputs, backward
 
     return run(*tf.nest.flatten(batch), *captured)
-
-
-def is_floating(tensor: tf.Tensor | tf.Variable) -> bool:
-    """Returns whether a tensor can have a gradient."""
-    return tensor.dtype.is_floating
 
 
 def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None:

@@ -86,9 +86,7 @@ class Call:
                 values = dict(zip(self._trained, again[len(self._positions) :], strict=True))
                 with self._scope.at({**self._values, **values}):
                     outputs = self._call(again)
-            found = gradients_of(tape, outputs, upstream, [*again, *variables])
-            of_inputs, of_variables = found[: len(inputs)], found[len(inputs) :]
-            return (of_inputs, of_variables) if variables else of_inputs
+            return gradients_of(tape, outputs, upstream, again, variables)
 
         return self._call(inputs), backward
 
@@ -102,18 +100,40 @@ class Call:
 
 
 def gradients_of(
-    tape: tf.GradientTape, outputs: Any, upstream: Sequence[tf.Tensor], sources: Sequence[Any]
-) -> list[Any]:
-    """Returns the gradients of the outputs that have any; None without connection."""
+    tape: tf.GradientTape,
+    outputs: Any,
+    upstream: Sequence[tf.Tensor],
+    inputs: Sequence[tf.Tensor],
+    variables: Sequence[tf.Variable],
+) -> Any:
+    """Returns what the backward pass of a `tf.custom_gradient` does; None without connection.
+
+    Args:
+        tape: has recorded how the outputs were computed.
+        outputs: a nest of tensors.
+        upstream: the gradient of each output.
+        inputs, variables: what the outputs were computed from.
+    """
     pairs = zip(tf.nest.flatten(outputs), upstream, strict=True)
-    connected = [pair for pair in pairs if is_source(pair[0])]
-    return tape.gradient(
-        [output for output, _ in connected],
-        sources,
-        output_gradients=[gradient for _, gradient in connected],
+    targets = [pair for pair in pairs if is_floating(pair[0])]
+    sources = [*inputs, *variables]
+    found = iter(
+        tape.gradient(
+            [target for target, _ in targets],
+            list(filter(is_floating, sources)),
+            output_gradients=[gradient for _, gradient in targets],
+        )
     )
+    gradients = [next(found) if is_floating(source) else None for source in sources]
+    of_inputs, of_variables = gradients[: len(inputs)], gradients[len(inputs) :]
+    return (of_inputs, of_variables) if variables else of_inputs
+
+
+def is_floating(value: tf.Tensor | tf.Variable) -> bool:
+    """Returns whether a tensor or a variable can have a gradient."""
+    return value.dtype.is_floating
 
 
 def is_source(value: Any) -> bool:
     """Returns whether a value is a tensor that can have a gradient."""
-    return isinstance(value, tf.Tensor) and value.dtype.is_floating
+    return isinstance(value, tf.Tensor) and is_floating(value)

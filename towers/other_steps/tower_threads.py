@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,8 +15,7 @@ import tensorflow as tf
 from towers.batches.feed import PATIENCE, drop
 from towers.batches.shards import Shard
 from towers.batches.stop_signals import StopTraining
-from towers.loop.updates import Position
-from towers.step.update import Update
+from towers.loop.updates import Position, Step
 
 MOST_UNREPORTED = 8  # Updates per tower, done or under way, by which actions may lag behind.
 
@@ -25,7 +24,7 @@ class TowerThreads:
     """The towers' threads in one epoch, a context manager for an iterator over their updates.
 
     The iterator yields pairs (`FinishedUpdate`, whether it is the epoch's last). Towers do not run
-    ahead of it by more than a few updates: whoever stops them has then seen almost all.
+    ahead of it by more than a few updates: when they are stopped, almost all have been seen.
 
     Args:
         step: the asynchronous step.
@@ -283,20 +282,8 @@ class AsyncResults(NamedTuple):
     loss_scale: tf.Tensor
 
 
-class AsynchronousStep(Protocol):
+class AsynchronousStep(Step, Protocol):
     """The step that towers' threads call, such as an `AsyncStep`."""
-
-    @property
-    def devices(self) -> Sequence[str]:
-        """The towers' devices."""
-
-    @property
-    def update(self) -> Update:
-        """Changes the variables."""
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The graph of the first tower."""
 
     def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> AsyncResults:
         """Runs one tower on one batch and updates the variables."""

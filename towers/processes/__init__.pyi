@@ -1,5 +1,5 @@
 from .agreement import check_settings as check_settings
 from .agreement import check_variables as check_variables
-from .cluster import read_cluster as read_cluster
+from .peers import read_cluster as read_cluster
 from .processes import Processes as Processes
 from .processes import join_processes as join_processes

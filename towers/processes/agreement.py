@@ -14,8 +14,8 @@ from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups, path_of, value_of
 
 LONGEST_LIST = 5
-# Of the largest value of a variable. Equal machines make equal updates to the last bit; others
-# may round differently, and another seed, rate or batch makes differences of some percent.
+# A fraction of a variable's largest value. Equal machines make equal updates to the last bit;
+# others may round differently, and another seed, rate or batch makes differences of some percent.
 TOLERANCE = 1e-4
 
 
@@ -58,13 +58,7 @@ def check_variables(processes: Processes, groups: Groups) -> None:
         return
     variables = list(itertools.chain(*groups.values()))
     own = [value_of(variable) for variable in variables]
-
-    @tf.function(autograph=False)
-    def from_chief() -> list[tf.Tensor]:
-        values = [tf.convert_to_tensor(variable) for variable in variables]
-        return processes.sum(values if processes.is_chief else list(map(tf.zeros_like, values)))
-
-    expected = from_chief.get_concrete_function()()
+    expected = processes.chief_values(variables)
     found = {
         path_of(variable): difference(value, one.numpy())
         for variable, value, one in zip(variables, own, expected, strict=True)
@@ -83,7 +77,7 @@ def check_variables(processes: Processes, groups: Groups) -> None:
 
 
 def difference(value: np.ndarray, expected: np.ndarray) -> float:
-    """Returns the largest difference, as a part of the largest expected value."""
+    """Returns the largest difference, as a fraction of the largest expected value."""
     one, other = (np.asarray(array, np.float64) for array in (value, expected))
     same = (one == other) | (np.isnan(one) & np.isnan(other))
     if np.all(same):

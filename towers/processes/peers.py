@@ -1,14 +1,15 @@
-"""Waits until all processes of a cluster are there: aloud, for a limited time, and interruptible.
+"""The peers of a process: their addresses in TF_CONFIG, and the wait until all of them are there.
 
-TensorFlow waits for them too, but in C++: without a word, deaf to signals and without an end. So
-every process listens at its own address first, and tells whoever asks whether it has seen all.
-TensorFlow begins once all have.
+TensorFlow waits for them too, but in C++: without a word, deaf to signals and without an end. Here
+the wait speaks, ends and can be interrupted: every process listens at its own address first, and
+answers there whether it has seen all others. TensorFlow begins once all have.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import socket
 import struct
 import threading
@@ -17,13 +18,39 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 WAIT_SECONDS = 600.0
-QUIET_SECONDS = 2.0  # Before the first line about those who are missing.
+QUIET_SECONDS = 2.0  # Before the first line about those that are missing.
 POLL_SECONDS = 0.2
 ANSWER_SECONDS = 1.0
 IN_USE_SECONDS = 5.0  # Before a port that another program holds is given up.
 WAITING, READY = b"waiting", b"ready"
 AT_ONCE = struct.pack("ii", 1, 0)  # Closes without waiting for what is on its way.
-Place: TypeAlias = tuple[str, int]
+Peer: TypeAlias = tuple[str, int]  # Host and port.
+
+
+def read_cluster(text: str) -> tuple[list[str], int]:
+    """Returns the address of each worker, and the number of this one.
+
+    Args:
+        text: the value of TF_CONFIG.
+
+    Raises:
+        ValueError: it does not have the form that TensorFlow's guide describes.
+    """
+    try:
+        config = json.loads(text)
+        workers, task = config["cluster"]["worker"], config["task"]
+        index = int(task["index"])
+        if set(config["cluster"]) != {"worker"} or task["type"] != "worker":
+            raise ValueError("there are other jobs than worker")
+        if not 0 <= index < len(workers):
+            raise ValueError(f"there is no worker {index} among {len(workers)}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
+            f'"worker", "index": 0}}}}, with another index in each process. Received {text!r}: '
+            f"{error!r}."
+        ) from error
+    return [str(worker) for worker in workers], index
 
 
 def wait_for_peers(
@@ -36,29 +63,29 @@ def wait_for_peers(
     """Returns once the processes at all addresses are there and have seen each other.
 
     It returns at once where the own address is not one of this machine, as behind a translation of
-    addresses: then nobody could be told that this process is there.
+    addresses: then no other process could learn that this one is there.
 
     Args:
         addresses: host:port of each process, the same in all of them.
         index: the number of this process.
         seconds: the limit.
-        write: called with a line about those who are missing.
+        write: called with a line about those that are missing.
 
     Raises:
         TimeoutError: the limit is over; it names the processes that did not come.
         ValueError: an address is not host:port.
     """
-    places = [host_and_port(address) for address in addresses]
-    states = {place: b"" for place in places if place != places[index]}
+    peers = [host_and_port(address) for address in addresses]
+    states = {peer: b"" for peer in peers if peer != peers[index]}
     began, said = time.monotonic(), ""
-    with contextlib.suppress(OwnAddressError), announced(places[index]) as presence:
+    with contextlib.suppress(OwnAddressError), announced(peers[index]) as presence:
         while any(state != READY for state in states.values()):
             look_at(states)
             presence.state = READY if all(states.values()) else WAITING
             passed = time.monotonic() - began
-            missing = names([place for place, state in states.items() if not state])
+            missing = names([peer for peer, state in states.items() if not state])
             if passed > seconds:
-                late = [place for place, state in states.items() if state != READY]
+                late = [peer for peer, state in states.items() if state != READY]
                 raise TimeoutError(failure(missing or names(late), addresses[index], seconds))
             if missing and missing != said and passed > QUIET_SECONDS:
                 write(f"waiting for {missing} ...")
@@ -71,7 +98,7 @@ class OwnAddressError(OSError):
 
 
 class Presence:
-    """What a process tells whoever asks at its address.
+    """What a process answers at its address.
 
     Attributes:
         state: `WAITING`, or `READY` once it has seen all others.
@@ -90,11 +117,11 @@ class Presence:
 
 
 @contextlib.contextmanager
-def announced(place: Place) -> Iterator[Presence]:
+def announced(peer: Peer) -> Iterator[Presence]:
     """The scope in which this process answers at its own address, and at no other."""
     presence = Presence()
     try:
-        listener = listen(place)
+        listener = listen(peer)
     except OSError as error:
         raise OwnAddressError(*error.args) from error
     thread = threading.Thread(target=presence.answer, args=[listener], daemon=True)
@@ -108,12 +135,12 @@ def announced(place: Place) -> Iterator[Presence]:
         thread.join()
 
 
-def listen(place: Place) -> socket.socket:
-    """Returns a listener at a place; raises OSError if it cannot be had.
+def listen(peer: Peer) -> socket.socket:
+    """Returns a listener at an address; raises OSError if it cannot be had.
 
     A port that a passing connection of this machine holds is free again soon.
     """
-    family, kind, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
+    family, kind, _, _, address = socket.getaddrinfo(*peer, type=socket.SOCK_STREAM)[0]
     limit = time.monotonic() + IN_USE_SECONDS
     while True:
         listener = socket.socket(family, kind)
@@ -129,20 +156,20 @@ def listen(place: Place) -> socket.socket:
             time.sleep(POLL_SECONDS)
 
 
-def look_at(states: dict[Place, bytes]) -> None:
+def look_at(states: dict[Peer, bytes]) -> None:
     """Asks every process that is not ready; one that is gone keeps the state that it had."""
-    for place, state in states.items():
+    for peer, state in states.items():
         if state != READY:
-            states[place] = state_of(place) or state
+            states[peer] = state_of(peer) or state
 
 
-def state_of(place: Place) -> bytes:
-    """Returns the state of a process, empty if nobody is there.
+def state_of(peer: Peer) -> bytes:
+    """Returns the state of a process, empty if none answers.
 
     TensorFlow's server, to which the process went on after it was ready, gives no such answer.
     """
     try:
-        with socket.create_connection(place, timeout=ANSWER_SECONDS) as connection:
+        with socket.create_connection(peer, timeout=ANSWER_SECONDS) as connection:
             if connection.getsockname() == connection.getpeername():
                 # On one machine a connection may meet itself. The port must be free at once.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
@@ -163,7 +190,7 @@ def failure(missing: str, own: str, seconds: float) -> str:
     )
 
 
-def host_and_port(address: str) -> Place:
+def host_and_port(address: str) -> Peer:
     """Returns the two parts of host:port; raises ValueError if it is none."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 2**16:
@@ -171,6 +198,6 @@ def host_and_port(address: str) -> Place:
     return host.strip("[]"), int(port)
 
 
-def names(places: Sequence[Place]) -> str:
-    """Returns the places in one text."""
-    return ", ".join(f"{host}:{port}" for host, port in places)
+def names(peers: Sequence[Peer]) -> str:
+    """Returns the addresses in one text."""
+    return ", ".join(f"{host}:{port}" for host, port in peers)

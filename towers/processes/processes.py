@@ -20,8 +20,7 @@ from towers.batches.own_rows import OwnRows, RowBatches
 from towers.batches.shards import Batches, Shard, split
 from towers.ground.host import HOST
 from towers.ground.private_apis import CoordinatedJob, context
-from towers.processes.cluster import read_cluster
-from towers.processes.peers import WAIT_SECONDS, wait_for_peers
+from towers.processes.peers import WAIT_SECONDS, read_cluster, wait_for_peers
 from towers.travel.gradients import sum_repeated_rows
 from towers.travel.packing import cut_by_dtype, join_by_dtype
 
@@ -133,18 +132,21 @@ class Processes:
             results[index] = sum_repeated_rows(value)
         return results
 
-    def broadcast(self, variables: Sequence[Any]) -> None:
-        """Assigns the chief's values to the variables in every process."""
-        if self.count == 1:
-            return
+    def chief_values(self, variables: Sequence[Any]) -> list[tf.Tensor]:
+        """Returns the values that the variables have in the chief; every process must call it."""
 
         @tf.function(autograph=False)
         def from_chief() -> list[tf.Tensor]:
             values = [tf.convert_to_tensor(variable) for variable in variables]
             return self.sum(values if self.is_chief else list(map(tf.zeros_like, values)))
 
-        for variable, value in zip(variables, from_chief(), strict=True):
-            variable.assign(value)
+        return from_chief.get_concrete_function()()
+
+    def broadcast(self, variables: Sequence[Any]) -> None:
+        """Assigns the chief's values to the variables in every process."""
+        if self.count > 1:
+            for variable, value in zip(variables, self.chief_values(variables), strict=True):
+                variable.assign(value)
 
     def wait(self) -> None:
         """Waits until every process has called it."""

@@ -22,12 +22,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.durable import durable_file
+from towers.ground.durable import PARTIAL, durable_file
 
 FORMAT = "towers checkpoint"
 VERSION = 1
 MANIFEST = "manifest"
-PARTIAL = ".partial"
 
 Groups = Mapping[str, Sequence[keras.Variable | tf.Variable]]
 

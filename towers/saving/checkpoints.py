@@ -143,8 +143,10 @@ def match_variables(saved: list[SavedArray], variables: Sequence[Variable]) -> M
             paths = [" and ".join(found.path for found in group) for group in (old, new)]
             match.reordered.append(f"{paths[0]} in the checkpoint, {paths[1]} in the model")
         else:
-            places = zip(old, new, strict=True)
-            match.pairs.extend((saved[one.place], variables[other.place]) for one, other in places)
+            pairs = zip(old, new, strict=True)
+            match.pairs.extend(
+                (saved[one.position], variables[other.position]) for one, other in pairs
+            )
     return match
 
 
@@ -154,20 +156,20 @@ class Numbered(NamedTuple):
     Attributes:
         numbers: one for each automatic name in the path, 0 for a name without a number.
         path: the full path.
-        place: the variable's index in its group.
+        position: the variable's index in its group.
     """
 
     numbers: tuple[int, ...]
     path: str
-    place: int
+    position: int
 
 
 def by_name(paths: Sequence[str], automatic: Set[str]) -> dict[str, list[Numbered]]:
     """Returns the paths in their order, grouped by their names without automatic numbers."""
     found: dict[str, list[Numbered]] = {}
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         name, numbers = without_numbers(path, automatic)
-        found.setdefault(name, []).append(Numbered(numbers, path, place))
+        found.setdefault(name, []).append(Numbered(numbers, path, index))
     return found
 
 
@@ -215,7 +217,7 @@ def automatic_name(class_name: str) -> str:
 
 def ranks(group: Sequence[Numbered]) -> list[int]:
     """Returns the indices that sort a group by its numbers; equal numbers keep their order."""
-    return sorted(range(len(group)), key=lambda place: group[place].numbers)
+    return sorted(range(len(group)), key=lambda index: group[index].numbers)
 
 
 def without_counterpart(group: Sequence[Numbered], others: Sequence[Numbered]) -> list[str]:

@@ -1,7 +1,7 @@
 """The lock of a folder: one process at a time trains in it, and who that is can be read.
 
-It is `flock`, which ends with its process, however that ends. Of network disks, NFS from version 3
-on locks across machines; where a disk cannot lock at all, the process goes on and says so.
+It is `flock`, which ends with its process, however that ends. NFS from version 3 on locks across
+machines; where a disk cannot lock at all, the process goes on and says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from towers.ground.durable import make_folder
 
 LOCK = ".lock"
-SECONDS = 1.0  # `lock_holder` has a lock for a moment; who trains has it longer.
+SECONDS = 1.0  # `lock_holder` has a lock for a moment; a training has it longer.
 
 
 @contextlib.contextmanager
@@ -57,7 +57,7 @@ def locked(
 def lock_holder(folder: str | os.PathLike[str]) -> str | None:
     """Returns a description of the process that is in the scope of a folder's lock, or None.
 
-    Of a disk that cannot lock it is not known, and the answer is None.
+    It is None, too, on a disk that cannot lock: there it is not known.
     """
     path = Path(folder) / LOCK
     try:
@@ -67,14 +67,20 @@ def lock_holder(folder: str | os.PathLike[str]) -> str | None:
             descriptor = os.open(path, os.O_RDONLY)
     except OSError:  # There is no lock, or it may not be read.
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            lock(descriptor)
-        except BlockingIOError:
-            return file.read(500).decode("utf-8", "replace") or "another process"
-        except OSError:
-            return None
+    try:
+        lock(descriptor)
+    except BlockingIOError:
+        return read_holder(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
     return None
+
+
+def read_holder(descriptor: int) -> str:
+    """Returns what the process that has locked an open file wrote into it about itself."""
+    return os.read(descriptor, 500).decode("utf-8", "replace") or "another process"
 
 
 def open_locked(path: Path, write: Callable[[str], None]) -> int:
@@ -89,8 +95,8 @@ def open_locked(path: Path, write: Callable[[str], None]) -> int:
                 os.close(descriptor)
                 time.sleep(SECONDS / 20)
                 continue
-            with os.fdopen(descriptor, "rb") as file:
-                holder = file.read(500).decode("utf-8", "replace") or "another process"
+            holder = read_holder(descriptor)
+            os.close(descriptor)
             raise ValueError(
                 f"{path.parent} is in use by {holder}. Wait for its end, or stop it, or choose "
                 "another directory (--run-dir)."

@@ -11,15 +11,15 @@ import tensorflow as tf
 from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
-from towers.step.arguments import check_kinds, check_trainable
 from towers.step.options import StepOptions
 from towers.step.probe import Probe
-from towers.step.program import TowerProgram, make_program
+from towers.step.program import TowerProgram, check_kinds, make_program
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.update import Update
 from towers.variables.copies import Copies
 from towers.variables.optimizers import check_optimizer
+from towers.variables.shared_variables import SharedVariables
 
 
 class Blueprint(NamedTuple):
@@ -69,9 +69,17 @@ def draw_blueprint(
     copies = Copies(program.shared, optimizer, placement.copy_groups)
     first = processes.first_tower(len(placement.devices))
     towers = [
-        Tower(program, copies.variables_of(index), group, index, options, first)
+        Tower(program, copies.variables_of(index), group, index, first, alone=not jointly)
         for index, group in enumerate(placement.groups)
     ]
-    update = Update(copies, program.carried, options)
-    probe = Probe(program, towers[0], enabled=options.probe)
-    return Blueprint(program, towers, update, specs, probe)
+    return Blueprint(program, towers, Update(copies, program), specs, Probe(program, towers[0]))
+
+
+def check_trainable(shared: SharedVariables) -> None:
+    """Raises ValueError if no variable is trainable."""
+    if not shared.trainable:
+        paths = [variable.path for variable in shared.states]
+        raise ValueError(
+            "There is nothing to train: none of the variables is trainable. Received "
+            f"{paths or 'no variables'}."
+        )

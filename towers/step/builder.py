@@ -19,11 +19,12 @@ from towers.step.blueprint import Blueprint, draw_blueprint
 from towers.step.exchange import Exchange
 from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.results import StepResults, step_results, tower_norms
+from towers.step.results import StepResults, step_results
 from towers.step.sums import TowerSums
-from towers.step.synchronized import Rendezvous, rendezvous_of
+from towers.step.synchronized import Rendezvous
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
+from towers.travel.transfers import upload_for
 
 
 def build_train_step(
@@ -65,8 +66,7 @@ def build_train_step(
     program = blueprint.program
     if program.stages is not None:
         check_one_process(processes)
-    exchange = Exchange(placement, processes, options.batch_norm, program.shared, program.stages)
-    step = TrainStep(blueprint, exchange)
+    step = TrainStep(blueprint, Exchange(placement, processes, program))
     check_handles(step.graph, program.shared)
     return step
 
@@ -118,8 +118,7 @@ class TrainStep:
         return results
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
-        sums = self.exchange.pack(self._sums(shards, step))
-        total, each = self.exchange.sum(sums, self._norms(sums))
+        total, each = self.exchange.sum(self._sums(shards, step))
         change = self.update.change(total)
         scales = self.update.apply(change)
         with tf.device(self.exchange.device):
@@ -129,7 +128,7 @@ class TrainStep:
         """Returns each tower's sums; what several losses are divided by is summed before them."""
         pairs, totals = list(zip(self.towers, shards, strict=True)), None
         copies = self.update.copies
-        upload = copies.shared.upload(copies.devices, self.devices)
+        upload = upload_for(copies.shared.read_whole, copies.devices, self.devices)
         if self.towers[0].needs_denominators:
             with self._rendezvous() as rendezvous:
                 parts = [tower.weigh(shard, step, rendezvous, upload) for tower, shard in pairs]
@@ -137,14 +136,9 @@ class TrainStep:
         with self._rendezvous() as rendezvous:
             return [tower(shard, step, totals, rendezvous, upload) for tower, shard in pairs]
 
-    def _rendezvous(self) -> contextlib.AbstractContextManager[Rendezvous | None]:
+    def _rendezvous(self) -> Rendezvous:
         """Returns the scope in which the towers are traced."""
-        return rendezvous_of(len(self.towers), self.exchange.device, self.processes.count)
-
-    def _norms(self, sums: list[TowerSums]) -> list[tf.Tensor] | None:
-        """Returns the norm of each tower's gradient; one tower's is that of the average."""
-        alone = len(self.towers) == 1 and self.processes.count == 1
-        return None if alone else tower_norms(sums, self.devices)
+        return Rendezvous(len(self.towers), self.exchange.device, self.processes.count)
 
     def copy_parameters(self) -> None:
         """Copies the model's values to every tower's copy.

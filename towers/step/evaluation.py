@@ -12,17 +12,17 @@ import tensorflow as tf
 from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.devices.placement import Placement, check_present
-from towers.step.arguments import check_kinds
 from towers.step.carried import Carried
 from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.program import TowerProgram, make_program
+from towers.step.program import TowerProgram, check_kinds, make_program
 from towers.step.results import EvaluationResults
 from towers.step.sums import Denominators, sum_results
-from towers.step.synchronized import rendezvous_of
+from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
+from towers.travel.transfers import upload_for
 
 Pair = tuple[Any, Any]
 
@@ -56,7 +56,7 @@ def build_evaluation_step(
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)
     towers = [
-        Tower(program, program.shared.all, group, index, options)
+        Tower(program, program.shared.all, group, index)
         for index, group in enumerate(placement.groups)
     ]
     step = EvaluationStep(towers, program, placement.device, specs)
@@ -111,8 +111,8 @@ class EvaluationStep:
 
     def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
-        upload = self._shared.upload([self._device], self.devices)
-        with rendezvous_of(len(self._towers), self._device) as rendezvous:
+        upload = upload_for(self._shared.read_whole, [self._device], self.devices)
+        with Rendezvous(len(self._towers), self._device) as rendezvous:
             sums = [
                 tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs
             ]
@@ -129,7 +129,7 @@ def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> d
 
     Args:
         step: the step from `build_evaluation_step`; its carried state is reset to zeros.
-        dataset: global batches, or `batches(epoch, first_step)`, of which the first epoch is taken.
+        dataset: global batches, or `batches(epoch, first_step)`, whose first epoch is taken.
 
     Raises:
         ValueError: the data set has no examples, or no end.

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from towers.devices.determinism import is_deterministic
 from towers.devices.placement import Placement
-from towers.devices.stages import Stages
 from towers.processes.processes import Processes
+from towers.step.program import TowerProgram
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
 from towers.step.tower_function import CarriedValues
 from towers.travel.collectives import Group
-from towers.travel.gradients import Gradient, identity, sum_gradients
+from towers.travel.gradients import Gradient, global_norm, identity, sum_gradients
 from towers.travel.packed_sums import sum_in_packs
 from towers.travel.packing import add_and_stack
 from towers.travel.pairs import add_in_pairs
@@ -73,51 +73,25 @@ class Exchange:
     Args:
         placement: the devices of the towers and of the copies of the variables.
         processes: the processes that train this model.
-        batch_norm: how the towers' moving averages become one: `first` or `mean`.
-        shared: the variables, whose shapes their gradients have.
-        stages: the stages of the variables; None for towers of one device each.
+        program: the program that every tower runs.
 
     Attributes:
         processes: as given.
         device: the parameter device, where the sums are added.
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        processes: Processes,
-        batch_norm: str,
-        shared: SharedVariables,
-        stages: Stages | None = None,
-    ):
+    def __init__(self, placement: Placement, processes: Processes, program: TowerProgram):
         self.processes = processes
         self.device = placement.device
         self._devices = placement.devices
         self._copy_devices = placement.copy_devices
         self._group = group_of(placement, processes)
-        self._batch_norm = batch_norm
-        self._shared = shared
-        self._stages = stages
+        self._batch_norm = program.options.batch_norm
+        self._shared = program.shared
+        self._stages = program.stages
         self._copy_groups = placement.copy_groups
 
-    def pack(self, sums: Sequence[TowerSums]) -> list[TowerSums]:
-        """Returns the towers' sums, ready to be added: shapes known, gradients in packs.
-
-        Args:
-            sums: each tower's sums.
-        """
-        for tower in sums:
-            set_shapes(tower, self._shared)
-        sums = with_all_states(sums, self._devices)
-        if self._group is None:
-            return sums
-        with tf.name_scope("exchange"):
-            packed = self._group.pack([tower.gradients for tower in sums])
-        return [tower._replace(packed=own) for tower, own in zip(sums, packed, strict=True)]
-
-    def sum(
-        self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
-    ) -> tuple[Total, EachTower]:
+    def sum(self, sums: Sequence[TowerSums]) -> tuple[Total, EachTower]:
         """Returns the sums over the towers of all processes, and what each tower found.
 
         With a copy of the variables on each tower, and from GPUs to the CPU, all but gradients,
@@ -125,9 +99,10 @@ class Exchange:
         GPUs to the CPU gradients travel in packs. Call it once in a step's graph.
 
         Args:
-            sums: each tower's sums, of `pack`.
-            norms: the norm of each tower's own mean gradient, or None.
+            sums: each tower's sums.
         """
+        sums = self._pack(sums)
+        norms = self._norms(sums)
         with tf.device(self.device), tf.name_scope("exchange"):
             (loss, weight, metrics, _, states), each = self._add_and_stack(sums, norms)
             totals, packs = self._sum_packs(sums)
@@ -140,6 +115,24 @@ class Exchange:
         carried, assigned = [tower.carried for tower in sums], sums[0].assigned
         shared = (loss, weight, metrics, gradients, states, state_weight)
         return Total(*shared, carried, assigned, entries), each
+
+    def _pack(self, sums: Sequence[TowerSums]) -> list[TowerSums]:
+        """Returns the towers' sums, ready to be added: shapes known, gradients in packs."""
+        for tower in sums:
+            set_shapes(tower, self._shared)
+        sums = with_all_states(sums, self._devices)
+        if self._group is None:
+            return sums
+        with tf.name_scope("exchange"):
+            packed = self._group.pack([tower.gradients for tower in sums])
+        return [tower._replace(packed=own) for tower, own in zip(sums, packed, strict=True)]
+
+    def _norms(self, sums: Sequence[TowerSums]) -> list[tf.Tensor] | None:
+        """Returns the norm of each tower's gradient; one tower's is that of the average."""
+        if len(sums) == 1 and self.processes.count == 1:
+            return None
+        with tf.name_scope("results"):
+            return list(map(tower_norm, sums, self._devices))
 
     def _add_and_stack(
         self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
@@ -160,7 +153,7 @@ class Exchange:
         """Returns a tower's gradients that are in no pack, on the CPU if they are added there."""
         if tower.packed is not None:
             return tower.packed.left
-        # Those of a tower of several devices are on the devices of its stages.
+        # A tower of several devices has them on the devices of its stages.
         if self._stages is None and self._needs_download(device):
             return download(tower.gradients, device, self.device)
         return tower.gradients
@@ -189,19 +182,19 @@ class Exchange:
     def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
         """Returns, for each copy of the variables, the gradients summed over the towers.
 
-        Those of each stage are summed apart, on its devices.
+        Each stage sums its own apart, on its devices.
         """
         if self._stages is None:
             return sum_between(tower_gradients, self._copy_devices)
         totals: list[list[Gradient]] = [[None] * len(row) for row in tower_gradients]
-        all_places = self._stages.places(self._shared.trainable)
-        for devices, places in zip(zip(*self._copy_groups, strict=True), all_places, strict=True):
+        all_indices = self._stages.indices(self._shared.trainable)
+        for devices, indices in zip(zip(*self._copy_groups, strict=True), all_indices, strict=True):
             with tf.device(devices[0]):
-                own = [[row[place] for place in places] for row in tower_gradients]
+                own = [[row[index] for index in indices] for row in tower_gradients]
                 sums = sum_between(own, devices)
             for total, summed in zip(totals, sums, strict=False):
-                for place, gradient in zip(places, summed, strict=True):
-                    total[place] = gradient
+                for index, gradient in zip(indices, summed, strict=True):
+                    total[index] = gradient
         return totals[: len(self._copy_groups)]
 
 
@@ -233,6 +226,13 @@ def group_of(placement: Placement, processes: Processes) -> Group | None:
     return Group(placement.devices, processes.count)
 
 
+def tower_norm(tower: TowerSums, device: str) -> tf.Tensor:
+    """Returns the norm of a tower's mean gradient; NaN or infinity names the tower at fault."""
+    with tf.device(device):  # The gradients are there.
+        norm = global_norm(tower.entries, tower.weight.dtype)
+        return norm * tf.math.reciprocal_no_nan(tower.weight)
+
+
 def merge(totals: list[Gradient], others: list[Gradient]) -> list[Gradient]:
     """Returns the gradients of both lists; of each variable, at least one has None."""
     pairs = zip(totals, others, strict=True)
@@ -240,7 +240,7 @@ def merge(totals: list[Gradient], others: list[Gradient]) -> list[Gradient]:
 
 
 def with_all_states(sums: Sequence[TowerSums], devices: Sequence[str]) -> list[TowerSums]:
-    """Returns the towers' sums with the same states in each: a share that one lacks is zeros."""
+    """Returns the towers' sums with the same states in each: what one lacks is zeros."""
     columns = list(zip(*(tower.states for tower in sums), strict=True))
     like = [next((one for one in column if one is not None), None) for column in columns]
     filled = []

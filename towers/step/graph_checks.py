@@ -1,4 +1,4 @@
-"""Connections: checks in a traced step that towers use variables only as the engine knows."""
+"""Checks in a traced step that towers use variables only as the engine knows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.step.program import TowerProgram
 from towers.step.tower_function import ShardFn
 from towers.travel.gradients import Gradient
 from towers.variables.outside_writes import unobserved
@@ -64,23 +65,20 @@ def raw_write(name: str) -> RuntimeError:
     )
 
 
-def check_gradients(
-    shard_fn: ShardFn, shared: SharedVariables, specs: Any, gradients: Sequence[Gradient]
-) -> None:
+def check_gradients(program: TowerProgram, specs: Any, gradients: Sequence[Gradient]) -> None:
     """Raises RuntimeError for a variable whose gradient is lost in a tower.
 
     Only if a tower has found no gradient for a variable, the tower function is traced without a
     tower, to see if the loss depends on the variable after all.
 
     Args:
-        shard_fn: the tower function on the pair (batch, state).
-        shared: the variables.
-        specs: the specs of the pair.
+        program: the program of the towers.
+        specs: the specs of the pair (batch, state).
         gradients: the gradients that a tower has found.
     """
-    pairs = list(zip(shared.trainable, gradients, strict=True))
+    pairs = zip(program.shared.trainable, gradients, strict=True)
     without = [variable for variable, gradient in pairs if gradient is None]
-    lost = [variable.path for variable in with_gradient(shard_fn, without, specs)]
+    lost = [variable.path for variable in with_gradient(program.shard_fn, without, specs)]
     if lost:
         raise RuntimeError(
             f"The loss depends on {', '.join(lost)} in a plain trace of the tower function, but "

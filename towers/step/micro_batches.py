@@ -66,7 +66,7 @@ def starts_and_sizes(num_rows: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Ten
 def sum_one_by_one(
     run: Callable[[Index], Any], count: int, add: Add, *, in_pairs: bool, in_loop: bool
 ) -> Any:
-    """Returns the sum of `run(0)`, `run(1)`, ..., of which only one runs at a time.
+    """Returns the sum of `run(0)`, `run(1)`, ...; only one runs at a time.
 
     Args:
         run: returns a nest of tensors, `tf.IndexedSlices` and None, the same for each index.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from towers.ground.arguments import check_choice
 from towers.step.carried import Carried
 from towers.step.precision import LossScale
 from towers.step.states import BATCH_NORM_POLICIES
@@ -54,8 +55,4 @@ class StepOptions:
                 "accumulate must be at least 1, a whole number: the micro-batches of each shard. "
                 f"Received {self.accumulate!r}."
             )
-        if self.batch_norm not in BATCH_NORM_POLICIES:
-            raise ValueError(
-                f"batch_norm must be one of {', '.join(BATCH_NORM_POLICIES)}. "
-                f"Received {self.batch_norm!r}."
-            )
+        check_choice("batch_norm", self.batch_norm, BATCH_NORM_POLICIES)

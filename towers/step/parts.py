@@ -5,7 +5,6 @@ Random numbers are a function of (seed, step, part): no generator keeps a state 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -19,60 +18,40 @@ class Part(NamedTuple):
     Attributes:
         tower: the tower's number among the towers of all processes.
         seed: int64 [2], the seed of its random numbers.
-        gives_averages: whether its moving averages count, by the policy for BatchNorm.
         is_first: bool scalar, whether it is the first part of the global batch.
+        gives_averages: whether its moving averages count, by the policy for BatchNorm.
         replica: the tower as one that adds sums of synchronised layers; None if it adds none.
     """
 
     tower: int
     seed: tf.Tensor
-    gives_averages: bool
     is_first: tf.Tensor
+    gives_averages: bool = True
     replica: Replica | None = None
 
 
-class Parts(NamedTuple):
-    """The parts of the global batch that one shard consists of.
-
-    Attributes:
-        at: returns the part with an index within the shard, an int or an int32 scalar.
-        num_parts: how many there are.
-        in_loop: whether the graph may loop over them; synchronised layers sum outside of loops.
-    """
-
-    at: Callable[[Any], Part]
-    num_parts: int
-    in_loop: bool = True
-
-
 def part_of(
-    tower: int, number: Any, seed: int, step: tf.Tensor, replica: Replica | None = None
+    tower: int,
+    number: Any,
+    seed: int,
+    step: tf.Tensor,
+    *,
+    gives_averages: bool = True,
+    replica: Replica | None = None,
 ) -> Part:
-    """Returns a part whose moving averages count.
-
-    Args:
-        tower: the tower's number.
-        number: its number within the global batch, from 0; an int, or an int32 scalar.
-        seed: the run's seed.
-        step: the step's number, an int64 scalar.
-        replica: as in `Part`.
-    """
-    seed_of_part = micro_batch_seed(seed, step, number)
-    is_first = tf.constant(number == 0) if isinstance(number, int) else tf.equal(number, 0)
-    return Part(tower, seed_of_part, True, is_first, replica)
-
-
-def micro_batch_seed(seed: int, step: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
-    """Returns the seed of one micro-batch, int64 [2].
+    """Returns a part of the global batch.
 
     Micro-batches are numbered across all towers, so a micro-batch has the same seed on any tower.
 
     Args:
+        tower, gives_averages, replica: as in `Part`.
+        number: its number within the global batch, from 0; an int, or an int32 scalar.
         seed: the run's seed.
         step: the step's number, an int64 scalar.
-        number: the number of the micro-batch within the global batch, from 0.
     """
-    return fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), number)
+    own_seed = fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), number)
+    is_first = tf.constant(number == 0) if isinstance(number, int) else tf.equal(number, 0)
+    return Part(tower, own_seed, is_first, gives_averages, replica)
 
 
 def seed_states(seed: tf.Tensor, num_generators: int) -> list[tf.Tensor]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from towers.ground.arguments import check_choice
+
 PRECISIONS = {
     "float32": "float32",
     "float64": "float64",
@@ -22,10 +24,7 @@ def set_precision(precision: str) -> None:
     Raises:
         ValueError: there is no such precision.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(
-            f"precision must be one of {', '.join(PRECISIONS)}. Received {precision!r}."
-        )
+    check_choice("precision", precision, PRECISIONS)
     keras.config.set_dtype_policy(PRECISIONS[precision])
 
 

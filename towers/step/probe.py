@@ -16,9 +16,10 @@ import tensorflow as tf
 
 from towers.batches.shards import Batch, Shard, any_number_of_rows
 from towers.step.parts import part_of
-from towers.step.passes import scope_of
+from towers.step.passes import forward
 from towers.step.program import TowerProgram
 from towers.step.states import way_to_merge
+from towers.step.sums import Denominators
 from towers.step.tower import Tower
 
 MAX_ROWS = 16
@@ -59,18 +60,17 @@ class Probe:
     """Asks a tower function once whether it returns sums.
 
     Args:
-        program: the program of the towers.
+        program: the program of the towers; its options say whether it is asked at all.
         tower: the first tower, which is asked.
-        enabled: whether it asks at all.
 
     If a batch is one part, a loss over the whole batch is right, and only a mean is refused.
     """
 
-    def __init__(self, program: TowerProgram, tower: Tower, *, enabled: bool):
+    def __init__(self, program: TowerProgram, tower: Tower):
         self._program = program
         self._tower = tower
         self._num_parts = program.num_parts
-        self._pending = enabled
+        self._pending = program.options.probe
         self._lock = threading.Lock()
         self._has_averages = False
 
@@ -114,7 +114,7 @@ class Probe:
         once = rows_of(pair, 0, half)
         one = sample(measure, once, num_draws)
         yield Comparison("rows taken twice", one + one, sample(measure, twice_of(once), num_draws))
-        # BatchNorm in training mode depends on its rows, as it should.
+        # BatchNorm in training mode is right to depend on its rows.
         if num_rows > 1 and self._num_parts > 1 and not self._has_averages:
             other = sample(measure, rows_of(pair, half, half), num_draws)
             both = sample(measure, rows_of(pair, 0, 2 * half), num_draws)
@@ -123,15 +123,12 @@ class Probe:
     def _measure(self, pair: Batch, draw: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Returns losses and weights of some rows; the draw's number stands for that of a step."""
         program, part = self._program, part_of(self._tower.number, 0, 0, draw)
-        with self._tower.scope(), tf.GradientTape(watch_accessed_variables=False) as tape:
-            shard = Shard(pair, tf.constant(1))
-            scope = scope_of(program.shared, self._tower.read(), shard, part, tape)
-            with scope:
-                (losses, weights, _), _ = program.shard_fn(pair)
+        with self._tower.scope():
+            sums, scope = forward(program, self._tower.read(), Shard(pair, tf.constant(1)), part)
         averages = [one for one in program.shared.states if way_to_merge(one) == "mean"]
         self._has_averages = any(scope.updated(one) is not None for one in averages)
-        weights = [weight for weight in tf.nest.flatten(weights) if weight is not None]
-        return tf.nest.flatten(losses), weights
+        weights = sums.weight.weights if isinstance(sums.weight, Denominators) else (sums.weight,)
+        return tf.nest.flatten(sums.loss), [weight for weight in weights if weight is not None]
 
 
 def sample(measure: Measure, rows: Batch, num_draws: int) -> Sample:
@@ -146,8 +143,8 @@ def sample(measure: Measure, rows: Batch, num_draws: int) -> Sample:
 def amplifies_rounding(measure: Measure, rows: Batch) -> bool:
     """Returns whether rows that come twice have another loss if they come in another order.
 
-    So it is where BatchNorm divides by deviations that are rounding errors: a deep network with few
-    rows, or features that are nearly constant.
+    This happens where BatchNorm divides by deviations that are rounding errors: in a deep network
+    with few rows, or for features that are nearly constant.
     """
     orders = [twice_of(rows), tf.nest.map_structure(lambda one: tf.repeat(one, 2, axis=0), rows)]
     losses, others = (sample(measure, order, 1).losses for order in orders)

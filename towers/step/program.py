@@ -1,4 +1,4 @@
-"""The program of the towers: the tower function, its variables and its carried state."""
+"""The program of the towers: the tower function, its variables and its carried state, checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import keras
 from towers.batches.shards import Shard
 from towers.devices.placement import Placement
 from towers.devices.stages import Stages, device_name
-from towers.step.arguments import check_variables
+from towers.processes.processes import Processes
 from towers.step.carried import CarriedState
 from towers.step.options import StepOptions
 from towers.step.synchronized import Listener
@@ -27,6 +27,7 @@ class TowerProgram(NamedTuple):
         shard_fn: the tower function on the pair (batch, state).
         shared: the variables that it uses.
         carried: the state that it carries from step to step.
+        options: the step's options.
         num_parts: the number of parts into which a batch is cut for one update.
         synchronized: whether layers sum over the replicas.
         stages: of towers of several devices, the stages of their layers; None for one device each.
@@ -35,6 +36,7 @@ class TowerProgram(NamedTuple):
     shard_fn: ShardFn
     shared: SharedVariables
     carried: CarriedState
+    options: StepOptions
     num_parts: int = 1
     synchronized: bool = False
     stages: Stages | None = None
@@ -67,7 +69,28 @@ def make_program(
         check_homes(shared, stages, placement)
         check_stepwise(options)
         shard_fn, shared = shard_fn.within(stages), StagedVariables(shared, stages)
-    return TowerProgram(shard_fn, shared, carried, num_parts, listener.has_heard, stages)
+    return TowerProgram(shard_fn, shared, carried, options, num_parts, listener.has_heard, stages)
+
+
+def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
+    """Raises ValueError for what are neither Keras variables nor an object that owns some."""
+    if hasattr(variables, "variables"):
+        return
+    if not isinstance(variables, (list, tuple)):
+        raise ValueError(
+            "variables must be the model, or a list of its Keras variables. Received "
+            f"{variables!r}; pass the model itself, or model.variables."
+        )
+    for part in variables:
+        if isinstance(part, keras.Variable):
+            continue
+        remedy = "make it a keras.Variable, or a weight of a Keras layer (add_weight)"
+        if hasattr(part, "variables"):
+            remedy = "pass the model itself, or model.variables; for several models, their sum"
+        raise ValueError(
+            "variables must be the model, or a list of its Keras variables. Received a list with "
+            f"{part!r}; {remedy}."
+        )
 
 
 def check_homes(shared: SharedVariables, stages: Stages, placement: Placement) -> None:
@@ -89,4 +112,24 @@ def check_stepwise(options: StepOptions) -> None:
         raise ValueError(
             "XLA compiles a tower for one device. Received compiled=True for towers of several; "
             "leave it out."
+        )
+
+
+def check_kinds(
+    placement: Placement,
+    options: StepOptions = StepOptions(),
+    processes: Processes | None = None,
+) -> None:
+    """Raises ValueError for what is no placement, no options or no processes."""
+    check_kind("placement", placement, Placement, "towers.Placement(devices)")
+    check_kind("options", options, StepOptions, "towers.StepOptions(clip_norm=5.0)")
+    if processes is not None:
+        check_kind("processes", processes, Processes, "towers.processes.join_processes(...)")
+
+
+def check_kind(name: str, value: object, kind: type, example: str) -> None:
+    """Raises ValueError for an argument of another kind; `example` makes one."""
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"{name} must be a {kind.__name__}, such as {example}. Received {value!r}."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -10,7 +9,6 @@ import tensorflow as tf
 from towers.step.exchange import EachTower, Total
 from towers.step.sums import MetricSums, TowerSums
 from towers.step.update import Change, Scales
-from towers.travel.gradients import global_norm
 
 
 class TowerResults(NamedTuple):
@@ -108,16 +106,3 @@ def mean_results(sums: TowerSums | EachTower | Total) -> dict[str, Any]:
 def mean_metric(total: tf.Tensor, weight: tf.Tensor | None) -> tf.Tensor:
     """Returns a metric's mean, or its sum without a weight."""
     return total if weight is None else tf.math.divide_no_nan(total, weight)
-
-
-def tower_norms(sums: Sequence[TowerSums], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Returns the norm of each tower's own mean gradient, computed on its device."""
-    with tf.name_scope("results"):
-        return list(map(tower_norm, sums, devices))
-
-
-def tower_norm(tower: TowerSums, device: str) -> tf.Tensor:
-    """Returns the norm of a tower's mean gradient; NaN or infinity names the tower at fault."""
-    with tf.device(device):  # The gradients are there.
-        norm = global_norm(tower.entries, tower.weight.dtype)
-        return norm * tf.math.reciprocal_no_nan(tower.weight)

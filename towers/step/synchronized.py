@@ -23,56 +23,48 @@ Key = tuple[int, ...]  # The number of a sum in the forward pass; then those of 
 TOWER = re.compile(r"\b(tower|denominators)_\d+\b")
 
 
-@contextlib.contextmanager
-def rendezvous_of(
-    num_towers: int, device: str, num_processes: int = 1
-) -> Iterator[Rendezvous | None]:
-    """The scope of a step's towers while they are traced; it yields where their layers sum.
+class Rendezvous:
+    """The scope of a step's towers while they are traced, one after the other.
 
     Args:
         num_towers: the number of towers in this process.
-        device: the device that adds.
-        num_processes: the number of processes.
-    """
-    if num_towers * num_processes == 1:  # A sum over the replicas is the tower's own.
-        yield None
-        return
-    rendezvous = Rendezvous(device, "between processes" if num_processes > 1 else None)
-    yield rendezvous
-    rendezvous.close()
-
-
-class Rendezvous:
-    """The towers of a step while they are traced, one after the other.
-
-    Args:
         device: the device that adds their parts.
-        refusal: why they cannot add, the end of a sentence; None if they can.
+        num_processes: the number of processes; towers of several cannot add.
     """
 
-    def __init__(self, device: str, refusal: str | None = None):
+    def __init__(self, num_towers: int = 1, device: str = "", num_processes: int = 1):
+        self._is_alone = num_towers * num_processes == 1
         self._device = device
-        self._refusal = refusal
+        self._refusal = "between processes" if num_processes > 1 else None
         self._replicas: list[Replica] = []
 
-    def join(self, *, compiled: bool = False) -> Replica | Refusal:
-        """Returns the replica context for the next tower.
+    def __enter__(self) -> Rendezvous:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            self._add()
+
+    @contextlib.contextmanager
+    def join(self, *, compiled: bool) -> Iterator[Replica | None]:
+        """The scope of the next tower; it yields where its layers sum, None if they do not.
 
         Args:
             compiled: whether XLA compiles the tower.
         """
         refusal = "in towers that XLA compiles" if compiled else self._refusal
-        if refusal is not None:
-            return Refusal(refusal)
-        self._replicas.append(Replica())
-        return self._replicas[-1]
+        if self._is_alone:  # A sum over the replicas is the tower's own.
+            yield None
+        elif refusal is not None:
+            with Refusal(refusal):
+                yield None
+        else:
+            self._replicas.append(Replica())
+            with self._replicas[-1] as replica:
+                yield replica
 
-    def close(self) -> None:
-        """Adds the parts of all towers.
-
-        Raises:
-            RuntimeError: the towers do not ask for the same sums.
-        """
+    def _add(self) -> None:
+        """Adds the parts of all towers; raises RuntimeError unless they ask for the same sums."""
         check_same_sums([replica.sums for replica in self._replicas])
         for key in self._replicas[0].sums if self._replicas else ():
             operations = [replica.sums[key].op for replica in self._replicas]
@@ -97,6 +89,10 @@ class Replica(tf.distribute.ReplicaContext):
         self._size: Any = None  # Of the micro-batch that is traced.
         self._graph: tf.Graph | None = None
         self._numbers = itertools.count()
+
+    def __enter__(self) -> Replica:
+        super().__enter__()
+        return self
 
     def begin(self, size: tf.Tensor) -> None:
         """Begins with a micro-batch of `size` rows; of an empty one, nothing is added."""

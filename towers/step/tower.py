@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
 
 from towers.batches.shards import Shard
+from towers.devices.determinism import sums_stay_nested
 from towers.devices.host_placement import tower_device
 from towers.step.graph_checks import check_gradients
 from towers.step.micro_batches import MicroBatches, sum_one_by_one
-from towers.step.options import StepOptions
-from towers.step.parts import Part, Parts, part_of
-from towers.step.passes import compile_with_xla, forward, run_tower, scope_of, within_loop
+from towers.step.parts import Part, part_of
+from towers.step.passes import Values, differentiate, forward
 from towers.step.program import TowerProgram
-from towers.step.sums import Denominators, TowerSums, add_nests
-from towers.step.synchronized import Rendezvous, Replica
+from towers.step.sums import Denominators, TowerSums, add_nests, add_sums, finish_micro_batch
+from towers.step.synchronized import Rendezvous
 from towers.travel.transfers import Upload
 from towers.variables.shared_variables import SharedVariables
+
+ALONE = Rendezvous()
+Sums = TypeVar("Sums", TowerSums, Denominators)
+RunPart = Callable[[Values, Shard, Part], Sums]
 
 
 class Tower:
@@ -32,8 +36,9 @@ class Tower:
             `SharedVariables.all`.
         device: the tower's device, or its devices, one for each stage.
         index: the tower's index in this process, from 0.
-        options: the step's options.
         first_tower: the number of this process's first tower among the towers of all processes.
+        alone: whether its batch is a whole one, and its states are merged with those of no other
+            tower.
 
     Attributes:
         devices: its devices.
@@ -47,29 +52,31 @@ class Tower:
         variables: Sequence[keras.Variable],
         device: str | Sequence[str],
         index: int,
-        options: StepOptions = StepOptions(),
         first_tower: int = 0,
+        *,
+        alone: bool = False,
     ):
         self.devices = (device,) if isinstance(device, str) else tuple(device)
         self.device = self.devices[0]
         self.number = first_tower + index
         self._program = program
+        self._options = program.options
         self._variables = variables
         self._index = index
-        self._options = options
+        self._alone = alone
+        self._first_part = 0 if alone else self.number * program.options.accumulate
 
     def __call__(
         self,
         shard: Shard,
         step: tf.Tensor,
         totals: Denominators | None = None,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: Rendezvous = ALONE,
         upload: Upload | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard; arguments as in `run` and `read`."""
         with self.scope():
-            values = self.read(upload)
-            return self.run(values, shard, step, totals=totals, rendezvous=rendezvous)
+            return self.run(self.read(upload), shard, step, totals, rendezvous)
 
     @property
     def needs_denominators(self) -> bool:
@@ -77,16 +84,14 @@ class Tower:
         return self._program.shard_fn.needs_denominators
 
     @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        """The scope of the tower's device and of its name."""
-        with self._device_scope(), tf.name_scope(f"tower_{self._index}"):
+    def scope(self, name: str = "tower") -> Iterator[None]:
+        """The scope of the tower's device, which XLA takes as a whole, and of its name."""
+        compiled = self._options.compiled
+        device = tf.device(self.device) if compiled else tower_device(*self.devices)
+        with device, tf.name_scope(f"{name}_{self._index}"):
             yield
 
-    def _device_scope(self) -> contextlib.AbstractContextManager[None]:
-        """Returns the scope of the tower's device, which XLA takes as a whole."""
-        return tf.device(self.device) if self._options.compiled else tower_device(*self.devices)
-
-    def read(self, upload: Upload | None = None) -> dict[int, Any]:
+    def read(self, upload: Upload | None = None) -> Values:
         """Returns the variables' values by the variable's id, each read once.
 
         Args:
@@ -99,54 +104,46 @@ class Tower:
 
     def run(
         self,
-        values: dict[int, Any],
+        values: Values,
         shard: Shard,
         step: tf.Tensor,
-        *,
         totals: Denominators | None = None,
-        first_micro_batch: int | None = None,
-        alone: bool = False,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: Rendezvous = ALONE,
     ) -> TowerSums:
         """Returns the sums over a shard, with gradients.
 
         Args:
             values: the variables' values, as `read` returns them.
             shard: the shard.
-            step: the step's number, an int64 scalar.
+            step: the step's number, an int64 scalar; random numbers derive from it.
             totals: what several losses are divided by, summed over the whole batch; None for one.
-            first_micro_batch: the number of the shard's first micro-batch within the global batch;
-                random numbers derive from it. By default it follows from the tower's number.
-            alone: whether the tower's states are merged with those of no other tower.
-            rendezvous: where synchronised layers sum over the towers; None for this tower alone.
+            rendezvous: where synchronised layers sum over the towers; by default over this one.
         """
-        options, program = self._options, self._program
-        shard = program.carried.attach(self._index, shard)
-        with self._join(rendezvous) as replica:
-            sums = run_tower(
-                program,
-                values,
-                shard,
-                self._parts(step, first_micro_batch, replica, alone=alone),
-                loss_scale=None if options.loss_scale is None else options.loss_scale.read(),
-                compiled=options.compiled,
-                totals=totals,
-            )
-        if alone:
+        program, loss_scale = self._program, self._options.loss_scale
+        scale = None if loss_scale is None else loss_scale.read()
+
+        def run(values: Values, shard: Shard, part: Part) -> TowerSums:
+            return differentiate(program, values, shard, part, scale, totals)
+
+        compiled = self._compile(run)
+
+        def run_and_finish(values: Values, shard: Shard, part: Part) -> TowerSums:
+            return finish_micro_batch(compiled(values, shard, part), shard.size)
+
+        sums = self._sum_parts(run_and_finish, add_sums, values, shard, step, rendezvous)
+        if self._alone:
             check_assigned_by_none(program.shared, sums)
         if self._index == 0:
-            specs = tf.nest.map_structure(tf.type_spec_from_value, shard.batch)
-            check_gradients(program.shard_fn, program.shared, specs, sums.gradients)
+            batch = tf.nest.map_structure(tf.type_spec_from_value, shard.batch)
+            check_gradients(program, (batch, program.carried.shard_specs), sums.gradients)
         return sums
 
     def weigh(
         self,
         shard: Shard,
         step: tf.Tensor,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: Rendezvous = ALONE,
         upload: Upload | None = None,
-        *,
-        first_micro_batch: int | None = None,
     ) -> Denominators:
         """Returns the denominators of several losses over a shard; arguments as in `__call__`.
 
@@ -154,68 +151,20 @@ class Tower:
         need: for weights that follow from the batch, such as masks, that is the whole model.
         """
         program = self._program
-        with (
-            self._device_scope(),
-            tf.name_scope(f"denominators_{self._index}"),
-            self._join(rendezvous) as replica,
-        ):
-            parts = self._parts(step, first_micro_batch, replica)
-            values, shard = self.read(upload), program.carried.attach(self._index, shard)
 
-            def run(values: dict[int, tf.Tensor], shard: Shard, part: Part) -> Denominators:
-                scope = scope_of(program.shared, values, shard, part)
-                return forward(program.shard_fn, shard, part, scope).weight
+        def run(values: Values, shard: Shard, part: Part) -> Denominators:
+            sums, _ = forward(program, values, shard, part)
+            return sums.weight
 
-            run = compile_with_xla(run) if self._options.compiled else run
-            micro_batches = MicroBatches(shard, parts.num_parts)
-
-            def run_part(index: Any) -> Denominators:
-                inner = values if isinstance(index, int) else within_loop(values)
-                return run(inner, micro_batches[index], parts.at(index))
-
-            return sum_one_by_one(
-                run_part, parts.num_parts, add_nests, in_pairs=True, in_loop=parts.in_loop
-            )
-
-    @contextlib.contextmanager
-    def _join(self, rendezvous: Rendezvous | None) -> Iterator[Replica | None]:
-        """The scope in which synchronised layers sum over the towers, or over this one alone."""
-        if rendezvous is None:
-            yield None
-            return
-        replica = rendezvous.join(compiled=self._options.compiled)
-        with replica:
-            yield replica if isinstance(replica, Replica) else None
-
-    def _parts(
-        self,
-        step: tf.Tensor,
-        first_micro_batch: int | None,
-        replica: Replica | None,
-        *,
-        alone: bool = False,
-    ) -> Parts:
-        """Returns the tower's parts of the global batch; arguments as in `run`."""
-        options, first = self._options, first_micro_batch
-        if first is None:
-            first = self.number * options.accumulate
-        gives_averages = alone or options.batch_norm == "mean" or first == 0
-
-        def part_at(index: Any) -> Part:
-            part = part_of(self.number, first + index, options.seed, step, replica)
-            if alone and isinstance(index, int):
-                part = part._replace(is_first=tf.constant(index == 0))
-            return part._replace(gives_averages=gives_averages)
-
-        in_loop = replica is None or not self._program.synchronized
-        in_loop &= len(self.devices) == 1  # A loop would hold all its inputs on one device.
-        return Parts(part_at, options.accumulate, in_loop)
+        with self.scope("denominators"):
+            values = self.read(upload)
+            return self._sum_parts(self._compile(run), add_nests, values, shard, step, rendezvous)
 
     def evaluate(
         self,
         shard: Shard,
         batch_number: tf.Tensor,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: Rendezvous = ALONE,
         upload: Upload | None = None,
     ) -> TowerSums:
         """Returns the sums over a shard without gradients.
@@ -227,12 +176,65 @@ class Tower:
             upload: as in `read`.
         """
         program = self._program
-        with self.scope(), self._join(rendezvous) as replica:
-            part = part_of(self.number, self.number, self._options.seed, batch_number, replica)
-            values, shard = self.read(upload), program.carried.attach(self._index, shard)
-            return forward(
-                program.shard_fn, shard, part, scope_of(program.shared, values, shard, part)
+
+        def run(values: Values, shard: Shard, part: Part) -> TowerSums:
+            return forward(program, values, shard, part)[0]
+
+        with self.scope():
+            values = self.read(upload)
+            return self._sum_parts(run, add_sums, values, shard, batch_number, rendezvous)
+
+    def _compile(self, run: RunPart[Sums]) -> RunPart[Sums]:
+        """Returns a pass over a micro-batch as one that XLA compiles, if it is to."""
+        if not self._options.compiled:
+            return run
+        compiled: RunPart[Sums] = tf.function(run, autograph=False, jit_compile=True)
+        return compiled
+
+    def _sum_parts(
+        self,
+        run: RunPart[Sums],
+        add: Callable[[Sums, Sums], Sums],
+        values: Values,
+        shard: Shard,
+        step: tf.Tensor,
+        rendezvous: Rendezvous,
+    ) -> Sums:
+        """Returns the sum of a pass over each micro-batch of a shard, one after the other."""
+        options = self._options
+        gives_averages = options.batch_norm == "mean" or self._first_part == 0
+        shard = self._program.carried.attach(self._index, shard)
+        micro_batches = MicroBatches(shard, options.accumulate)
+
+        with rendezvous.join(compiled=options.compiled) as replica:
+
+            def run_part(index: Any) -> Sums:
+                inner = values if isinstance(index, int) else within_loop(values)
+                part = part_of(
+                    self.number,
+                    self._first_part + index,
+                    options.seed,
+                    step,
+                    gives_averages=gives_averages,
+                    replica=replica,
+                )
+                return run(inner, micro_batches[index], part)
+
+            in_loop = replica is None or not self._program.synchronized
+            in_loop &= len(self.devices) == 1  # A loop would hold all its inputs on one device.
+            # A running sum needs the least memory; a sum in pairs has the same bits on any number
+            # of towers.
+            return sum_one_by_one(
+                run_part, options.accumulate, add, in_pairs=sums_stay_nested(), in_loop=in_loop
             )
+
+
+def within_loop(values: Values) -> Values:
+    """Returns the values as tensors of a loop's body, which can be sources of gradients there."""
+    return {
+        key: tf.identity(value) if isinstance(value, tf.Tensor) else value
+        for key, value in values.items()
+    }
 
 
 def check_assigned_by_none(shared: SharedVariables, sums: TowerSums) -> None:

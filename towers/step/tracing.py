@@ -39,7 +39,7 @@ def trace(function: Callable[..., Any], device: str, *specs: Any) -> ConcreteFun
 def number_on_host(number: int | tf.Tensor) -> tf.Tensor:
     """Returns a number as int64 [] on the host, where seeds derive from it.
 
-    TensorFlow keeps every Python number of which it ever made a tensor (`TFE_TensorHandleCache`,
+    TensorFlow keeps every Python number that ever became a tensor (`TFE_TensorHandleCache`,
     some 700 bytes each), but no array. A training would grow with each of its steps.
     """
     value = np.asarray(number, np.int64) if isinstance(number, int) else number

@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from towers.ground.host import HOST
 from towers.saving.checkpoint_files import Groups
-from towers.step.carried import CarriedState
 from towers.step.exchange import Total
-from towers.step.options import StepOptions
+from towers.step.program import TowerProgram
 from towers.step.states import merge_states
 from towers.step.tower_function import CarriedValues
 from towers.travel.gradients import Gradient, clip_factor, norm_of_sums
@@ -61,19 +60,19 @@ class Update:
 
     Args:
         copies: the copies of the variables, with their optimizers.
-        carried: the carried state.
-        options: the step's options.
+        program: the program of the towers.
 
     Attributes:
-        copies, carried: as given.
+        copies: as given.
+        carried: the carried state.
         loss_scale: the float16 loss scale, or None.
     """
 
-    def __init__(self, copies: Copies, carried: CarriedState, options: StepOptions):
+    def __init__(self, copies: Copies, program: TowerProgram):
         self.copies = copies
-        self.carried = carried
-        self.loss_scale = options.loss_scale
-        self._clip_norm = options.clip_norm
+        self.carried = program.carried
+        self.loss_scale = program.options.loss_scale
+        self._clip_norm = program.options.clip_norm
         self._device = copies.devices[0]
         on_gpu = tf.DeviceSpec.from_string(self._device).device_type == "GPU"
         self._host = HOST if on_gpu else self._device
@@ -104,7 +103,11 @@ class Update:
             states: the values of the non-trainable variables before the step.
         """
         merged = merge_states(self.copies.shared.states, total.states, total.state_weight, states)
-        return average(total, self._clip_norm)._replace(states=merged)
+        inverse_weight = tf.math.reciprocal_no_nan(total.weight)
+        norm, finite, inverse_weight = norm_of_sums(total.entries, inverse_weight, HOST)
+        with tf.device(norm.device or None):  # That of the host, if the gradients are on a GPU.
+            factor = inverse_weight * clip_factor(norm, self._clip_norm)
+        return Change(total.gradients, factor, merged, total.carried, total.assigned, norm, finite)
 
     def apply(self, change: Change, *, add_states: bool = False) -> Scales:
         """Applies a change if it is finite; returns its learning rate and loss scale.
@@ -116,9 +119,12 @@ class Update:
 
         def assign() -> None:
             with tf.device(self._device):
-                self.copies.assign_trainable(change.assigned)
                 self.copies.apply(
-                    change.gradients, change.factor, change.states, add_states=add_states
+                    change.gradients,
+                    change.factor,
+                    change.states,
+                    change.assigned,
+                    add_states=add_states,
                 )
                 self.carried.assign(change.carried)
 
@@ -130,17 +136,3 @@ class Update:
             if self.loss_scale is not None:
                 self.loss_scale.update(change.finite)
             return Scales(learning_rate, loss_scale)
-
-
-def average(total: Total, clip_norm: float | None) -> Change:
-    """Returns the change of a step without states: the sums divided once, then clipped.
-
-    Args:
-        total: the sums over all towers.
-        clip_norm: the norm to which the averaged gradient is clipped, or None.
-    """
-    inverse_weight = tf.math.reciprocal_no_nan(total.weight)
-    norm, finite, inverse_weight = norm_of_sums(total.entries, inverse_weight, HOST)
-    with tf.device(norm.device or None):  # That of the host, if the gradients are on a GPU.
-        factor = inverse_weight * clip_factor(norm, clip_norm)
-    return Change(total.gradients, factor, [], total.carried, total.assigned, norm, finite)

@@ -30,8 +30,8 @@ class Packed(NamedTuple):
     """A tower's gradients as a group sums them.
 
     Attributes:
-        packs: vectors on the tower's device, of which each is summed by one op.
-        gradients: for each pack, the gradients that are in it by the places of their variables.
+        packs: vectors on the tower's device; one op sums each.
+        gradients: for each pack, the gradients that are in it by the indices of their variables.
         left: one per variable: a gradient that the group does not sum, or None.
     """
 
@@ -48,8 +48,8 @@ class Packed(NamedTuple):
         """Returns the gradients in sums of the packs, one per variable; None where it was left."""
         found: list[Gradient] = [None] * len(self.left)
         for total, own in zip(sums, self.gradients, strict=True):
-            for place, gradient in zip(own, cut_pack(total, list(own.values())), strict=True):
-                found[place] = gradient
+            for index, gradient in zip(own, cut_pack(total, list(own.values())), strict=True):
+                found[index] = gradient
         return found
 
 
@@ -108,13 +108,13 @@ class Group:
             tower_gradients: one list per tower of this process, in the order of the variables.
         """
         columns = list(zip(*tower_gradients, strict=True))
-        taken = [place for place, column in enumerate(columns) if can_be_summed(column)]
-        parts: list[list[Any]] = [[row[place] for place in taken] for row in tower_gradients]
+        taken = [index for index, column in enumerate(columns) if can_be_summed(column)]
+        parts: list[list[Any]] = [[row[index] for index in taken] for row in tower_gradients]
         plan = [[taken[index] for index in pack] for pack in plan_packs(parts, self._pack_bytes)]
         packed = []
         for device, row in zip(self.devices, tower_gradients, strict=True):
-            gradients: list[dict[int, Any]] = [{place: row[place] for place in own} for own in plan]
-            left = [None if place in taken else one for place, one in enumerate(row)]
+            gradients: list[dict[int, Any]] = [{index: row[index] for index in own} for own in plan]
+            left = [None if index in taken else one for index, one in enumerate(row)]
             with tf.device(device):
                 packs = [join_pack(list(own.values())) for own in gradients]
             packed.append(Packed(packs, gradients, left))

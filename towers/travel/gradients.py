@@ -145,8 +145,8 @@ def norm_of_sums(
         host: the device of the second result.
     """
     norm = global_norm(gradients, factor.dtype) * factor
-    place = norm.device
-    on_gpu = tf.DeviceSpec.from_string(place or "").device_type == "GPU"
+    device = norm.device
+    on_gpu = tf.DeviceSpec.from_string(device or "").device_type == "GPU"
     if on_gpu:
         pair = tf.stack([norm, factor])
     with tf.device(host):
@@ -160,7 +160,7 @@ def norm_of_sums(
         return norm, tf.ones([], tf.int32)
 
     def computed_again() -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.device(place or None):
+        with tf.device(device or None):
             scaled = scaled_norm(gradients, factor.dtype) * factor
         with tf.device(host):
             return scaled, tf.cast(tf.math.is_finite(scaled), tf.int32)
@@ -173,7 +173,7 @@ def norm_of_sums(
 
 
 def scaled_norm(gradients: Sequence[Gradient], dtype: tf.DType) -> tf.Tensor:
-    """Returns the norm of gradients, of which one is not None, without overflow in its squares."""
+    """Returns the norm without overflow in its squares; at least one gradient is not None."""
     present = [getattr(one, "values", one) for one in gradients if one is not None]
     entries = tf.concat([tf.reshape(tf.cast(one, dtype), [-1]) for one in present], axis=0)
     largest = tf.reduce_max(tf.abs(entries))

@@ -21,7 +21,6 @@ WHOLE_BYTES = 256 * 2**10  # Of smaller packs, slices would cost more launches t
 CHECK_ROWS = 2**18
 CHECK_RANGE = 4096  # Sums of integers below this are exact in float32, in any order.
 
-Send = Callable[[tf.Tensor, str], tf.Tensor]
 Add = Callable[[Sequence[Any]], Sequence[Any]]
 
 
@@ -37,7 +36,6 @@ def sum_in_packs(
     *,
     pack_bytes: int = PACK_BYTES,
     whole_bytes: int | None = None,
-    send: Send = send,
 ) -> list[list[Gradient]]:
     """Returns, for each tower, the gradients summed over all towers, on its device.
 
@@ -54,7 +52,6 @@ def sum_in_packs(
         pack_bytes: the largest size of a pack in bytes; a larger gradient is a pack of its own.
         whole_bytes: the largest size of a pack that is not cut; by default `WHOLE_BYTES`, and no
             limit on CPUs, which have no links.
-        send: copies a tensor to a device.
     """
     if whole_bytes is None:
         whole_bytes = sys.maxsize if all("CPU" in one for one in devices) else WHOLE_BYTES
@@ -64,13 +61,11 @@ def sum_in_packs(
         parts = [[row[index] for index in pack] for row in tower_gradients]
         size = sum(num_bytes(column) or 0 for column in zip(*parts, strict=True))
         if size > whole_bytes:
-            sums = sum_pack(parts, functools.partial(sum_slices, devices, send), devices)
+            sums = sum_pack(parts, functools.partial(sum_slices, devices), devices)
         elif len(pack) == 1:
-            sums = [sum_single([row[0] for row in parts], next(owners), devices, send)]
+            sums = [sum_single([row[0] for row in parts], next(owners), devices)]
         else:
-            sums = sum_pack(
-                parts, functools.partial(sum_whole, next(owners), devices, send), devices
-            )
+            sums = sum_pack(parts, functools.partial(sum_whole, next(owners), devices), devices)
         for index, copies in zip(pack, sums, strict=True):
             for total, gradient in zip(totals, copies, strict=True):
                 total[index] = gradient
@@ -115,19 +110,17 @@ def num_bytes(gradients: Sequence[Gradient]) -> int | None:
     return None if elements is None else elements * first.dtype.size
 
 
-def sum_single(
-    gradients: Sequence[Gradient], owner: str, devices: Sequence[str], send: Send
-) -> list[Gradient]:
+def sum_single(gradients: Sequence[Gradient], owner: str, devices: Sequence[str]) -> list[Gradient]:
     """Returns the sum of one variable's gradients, copied to each device."""
     if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
-        total = sum_rows(gradients, owner, send)
+        total = sum_rows(gradients, owner)
     else:
         with tf.device(owner):
-            total = sum_gradient([send_gradient(gradient, owner, send) for gradient in gradients])
-    return [send_gradient(total, device, send) for device in devices]
+            total = sum_gradient([send_gradient(gradient, owner) for gradient in gradients])
+    return [send_gradient(total, device) for device in devices]
 
 
-def sum_rows(gradients: Sequence[Any], owner: str, send: Send) -> tf.IndexedSlices:
+def sum_rows(gradients: Sequence[Any], owner: str) -> tf.IndexedSlices:
     """Returns the sum of a variable's sparse gradients on a device; rows that they share are one.
 
     Next to a GPU the host finds these rows: it has the ids already, or they are few bytes. A GPU
@@ -151,7 +144,7 @@ def sum_rows(gradients: Sequence[Any], owner: str, send: Send) -> tf.IndexedSlic
     return add_in_pairs(add, sent)
 
 
-def send_gradient(gradient: Gradient, device: str, send: Send) -> Gradient:
+def send_gradient(gradient: Gradient, device: str) -> Gradient:
     """Returns a gradient on a device: values and indices of a sparse one; None stays None."""
     if not isinstance(gradient, tf.IndexedSlices):
         return None if gradient is None else send(gradient, device)
@@ -180,14 +173,14 @@ def sum_pack(
     return [list(copies) for copies in zip(*split_sums, strict=True)]
 
 
-def sum_whole(owner: str, devices: Sequence[str], send: Send, vectors: Sequence[Any]) -> list[Any]:
+def sum_whole(owner: str, devices: Sequence[str], vectors: Sequence[Any]) -> list[Any]:
     """Returns the sum of the vectors on each device; the owner adds them."""
     with tf.device(owner):
         total = sum_gradient([send(vector, owner) for vector in vectors])
     return [send(total, device) for device in devices]
 
 
-def sum_slices(devices: Sequence[str], send: Send, vectors: Sequence[Any]) -> list[Any]:
+def sum_slices(devices: Sequence[str], vectors: Sequence[Any]) -> list[Any]:
     """Returns the sum of the vectors on each device; each device adds a slice of them."""
     sizes = slice_sizes(vectors[0], len(devices))
     slices = []
@@ -200,12 +193,12 @@ def sum_slices(devices: Sequence[str], send: Send, vectors: Sequence[Any]) -> li
                     for cut in zip(starts, sizes, strict=True)
                 ]
             )
-    arrived = send_by_turns(lambda source, target: slices[source][target], devices, send)
+    arrived = send_by_turns(lambda source, target: slices[source][target], devices)
     totals = []
     for device, own in zip(devices, arrived, strict=True):
         with tf.device(device):
             totals.append(sum_gradient(own))
-    arrived = send_by_turns(lambda source, target: totals[source], devices, send)
+    arrived = send_by_turns(lambda source, target: totals[source], devices)
     sums = []
     for device, parts in zip(devices, arrived, strict=True):
         with tf.device(device):
@@ -222,7 +215,7 @@ def slice_sizes(vector: tf.Tensor, count: int) -> list[int]:
 
 
 def send_by_turns(
-    value: Callable[[int, int], tf.Tensor], devices: Sequence[str], send: Send
+    value: Callable[[int, int], tf.Tensor], devices: Sequence[str]
 ) -> list[list[tf.Tensor]]:
     """Returns, for each device, what all devices have sent to it.
 
@@ -231,7 +224,6 @@ def send_by_turns(
     Args:
         value: from the numbers of two devices to what the first sends to the second.
         devices: the devices.
-        send: copies a tensor to a device.
     """
     count = len(devices)
     arrived: list[list[Any]] = [[None] * count for _ in devices]
@@ -243,15 +235,13 @@ def send_by_turns(
 
 
 @functools.cache
-def wrong_sums(devices: tuple[str, ...], send: Send = send) -> list[str]:
+def wrong_sums(devices: tuple[str, ...]) -> list[str]:
     """Returns the devices on which a sum of known values over all devices is wrong.
 
     It sums one pack per device, so that each device adds one (or a slice of each) and every link
     between two devices is used.
     """
-    return wrong_devices(
-        devices, lambda gradients: sum_in_packs(gradients, devices, pack_bytes=1, send=send)
-    )
+    return wrong_devices(devices, lambda gradients: sum_in_packs(gradients, devices, pack_bytes=1))
 
 
 def wrong_devices(

@@ -44,7 +44,7 @@ def add_and_stack(nests: Sequence[Any], sources: Sequence[str], target: str) -> 
     and stacked, so that a GPU starts a few kernels, however many nests and tensors there are.
 
     Args:
-        nests: of the same structure; tensors of the same shapes, and None.
+        nests: nests of the same structure, with tensors of the same shapes, and None.
         sources: where the tensors of each nest are.
         target: the device.
     """
@@ -57,7 +57,7 @@ def add_and_stack(nests: Sequence[Any], sources: Sequence[str], target: str) -> 
     with tf.device(target):
         columns = [list(map(tf.identity, column)) for column in zip(*rows, strict=True)]
         sums = cut_by_dtype([add_in_pairs(tf.add, column) for column in columns], like)
-        stacks = cut_stacks(list(map(tf.stack, columns)), like)
+        stacks = cut_by_dtype(list(map(tf.stack, columns)), like)
 
     def as_nest(tensors: list[tf.Tensor]) -> Any:
         values = iter(tensors)
@@ -75,49 +75,31 @@ def join_by_dtype(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     [[1.0, 1.0, 0.0], [3]]
     """
     return [
-        tf.concat([tf.reshape(tensors[place], [-1]) for place in places], axis=0)
-        for places in places_by_dtype(tensors)
+        tf.concat([tf.reshape(tensors[index], [-1]) for index in indices], axis=0)
+        for indices in indices_by_dtype(tensors)
     ]
 
 
 def cut_by_dtype(vectors: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors of which the vectors were joined, on the current device.
+    """Returns the tensors that `join_by_dtype` joined, on the current device.
 
     Args:
-        vectors: as `join_by_dtype` returns them, or sums of such.
-        like: tensors with the dtypes and the shapes.
+        vectors: as `join_by_dtype` returns them, sums of such, or such stacked: [rows, entries].
+        like: tensors with the dtypes and the shapes, without the dimension of the rows.
     """
     results: list[Any] = [None] * len(like)
-    for vector, places in zip(vectors, places_by_dtype(like), strict=True):
-        parts = [like[place] for place in places]
-        for place, piece in zip(places, tf.split(vector, sizes_of(parts)), strict=True):
-            results[place] = tf.reshape(piece, shape_of(like[place]))
-            results[place].set_shape(like[place].shape)
-    return results
-
-
-def cut_stacks(matrices: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors of which the vectors in the rows of each matrix were joined.
-
-    Args:
-        matrices: for each dtype, vectors of `join_by_dtype`, stacked.
-        like: tensors with the dtypes and the shapes of one row.
-
-    Returns:
-        Tensors of the shape [rows, *shape].
-    """
-    results: list[Any] = [None] * len(like)
-    for matrix, places in zip(matrices, places_by_dtype(like), strict=True):
-        sizes = sizes_of([like[place] for place in places])
-        for place, piece in zip(places, tf.split(matrix, sizes, axis=1), strict=True):
-            shape = tf.concat([matrix.shape[:1], shape_of(like[place])], axis=0)
-            results[place] = tf.reshape(piece, shape)
-            results[place].set_shape(matrix.shape[:1].concatenate(like[place].shape))
+    for vector, indices in zip(vectors, indices_by_dtype(like), strict=True):
+        sizes, rows = sizes_of([like[index] for index in indices]), vector.shape[:-1]
+        for index, piece in zip(indices, tf.split(vector, sizes, axis=-1), strict=True):
+            shape = shape_of(like[index])
+            shape = tf.concat([rows, shape], axis=0) if rows.rank else shape
+            results[index] = tf.reshape(piece, shape)
+            results[index].set_shape(rows.concatenate(like[index].shape))
     return results
 
 
 def join_aligned(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the entries of tensors of one dtype in a new vector, each from an aligned place.
+    """Returns the entries of tensors of one dtype in a new vector, each at an aligned position.
 
     So `cut_aligned` copies nothing. The shapes are known.
 
@@ -135,7 +117,7 @@ def join_aligned(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def cut_aligned(vector: tf.Tensor, like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors of which `join_aligned` made a vector, on the current device.
+    """Returns the tensors that `join_aligned` joined, on the current device.
 
     Args:
         vector: the vector, or a sum of such.
@@ -155,7 +137,7 @@ def join_pack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def cut_pack(vector: tf.Tensor, like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors of which `join_pack` made a vector; arguments as in `cut_aligned`."""
+    """Returns the tensors that `join_pack` joined; arguments as in `cut_aligned`."""
     if len(like) > 1:
         return cut_aligned(vector, like)
     return [tf.reshape(vector, like[0].shape)]
@@ -167,12 +149,12 @@ def aligned_size(tensor: tf.Tensor) -> int:
     return int(-(-tensor.shape.num_elements() // entries) * entries)
 
 
-def places_by_dtype(tensors: Sequence[tf.Tensor]) -> list[list[int]]:
-    """Returns, for each dtype, where its tensors are."""
-    places: dict[tf.DType, list[int]] = {}
-    for place, tensor in enumerate(tensors):
-        places.setdefault(tensor.dtype, []).append(place)
-    return list(places.values())
+def indices_by_dtype(tensors: Sequence[tf.Tensor]) -> list[list[int]]:
+    """Returns, for each dtype, the indices of its tensors."""
+    indices: dict[tf.DType, list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        indices.setdefault(tensor.dtype, []).append(index)
+    return list(indices.values())
 
 
 def sizes_of(tensors: Sequence[tf.Tensor]) -> Any:

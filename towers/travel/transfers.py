@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from towers.travel.gradients import Gradient, identity
 from towers.travel.packed_sums import PACK_BYTES, plan_packs
-from towers.travel.packing import cut_aligned, join_aligned, places_by_dtype
+from towers.travel.packing import cut_aligned, indices_by_dtype, join_aligned
 
 
 def needs_upload(source: str, tower: str) -> bool:
@@ -62,8 +62,8 @@ class Upload:
         self._variables = list(filter(is_floating, variables))
         values = [tf.convert_to_tensor(variable.value) for variable in self._variables]
         self._groups = [
-            (join_aligned([values[place] for place in places]), places)
-            for places in places_by_dtype(values)
+            (join_aligned([values[index] for index in indices]), indices)
+            for indices in indices_by_dtype(values)
         ]
         self._values = values
 
@@ -76,10 +76,10 @@ class Upload:
         values: dict[int, Any] = {}
         if not needs_upload(self._source, device):
             return values
-        for vector, places in self._groups:
-            pieces = cut_aligned(tf.identity(vector), [self._values[place] for place in places])
-            for place, piece in zip(places, pieces, strict=True):
-                values[id(self._variables[place])] = piece
+        for vector, indices in self._groups:
+            pieces = cut_aligned(tf.identity(vector), [self._values[index] for index in indices])
+            for index, piece in zip(indices, pieces, strict=True):
+                values[id(self._variables[index])] = piece
         return values
 
 
@@ -102,16 +102,16 @@ def download(gradients: Sequence[Gradient], tower: str, target: str) -> list[Gra
     """
     arrived: list[Gradient] = [None] * len(gradients)
     for pack in plan_packs([gradients], PACK_BYTES):
-        parts = [one for place in pack if isinstance(one := gradients[place], tf.Tensor)]
+        parts = [one for index in pack if isinstance(one := gradients[index], tf.Tensor)]
         if len(pack) == 1 or len(parts) < len(pack):
             with tf.device(target):
-                for place in pack:
-                    arrived[place] = identity(gradients[place])
+                for index in pack:
+                    arrived[index] = identity(gradients[index])
             continue
         with tf.device(tower):
             vector = join_aligned(parts)
         with tf.device(target):
             pieces = cut_aligned(tf.identity(vector), parts)
-        for place, piece in zip(pack, pieces, strict=True):
-            arrived[place] = piece
+        for index, piece in zip(pack, pieces, strict=True):
+            arrived[index] = piece
     return arrived

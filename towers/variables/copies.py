@@ -13,10 +13,9 @@ import tensorflow as tf
 from towers.devices.stage_devices import beside_inputs
 from towers.devices.stages import device_name
 from towers.ground.private_apis import take_identity
-from towers.saving.checkpoint_files import tensorflow_variable, value_of
+from towers.saving.checkpoint_files import tensorflow_variable
 from towers.travel.gradients import Gradient, scale_gradients
 from towers.travel.packing import send_together
-from towers.variables.comparison import same_bits
 from towers.variables.optimizers import (
     LearningRates,
     check_slots,
@@ -25,6 +24,9 @@ from towers.variables.optimizers import (
 )
 from towers.variables.outside_writes import StepWrites, unobserved
 from towers.variables.shared_variables import SharedVariables
+
+# By the bytes of an element, a type that GPUs compare; they leave int32 to the host.
+BITS = {1: tf.uint8, 2: tf.uint16, 4: tf.uint32, 8: tf.uint64, 16: tf.uint64}
 
 
 class Copy(NamedTuple):
@@ -116,6 +118,7 @@ class Copies:
         gradients: Sequence[Sequence[Gradient]],
         factor: tf.Tensor | None,
         states: Sequence[tf.Tensor | None],
+        assigned: Sequence[tf.Tensor | None],
         *,
         add_states: bool = False,
     ) -> None:
@@ -125,25 +128,22 @@ class Copies:
             gradients: for each copy, one gradient per trainable variable; None without connection.
             factor: scalar by which the gradients are multiplied first, or None.
             states: new values of the non-trainable variables; None for a variable that stays.
+            assigned: values of the trainable variables from which the update starts; None for the
+                variable's own.
             add_states: whether `states` are differences to add.
         """
         warn_of_unconnected(self.shared.trainable, gradients[0])
         sent = send_together(list(states), self.devices[0], self.devices)
         for copy, summed, own_states in zip(self._copies, gradients, sent, strict=True):
             with copy.scope(), self._scope(copy), unobserved():
+                assign_values(self.shared.trainable, assigned)
                 scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
                 pairs = zip(scaled, self.shared.trainable, strict=True)
                 connected = [pair for pair in pairs if pair[0] is not None]
                 self.optimizer.apply_gradients(connected)
-                assign_states(self.shared.states, own_states, add=add_states)
+                assign_values(self.shared.states, own_states, add=add_states)
         kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
         self._writes.leaves(variable for variable, change in kept if change is None)
-
-    def assign_trainable(self, values: Sequence[tf.Tensor | None]) -> None:
-        """Assigns a value to trainable variables of every copy; None leaves one as it is."""
-        for copy in self._copies:
-            with copy.scope(), self._scope(copy), unobserved():
-                assign_states(self.shared.trainable, values, add=False)
 
     def _scope(self, copy: Copy) -> contextlib.AbstractContextManager[object]:
         """Returns the scope in which the model's and the optimizer's variables are a copy's."""
@@ -173,39 +173,39 @@ class Copies:
         Raises:
             RuntimeError: a copy is not bit-identical afterwards.
         """
-        places = range(len(self._copies[0].all))
         self._stale = False
         self._writes.take()
-        self._copy(places)
-        self._compare(places)
+        self._copy(range(len(self._copies[0].all)))
+        self._compare()
 
-    def _copy(self, places: Sequence[int]) -> None:
-        """Copies the variables at these places of `Copy.all` from the first copy to the others."""
+    def _copy(self, indices: Sequence[int]) -> None:
+        """Copies the variables at these indices of `Copy.all` from the first copy to the others."""
         first = self._copies[0].all
         for copy in self._copies[1:]:
             variables = copy.all
             with tf.device(copy.device):
-                for place in places:
-                    variables[place].assign(tf.convert_to_tensor(first[place].value))
+                for index in indices:
+                    variables[index].assign(tf.convert_to_tensor(first[index].value))
 
     def check(self) -> None:
         """Raises RuntimeError unless all copies are bit-identical."""
         if len(self._copies) > 1:
             self.refresh()
-            self._compare(range(len(self._copies[0].all)))
+            self._compare()
 
-    def _compare(self, places: Sequence[int]) -> None:
-        """Raises RuntimeError unless the variables at these places are the same in all copies."""
+    def _compare(self) -> None:
+        """Raises RuntimeError unless the variables are the same in all copies."""
         first, *others = self._copies
-        rows = [[copy.all[place] for place in places] for copy in self._copies]
-        if not others or same_bits(rows[0], rows[1:], first.device):
-            return
-        for place in places:  # The host finds out which one it is.
-            source = first.all[place]
-            expected = bytes_of(source)
-            for copy in others:
-                if not np.array_equal(bytes_of(copy.all[place]), expected):
-                    raise differing_error(source.path, copy.device, first.device)
+        for copy in others:
+            for index in differing(first.all, copy.all, first.device):
+                raise RuntimeError(
+                    f"The copy of '{first.all[index].path}' on {copy.device} differs from that on "
+                    f"{first.device}. If something outside of the step wrote the variable with a "
+                    "raw op, or in a tf.function traced before the step was built, call the step's "
+                    "copy_parameters() after it, or train with parameters='cpu'. Otherwise a "
+                    "device or the link between two devices is broken: train with "
+                    "--parameters cpu."
+                )
 
 
 class CopyScope(keras.StatelessScope):
@@ -266,26 +266,32 @@ def make_variable_like(variable: keras.Variable) -> keras.Variable:
     return copy
 
 
-def assign_states(
-    states: Sequence[keras.Variable], values: Sequence[tf.Tensor | None], *, add: bool
+def assign_values(
+    variables: Sequence[keras.Variable], values: Sequence[tf.Tensor | None], *, add: bool = False
 ) -> None:
-    """Assigns or adds a value to each state; None leaves a state unchanged."""
-    for state, value in zip(states, values, strict=True):
+    """Assigns or adds a value to each variable; None leaves one unchanged."""
+    for variable, value in zip(variables, values, strict=True):
         if value is not None:
-            state.assign_add(value) if add else state.assign(value)
+            variable.assign_add(value) if add else variable.assign(value)
 
 
-def bytes_of(variable: keras.Variable) -> np.ndarray:
-    """Returns the bytes of a variable's value, so that NaN equals NaN and 0 differs from -0."""
-    return np.ascontiguousarray(value_of(variable)).reshape(-1).view(np.uint8)
+def differing(
+    variables: Sequence[keras.Variable], copies: Sequence[keras.Variable], device: str
+) -> list[int]:
+    """Returns the indices of the variables whose copies are not bit-identical to them.
+
+    NaN equals NaN if their bits are the same, and 0 differs from -0. The copies travel one after
+    the other to the device of the variables, which compares them; the host reads one vector.
+    """
+    with tf.device(device):
+        pairs = zip(variables, copies, strict=True)
+        differ = [tf.reduce_any(tf.not_equal(*map(bits_of, pair))) for pair in pairs]
+        return np.flatnonzero(tf.stack(differ)).tolist() if differ else []
 
 
-def differing_error(path: str, device: str, first: str) -> RuntimeError:
-    """Returns the error for a variable whose copy on a device differs from the first one."""
-    return RuntimeError(
-        f"The copy of '{path}' on {device} differs from that on {first}. If something outside of "
-        "the step wrote the variable with a raw op, or in a tf.function traced before the step was "
-        "built, call the step's copy_parameters() after it, or train with parameters='cpu'. "
-        "Otherwise a device or the link between two devices is broken: train with "
-        "--parameters cpu."
-    )
+def bits_of(variable: keras.Variable) -> tf.Tensor:
+    """Returns a variable's value on the current device, as unsigned integers."""
+    value = tf.identity(variable.value)
+    if value.dtype == tf.bool:
+        return tf.cast(value, tf.uint8)
+    return tf.bitcast(value, BITS[value.dtype.size])

@@ -1,4 +1,4 @@
-"""Gathering: the variables of a tower function, and how one trace of it uses each of them."""
+"""The variables of a tower function, and how one trace of it uses each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from towers.ground.private_apis import flatten_layers
 from towers.variables.shared_variables import SharedVariables
 from towers.variables.tower_scope import no_new_variables, stateful_error
-from towers.variables.variable_uses import CAPTURED, uses_of_handles
+from towers.variables.variable_uses import CAPTURED, Uses
 
 
 def gather_variables(
@@ -43,16 +43,19 @@ def gather_variables(
     graph = trace_once(tower_fn, batch_spec)
     if compiled:
         check_without_cudnn(graph)
-    found = [*getattr(variables, "variables", variables), *metrics_in(variables, graph)]
+    uses = Uses(graph)
+    # Keras lists those of metrics that layers update apart from a model's variables, with the
+    # metrics of `compile`, which no layer updates.
+    metrics = filter(uses.consumers, getattr(variables, "metrics_variables", ()))
+    found = [*getattr(variables, "variables", variables), *metrics]
     check_distinct(found)
-    consumers = {id(variable): consumers_of(variable, graph) for variable in found}
     for variable in found:
-        check_consumers(variable, consumers[id(variable)])
-    tables = [variable for variable in found if consumers[id(variable)] == {"ResourceGather"}]
-    captured = captured_in(found, graph)
+        check_consumers(variable, uses.consumers(variable))
+    tables = [variable for variable in found if uses.consumers(variable) == {"ResourceGather"}]
+    captured = [variable for variable in found if CAPTURED in uses.of_variable(variable)]
     if compiled and captured:
         raise captured_error(captured, "XLA takes no variable of another device")
-    unused = [variable for variable in found if not consumers[id(variable)]]
+    unused = [variable for variable in found if not uses.consumers(variable)]
     return SharedVariables(found, [] if compiled else tables, captured, unused)
 
 
@@ -92,18 +95,6 @@ def trace_once(tower_fn: Callable[..., Any], batch_spec: Any) -> tf.Graph:
         raise
 
 
-def metrics_in(
-    variables: keras.Model | Sequence[keras.Variable], graph: tf.Graph
-) -> list[keras.Variable]:
-    """Returns the variables of the metrics that the model's layers update within the graph.
-
-    Keras lists them apart from a model's variables, with the metrics of `compile`, which no layer
-    updates.
-    """
-    metrics = getattr(variables, "metrics_variables", [])
-    return [variable for variable in metrics if consumers_of(variable, graph)]
-
-
 def check_distinct(variables: Sequence[keras.Variable]) -> None:
     """Raises ValueError for a variable that is listed twice: it would be updated twice."""
     counts = Counter(map(id, variables))
@@ -114,20 +105,6 @@ def check_distinct(variables: Sequence[keras.Variable]) -> None:
             f"{', '.join(sorted(twice))}. Pass a model that owns them all, whose `variables` list "
             "shared ones once, or remove the duplicates."
         )
-
-
-def consumers_of(variable: keras.Variable, graph: tf.Graph) -> set[str]:
-    """Returns the types of the ops that take the variable's handle."""
-    captured = {id(outer): inner for outer, inner in graph.captures}
-    placeholder = captured.get(id(variable.value.handle))
-    return set() if placeholder is None else {op.type for op in placeholder.consumers()}
-
-
-def captured_in(variables: Sequence[keras.Variable], graph: tf.Graph) -> list[keras.Variable]:
-    """Returns the variables that functions with a custom gradient take from around them."""
-    uses = uses_of_handles(graph)
-    handles = {id(variable): id(variable.value.handle) for variable in variables}
-    return [one for one in variables if CAPTURED in uses.get(handles[id(one)], ())]
 
 
 def captured_error(captured: Sequence[keras.Variable], reason: str) -> ValueError:

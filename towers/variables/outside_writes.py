@@ -38,36 +38,36 @@ class StepWrites:
         watched: whether to look for writes; without it, the step only tells others of its own.
 
     Attributes:
-        pending: the places of the variables written since the last `take`.
+        pending: the indices of the variables written since the last `take`.
     """
 
     def __init__(self, variables: Sequence[keras.Variable], *, watched: bool):
         self.pending: set[int] = set()
         self._in_graphs: set[int] = set()
         self._variables = list(variables)
-        self._places = {id(variable): place for place, variable in enumerate(variables)}
-        self._written = set(self._places)  # By the step itself.
+        self._indices = {id(variable): index for index, variable in enumerate(variables)}
+        self._written = set(self._indices)  # By the step itself.
         self._others: list[tuple[weakref.ref[StepWrites], set[int]]] = []
         self._num_known = 0
         if watched:
-            for place, variable in enumerate(variables):
-                listen(tensorflow_variable(variable), self, place)
+            for index, variable in enumerate(variables):
+                listen(tensorflow_variable(variable), self, index)
             WATCHING.append(weakref.ref(self))
 
     def take(self) -> list[int]:
-        """Returns the places of the variables written since the last call, in order."""
+        """Returns the indices of the variables written since the last call, in order."""
         taken = sorted(self.pending)
         self.pending = set(self._in_graphs)
         return taken
 
-    def note(self, place: int) -> None:
+    def note(self, index: int) -> None:
         """Notes that a variable is written: now, or by the graph that is being traced."""
-        self.pending.add(place)
-        if not tf.inside_function() or place in self._in_graphs:
+        self.pending.add(index)
+        if not tf.inside_function() or index in self._in_graphs:
             return
-        self._in_graphs.add(place)
+        self._in_graphs.add(index)
         warnings.warn(
-            f"'{self._variables[place].path}' is assigned in a tf.function outside of the training "
+            f"'{self._variables[index].path}' is assigned in a tf.function outside of the training "
             "step, which cannot see when that runs: it is copied to every tower before each step. "
             "Assign it outside of a tf.function, or train with parameters='cpu'.",
             stacklevel=4,
@@ -82,16 +82,16 @@ class StepWrites:
         if self._num_known != len(WATCHING):
             self._others = list(self._find_others())
             self._num_known = len(WATCHING)
-        for reference, places in self._others:
+        for reference, indices in self._others:
             other = reference()
             if other is not None:
-                other.pending |= places
+                other.pending |= indices
 
     def _find_others(self) -> Iterator[tuple[weakref.ref[StepWrites], set[int]]]:
         for reference in WATCHING:
             other = reference()
             if other is not None and other is not self:
-                shared = {other._places[key] for key in self._written if key in other._places}
+                shared = {other._indices[key] for key in self._written if key in other._indices}
                 if shared:
                     yield reference, shared
 
@@ -123,10 +123,10 @@ class Listeners:
             if hasattr(variable, name):
                 setattr(variable, name, self._noting(getattr(variable, name)))
 
-    def add(self, writes: StepWrites, place: int) -> None:
-        """Adds one that notes the variable by this place."""
+    def add(self, writes: StepWrites, index: int) -> None:
+        """Adds one that notes the variable by this index."""
         self._found = [pair for pair in self._found if pair[0]() is not None]
-        self._found.append((weakref.ref(writes), place))
+        self._found.append((weakref.ref(writes), index))
 
     def _noting(self, write: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a method that writes, and tells the listeners."""
@@ -136,19 +136,19 @@ class Listeners:
         def write_and_note(*args: Any, **options: Any) -> Any:
             result = write(*args, **options)
             if OBSERVED.get():
-                for reference, place in self._found:
+                for reference, index in self._found:
                     writes = reference()
                     if writes is not None:
-                        writes.note(place)
+                        writes.note(index)
             return result
 
         return write_and_note
 
 
-def listen(variable: tf.Variable, writes: StepWrites, place: int) -> None:
-    """Lets `writes` note every write of the variable, by this place."""
+def listen(variable: tf.Variable, writes: StepWrites, index: int) -> None:
+    """Lets `writes` note every write of the variable, by this index."""
     listeners = getattr(variable, "_towers_listeners", None)
     if listeners is None:
         listeners = Listeners(variable)
         variable._towers_listeners = listeners
-    listeners.add(writes, place)
+    listeners.add(writes, index)

@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 
 from towers.devices.stages import Stages
-from towers.travel.transfers import Upload, upload_for
 
 
 class SharedVariables:
@@ -88,15 +87,6 @@ class SharedVariables:
                 values[id(variable)] = copy.value
         return values
 
-    def upload(self, sources: Sequence[str], towers: Sequence[str]) -> Upload | None:
-        """Returns what brings the values to towers on GPUs; None if each is read where it is.
-
-        Args:
-            sources: the device of each copy of the variables.
-            towers: the towers' devices.
-        """
-        return upload_for(self.read_whole, sources, towers)
-
     def sources(self, values: dict[int, Any]) -> list[Any]:
         """Returns the sources of the gradient: the values read, or the variables themselves."""
         return [self.value(values, variable) for variable in self.trainable]
@@ -107,7 +97,7 @@ class SharedVariables:
 
 
 class StagedVariables(SharedVariables):
-    """The shared variables, of which a tower reads those of each stage with its label.
+    """The shared variables; a tower reads those of each stage under the stage's label.
 
     Args:
         shared: the variables.
@@ -118,7 +108,7 @@ class StagedVariables(SharedVariables):
         variables = [*shared.trainable, *shared.states, *shared.seeds]
         tables = [one for one in variables if shared.is_used_by_handle(one)]
         super().__init__(variables, tables, shared.captured)
-        self._places = stages.places(self.all)
+        self._indices = stages.indices(self.all)
 
     def read(
         self,
@@ -133,8 +123,8 @@ class StagedVariables(SharedVariables):
         """
         values: dict[int, Any] = {}
         pairs = list(zip(self.all, copies or self.all, strict=True))
-        for stage, places in enumerate(self._places):
-            own = [pairs[place] for place in places]
+        for stage, indices in enumerate(self._indices):
+            own = [pairs[index] for index in indices]
             tables = [variable for variable, _ in own if self.is_used_by_handle(variable)]
             part = SharedVariables([variable for variable, _ in own], tables)
             with tf.name_scope(f"stage_{stage}"):

@@ -1,4 +1,4 @@
-"""Handles: what a traced graph does with each variable, within its branches and loops too."""
+"""Variable uses: what a traced graph does with each variable, within its branches and loops too."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+import keras
 import tensorflow as tf
 
-from towers.ground.private_apis import FunctionDef, NameAttrList, NodeDef
+from towers.ground.private_apis import NameAttrList, NodeDef
 
 CAPTURED = "captured by a custom gradient"
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # Their first input is the condition.
@@ -16,38 +17,35 @@ CALLS = (*BRANCHES, "While", "StatelessWhile", "PartitionedCall", "StatefulParti
 Consumers = dict[str, list[tuple[NodeDef, int]]]
 
 
-def uses_of_handles(graph: tf.Graph) -> dict[int, set[str]]:
-    """Returns what happens to each variable's handle, by the handle's id.
+class Uses:
+    """The uses of a graph's resources, read from its definition.
 
-    A use is the type of an op that takes the handle, in the graph itself or in a branch, a loop or
-    a function that it calls, or `CAPTURED`: a function with a custom gradient, such as
+    A use is the type of an op that takes the resource, in the graph itself or in a branch, a loop
+    or a function that it calls, or `CAPTURED`: a function with a custom gradient, such as
     `tf.recompute_grad`, takes the variable's value from around it.
 
     Args:
         graph: the graph of a `tf.function`.
     """
-    uses = Uses(graph)
-    return {
-        id(outer): set(uses.of(inner.op.name))
-        for outer, inner in graph.captures
-        if inner.dtype == tf.resource
-    }
-
-
-class Uses:
-    """The uses of a graph's resources, read from its definition.
-
-    Args:
-        graph: the graph.
-    """
 
     def __init__(self, graph: tf.Graph):
+        self._names = {id(outer): inner.op.name for outer, inner in graph.captures}
         definition = graph.as_graph_def()
         self._main = consumers_of_nodes(definition.node)
         self._functions = {
             function.signature.name: function for function in definition.library.function
         }
         self._consumers: dict[str, Consumers] = {}
+
+    def of_variable(self, variable: keras.Variable) -> set[str]:
+        """Returns the uses of a variable's handle."""
+        name = self._names.get(id(variable.value.handle))
+        return set() if name is None else set(self.of(name))
+
+    def consumers(self, variable: keras.Variable) -> set[str]:
+        """Returns the types of the ops of the graph itself that take a variable's handle."""
+        name = self._names.get(id(variable.value.handle))
+        return set() if name is None else {node.op for node, _ in self._main[name]}
 
     def of(self, name: str, nodes: str = "") -> Iterator[str]:
         """Yields the uses of the resource that a node of the graph itself holds.
@@ -59,15 +57,12 @@ class Uses:
         matching = [pair for pair in self._main[name] if re.match(nodes, pair[0].name)]
         return self._uses_by(self._main, matching)
 
-    def _uses(self, consumers: Consumers, name: str) -> Iterator[str]:
-        return self._uses_by(consumers, consumers[name])
-
     def _uses_by(self, consumers: Consumers, nodes: Iterable[tuple[NodeDef, int]]) -> Iterator[str]:
         for node, position in nodes:
             if node.op in CALLS:
                 yield from self._uses_in_calls(node, position - (node.op in BRANCHES))
             elif node.op == "Identity":
-                yield from self._uses(consumers, node.name)
+                yield from self._uses_by(consumers, consumers[node.name])
             elif node.op == "ReadVariableOp" and is_captured(consumers, node):
                 yield CAPTURED
             else:
@@ -79,7 +74,9 @@ class Uses:
             function = self._functions[name]
             if name not in self._consumers:
                 self._consumers[name] = consumers_of_nodes(function.node_def)
-            yield from self._uses(self._consumers[name], argument_of(function, position))
+            argument = function.signature.input_arg[position].name
+            consumers = self._consumers[name]
+            yield from self._uses_by(consumers, consumers[argument])
         if node.op.endswith("PartitionedCall"):
             yield node.op
 
@@ -115,8 +112,3 @@ def functions_of(node: NodeDef) -> Iterator[str]:
         if value.HasField("func"):
             functions.append(value.func)
         yield from (function.name for function in functions)
-
-
-def argument_of(function: FunctionDef, position: int) -> str:
-    """Returns the name of a function's argument at a position."""
-    return function.signature.input_arg[position].name

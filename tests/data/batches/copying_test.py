@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.prepared.helpers import LIMITS, SPACES, collect, quiet, rows_of
-from towers.data.batches.copying import number_unknown
-from towers.data.batches.pairs import pair_batches
+from towers.data.batches.pairs import number_unknown, pair_batches
 from towers.data.prepared import DialoguePreparation, prepare_dialogues
 from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit

@@ -21,7 +21,7 @@ from tests.data.prepared.helpers import (
     rows_of,
     same_batches,
 )
-from towers.data.batches.balance import balanced_order
+from towers.data.batches.buckets import balanced_order
 from towers.data.batches.pairs import pair_batches
 from towers.data.prepared import DialoguePreparation, prepare_dialogues
 from towers.ground.special_ids import END, SEPARATOR

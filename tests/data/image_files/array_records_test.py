@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.image_files.pictures import write_pictures
-from towers.data.image_files import array_records, checking
+from towers.data.image_files import checking
+from towers.data.image_files import records as record_files
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.batches import image_file_batches
 from towers.data.image_files.image_files import open_image_files
@@ -88,15 +89,15 @@ def test_a_changed_byte_costs_its_record_alone(tmp_path):
     place = content.index(pictures[7][:100]) + 2000
     content[place] ^= 1
     path.write_bytes(content)
-    assert array_records.num_records(path) == 20
+    assert record_files.num_records(path) == 20
     with pytest.raises(ValueError, match=r"record 7 cannot be read: .*hash mismatch"):
-        array_records.read_record(path, 7)
+        record_files.read_record(path, 7)
     for number in (6, 8, 19):
-        assert array_records.read_record(path, number) == pictures[number]
+        assert record_files.read_record(path, number) == pictures[number]
     _, finding = list(zip(*checking.check_examples(list_examples(path), tmp_path), strict=True))
     assert finding[7].problem.startswith("record 7 cannot be read")
     with pytest.raises(ValueError, match=r"record 20 cannot be read: .*out of bound"):
-        array_records.read_record(path, 20)
+        record_files.read_record(path, 20)
 
 
 @pytest.mark.parametrize("content", [b"", b"text" * 999, None])

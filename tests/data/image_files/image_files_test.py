@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from tests.data.image_files.pictures import CLASSES, NUM_BROKEN, write_pictures
 from towers.data.image_files import checking
 from towers.data.image_files.image_files import open_image_files
-from towers.data.image_files.listing import list_examples
+from towers.data.image_files.listing import list_examples, list_table
 from towers.data.image_files.preparation import prepare_records
 from towers.data.image_files.records import class_names_beside, make_record, read_bytes
-from towers.data.image_files.tables import list_table
 
 SILENT = {"write": lambda line: None}
 
@@ -283,7 +282,7 @@ def test_what_the_system_could_not_read_is_tried_again(folder, tmp_path, monkeyp
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checking, "read_bytes", refuse)
+        patch.setattr(checking, "read_picture", refuse)
         with pytest.raises(ValueError, match="Input/output error"):
             open_image_files(folder, tmp_path)
     assert len(open_image_files(folder, tmp_path).broken) == NUM_BROKEN * len(CLASSES)

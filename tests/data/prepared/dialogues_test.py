@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import towers.data.prepared.dialogues as module
+from tests.data.pairing import pair_turns
 from tests.data.prepared.helpers import SHARED, SPACES, quiet
 from tests.paths import ROOT, missing
 from tests.programs import PATIENCE
@@ -33,7 +34,6 @@ from towers.data.prepared import (
 )
 from towers.data.prepared.dialogues import is_held_out
 from towers.data.prepared.learning import evenly_spaced
-from towers.data.reading import pair_turns
 from towers.data.text import TextSettings
 from towers.ground.special_ids import UNKNOWN
 

@@ -3,7 +3,7 @@
 import pytest
 
 from towers.data.prepared.chunks import Chunk
-from towers.data.prepared.letters import Letters
+from towers.data.prepared.filling import Letters
 
 CHINESE, ENGLISH, RUSSIAN = (
     "今天天气真不错我们出去走走吧" * 9,

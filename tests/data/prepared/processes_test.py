@@ -23,7 +23,7 @@ def test_the_tokens_are_those_of_this_process_in_the_same_order():
     assert len(found) == len(expected) == len(CHUNKS)
     for one, other in zip(found, expected, strict=True):
         assert one.table == other.table
-        for name in ("places", "lengths", "characters"):
+        for name in ("indices", "lengths", "characters"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 

@@ -13,7 +13,9 @@ import pytest
 
 from tests.data.prepared.text_helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
-from towers.data.prepared import chunks, journal, text_corpus, text_ids
+from towers.data.prepared import chunks, journal
+from towers.data.prepared import corpus as corpus_module
+from towers.data.prepared.texts import TextIds
 from towers.data.reading.text_files import PARTS
 from towers.ground.special_ids import END
 
@@ -96,8 +98,8 @@ def test_tokens_of_the_training_part_are_counted(tmp_path):
 
 
 def test_of_a_long_text_blocks_from_everywhere_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_corpus, "COUNTED", 1000)
-    monkeypatch.setattr(text_corpus, "BLOCK", 100)
+    monkeypatch.setattr(corpus_module, "COUNTED", 1000)
+    monkeypatch.setattr(corpus_module, "BLOCK", 100)
     write_stories(tmp_path / "a.txt", 1000)
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", vocabulary_size=100)
     ids = np.asarray(corpus.part("train"))
@@ -171,7 +173,7 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(text_ids.TextIds, "save", fail)
+    monkeypatch.setattr(TextIds, "save", fail)
     with pytest.raises(OSError, match=r"No space left.*What is prepared stays"):
         prepare(tmp_path / "a.txt", tmp_path / "cache")
     monkeypatch.undo()
@@ -201,7 +203,7 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
     """Also with ids behind the journal's last line, which a kill leaves."""
     write_stories(tmp_path / "a.txt", 1000)
     expected = prepare(tmp_path / "a.txt", tmp_path / "whole")
-    add, left = text_ids.TextIds.add, [num_chunks]
+    add, left = TextIds.add, [num_chunks]
 
     def fail(self, chunk, parts):
         if not left[0]:
@@ -210,10 +212,10 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
         left[0] -= 1
         add(self, chunk, parts)
 
-    monkeypatch.setattr(text_ids.TextIds, "add", fail)
+    monkeypatch.setattr(TextIds, "add", fail)
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "a.txt", tmp_path / "cache")
-    monkeypatch.setattr(text_ids.TextIds, "add", add)
+    monkeypatch.setattr(TextIds, "add", add)
     lines = []
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", lines)
     assert ("goes on after" in lines[0]) == (num_chunks > 0)

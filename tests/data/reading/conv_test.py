@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data.pairing import pair_turns
 from tests.data.reading.helpers import SHARED, TURNS, expected_turn, read, read_bytes
 from tests.paths import missing
-from towers.data.reading import pair_turns
 
 
 def test_dialogues_keep_their_turns(tmp_path):

@@ -2,7 +2,11 @@
 
 import pytest
 
-from towers.data.reading import pair_turns
+from tests.data.pairing import pair_turns
+from towers.data.prepared import DialoguePreparation
+from towers.data.text import TextSettings
+
+SPACES = TextSettings("en", tokenizer="spaces")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,6 @@ def test_context_is_what_was_said_just_before(pairing, context):
 
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"alternate, sliding. Received 'both'"):
-        pair_turns(4, pairing="both")
+        DialoguePreparation(SPACES, pairing="both")
     with pytest.raises(ValueError, match=r"0 or more turns. Received -1"):
-        pair_turns(4, context=-1)
+        DialoguePreparation(SPACES, context=-1)

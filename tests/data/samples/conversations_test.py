@@ -9,7 +9,7 @@ import string
 
 import pytest
 
-from towers.data.reading import pair_turns
+from tests.data.pairing import pair_turns
 from towers.data.samples.conversations import (
     conversations,
     dialogues,

@@ -11,7 +11,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
 from towers.models.decoding import Decoding
-from towers.models.seq2seq import seq2seq
+from towers.models.seq2seq import Seq2Seq
 from towers.scripts.chatbot.answerer import Answerer, copying, decode_questions
 from towers.scripts.recipes.chatbot import SPECIAL_IDS
 
@@ -32,7 +32,7 @@ def model():
 def make_model():
     """Returns a model that says whatever it may, above all copies."""
     keras.utils.set_random_seed(5)
-    model = seq2seq(len(TEXT.vocabulary), embedding_size=6, hidden_size=8)
+    model = Seq2Seq(len(TEXT.vocabulary), embedding_size=6, hidden_size=8)
     copies = TEXT.vocabulary.copies
     bias = np.where(np.isin(np.arange(len(TEXT.vocabulary)), copies), 3.0, 0.0)
     model.projection.bias.assign(bias)

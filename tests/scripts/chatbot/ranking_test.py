@@ -7,7 +7,7 @@ import tensorflow as tf
 from towers.data.text import TextCodec, TextSettings, build_vocabulary
 from towers.ground.special_ids import END, PAD, UNKNOWN
 from towers.models.answering import decoder_inputs
-from towers.models.seq2seq import seq2seq
+from towers.models.seq2seq import Seq2Seq
 from towers.scripts.chatbot.ranking import (
     BATCH_TOKENS,
     AnswerRanker,
@@ -27,7 +27,7 @@ LONGEST = 4
 
 @pytest.fixture(scope="module", params=[False, True], ids=["", "input_feeding"])
 def model(request):
-    return seq2seq(
+    return Seq2Seq(
         len(text_of_words().vocabulary),
         embedding_size=6,
         hidden_size=8,

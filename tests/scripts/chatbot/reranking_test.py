@@ -11,8 +11,8 @@ from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
 from towers.ground.special_ids import END, START, UNKNOWN
 from towers.models.decoding import Decoding
-from towers.models.seq2seq import seq2seq
-from towers.models.transformer import transformer
+from towers.models.seq2seq import Seq2Seq
+from towers.models.transformer import Transformer
 from towers.scripts.chatbot.answerer import Answer, Answerer
 from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.chatbot.reranking import Reranker, SecondModel, distinct_texts
@@ -39,8 +39,8 @@ def model_of(seed, make, **sizes):
 def models():
     """A chatbot and a second model."""
     return (
-        model_of(1, seq2seq, embedding_size=4, hidden_size=6),
-        model_of(2, transformer, size=8, heads=2, feed_forward_size=8, encoder_layers=1),
+        model_of(1, Seq2Seq, embedding_size=4, hidden_size=6),
+        model_of(2, Transformer, size=8, heads=2, feed_forward_size=8, encoder_layers=1),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 import towers
 from tests.scripts.runs import train_shapes, weights_of
 from towers.models import cnn, mlp
-from towers.models.seq2seq import seq2seq
+from towers.models.seq2seq import Seq2Seq
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.stages import blocks_of, describe_stages, share_layers
@@ -16,7 +16,7 @@ TWO = [["/CPU:1", "/CPU:2"]]
 
 
 def test_the_encoder_and_the_decoder_of_a_chatbot_share_a_tower():
-    model = seq2seq(30, embedding_size=4, hidden_size=8, tied_output=True)
+    model = Seq2Seq(30, embedding_size=4, hidden_size=8, tied_output=True)
     placement = towers.Placement(TWO, "cpu")
     stages = share_layers(load_recipe("chatbot"), model, placement).stages(model)
     found = {layer.name: stages.of_layer(layer) for layer in model.layers}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import towers
 from tests import helpers
 from tests.programs import PATIENCE, wait_until
-from towers.batches.feed import DeviceFeed, HostFeed, open_feed
+from towers.batches.feed import Feed, open_feed
 from towers.batches.shards import check_batch_spec, check_rows
 from towers.loop.rates import Window
 from towers.travel.pairs import part_sizes
@@ -134,17 +134,16 @@ def test_a_batch_without_examples_is_refused(num_towers):
         list(towers.engine.split(dataset, num_towers))
 
 
-def feed_of(dataset, num_towers=2, kind=DeviceFeed, **options):
-    return kind(
-        towers.engine.split(dataset, num_towers), helpers.tower_devices(num_towers), **options
-    )
+def feed_of(dataset, num_towers=2, *, on_host=False):
+    shards = towers.engine.split(dataset, num_towers)
+    return Feed(shards, helpers.tower_devices(num_towers), on_host=on_host)
 
 
-both_kinds = pytest.mark.parametrize("kind", [DeviceFeed, HostFeed])
+both_kinds = pytest.mark.parametrize("on_host", [False, True])
 
 
 def feeding_threads():
-    return {thread for thread in threading.enumerate() if "_fill" in thread.name}
+    return {thread for thread in threading.enumerate() if "(fill)" in thread.name}
 
 
 def test_shards_come_in_order_each_on_its_tower():
@@ -159,8 +158,8 @@ def test_shards_come_in_order_each_on_its_tower():
 
 
 @both_kinds
-def test_exhausted_looks_ahead_without_taking(kind):
-    with feed_of(tf.data.Dataset.range(4).batch(2), kind=kind) as feed:
+def test_exhausted_looks_ahead_without_taking(on_host):
+    with feed_of(tf.data.Dataset.range(4).batch(2), on_host=on_host) as feed:
         assert not feed.exhausted() and not feed.exhausted()
         assert next(feed)[0].batch.numpy().tolist() == [0]
         assert next(feed)[0].batch.numpy().tolist() == [2]
@@ -184,9 +183,9 @@ def produced(counts, num_batches, *, last=None):
 
 
 @both_kinds
-def test_batches_are_prepared_while_nobody_asks(kind):
+def test_batches_are_prepared_while_nobody_asks(on_host):
     counts, last = [], threading.Event()
-    with feed_of(produced(counts, 2, last=last), kind=kind) as feed:
+    with feed_of(produced(counts, 2, last=last), on_host=on_host) as feed:
         next(feed)
         assert last.wait(PATIENCE)
         assert len(counts) == 2
@@ -194,14 +193,14 @@ def test_batches_are_prepared_while_nobody_asks(kind):
 
 def test_an_endless_data_set_is_not_read_far_ahead():
     counts = []
-    with feed_of(produced(counts, 10**6), ahead=1) as feed:
+    with feed_of(produced(counts, 10**6)) as feed:
         next(feed)
         time.sleep(0.3)
     assert len(counts) < 20
 
 
 @both_kinds
-def test_an_error_in_the_data_set_is_raised_in_the_consumer_again_and_again(kind):
+def test_an_error_in_the_data_set_is_raised_in_the_consumer_again_and_again(on_host):
     def generate():
         yield [1, 2]
         raise OSError("the disk is gone")
@@ -210,7 +209,7 @@ def test_an_error_in_the_data_set_is_raised_in_the_consumer_again_and_again(kind
         generate, output_signature=tf.TensorSpec([2], tf.int64)
     )
     others = feeding_threads()
-    with feed_of(dataset, kind=kind) as feed:
+    with feed_of(dataset, on_host=on_host) as feed:
         next(feed)
         for _ in range(2):
             with pytest.raises(tf.errors.UnknownError, match="the disk is gone"):
@@ -219,7 +218,7 @@ def test_an_error_in_the_data_set_is_raised_in_the_consumer_again_and_again(kind
 
 
 @both_kinds
-def test_closing_does_not_wait_for_a_data_set_that_blocks(kind):
+def test_closing_does_not_wait_for_a_data_set_that_blocks(on_host):
     blocked, go_on, closed = threading.Event(), threading.Event(), []
 
     def generate():
@@ -232,7 +231,7 @@ def test_closing_does_not_wait_for_a_data_set_that_blocks(kind):
     dataset = tf.data.Dataset.from_generator(
         generate, output_signature=tf.TensorSpec([2], tf.int64)
     )
-    with feed_of(dataset, kind=kind) as feed:
+    with feed_of(dataset, on_host=on_host) as feed:
         next(feed)
         assert blocked.wait(PATIENCE)
     del feed
@@ -243,10 +242,9 @@ def test_closing_does_not_wait_for_a_data_set_that_blocks(kind):
 
 def test_towers_on_the_cpu_take_no_core_for_a_thread():
     dataset = towers.engine.split(tf.data.Dataset.range(4).batch(2), 2)
-    assert isinstance(open_feed(dataset, helpers.tower_devices(2)), HostFeed)
-    feed = open_feed(dataset, ["/GPU:0", "/GPU:1"])
-    assert isinstance(feed, DeviceFeed)
-    feed.close()
+    for devices, is_ahead in [(helpers.tower_devices(2), False), (["/GPU:0", "/GPU:1"], True)]:
+        with open_feed(dataset, devices) as feed:
+            assert (feed.ahead > 0) == is_ahead
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
@@ -288,7 +286,7 @@ def test_the_share_of_input_wait_is_the_true_one(batch_seconds, step_seconds, mo
     )
     clock, window = Clock(), Window()
     monkeypatch.setattr(time, "perf_counter", clock)
-    monkeypatch.setattr(HostFeed, "_take", clock.slow(HostFeed._take, batch_seconds))
+    monkeypatch.setattr(Feed, "_take", clock.slow(Feed._take, batch_seconds))
     monkeypatch.setattr(type(step), "__call__", clock.slow(type(step).__call__, step_seconds))
     dataset = towers.batches_from(helpers.dataset_of(batches))
     helpers.make_trainer(step, dataset, [clock.slow(window.add, 3.0)]).train(epochs=1)

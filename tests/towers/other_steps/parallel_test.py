@@ -459,7 +459,7 @@ def sentences():
 def train_language_model(run):
     """Trains on costs that `run` has computed; returns the weights."""
     keras.utils.set_random_seed(3)
-    model = rnn_lm.rnn_language_model(helpers.VOCABULARY_SIZE, hidden_size=8, initial_scale=0.5)
+    model = rnn_lm.RNNLanguageModel(helpers.VOCABULARY_SIZE, hidden_size=8, initial_scale=0.5)
     optimizer = keras.optimizers.Adam(0.01)
 
     def cost(inputs, targets):

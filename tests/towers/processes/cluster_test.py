@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from towers.processes.cluster import read_cluster
+from towers.processes.peers import read_cluster
 
 
 def test_the_place_of_a_process_is_read():

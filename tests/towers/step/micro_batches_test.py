@@ -65,7 +65,7 @@ def test_the_sums_of_a_loop_have_the_bits_of_the_unrolled_graph(count, in_pairs)
 
 
 def graph_size(accumulate, *, in_pairs, monkeypatch):
-    monkeypatch.setattr("towers.step.passes.sums_stay_nested", lambda: in_pairs)
+    monkeypatch.setattr("towers.step.tower.sums_stay_nested", lambda: in_pairs)
     keras.utils.set_random_seed(3)
     model = helpers.dense_model()
     step, _ = helpers.build_step(

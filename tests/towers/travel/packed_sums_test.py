@@ -68,7 +68,7 @@ def test_packs_are_added_up_by_turns():
     assert owners == ["CPU:1", "CPU:2", "CPU:1", "CPU:2"]
 
 
-def test_no_link_carries_a_large_pack_alone():
+def test_no_link_carries_a_large_pack_alone(monkeypatch):
     devices = helpers.tower_devices(4)
     rows = [[tf.ones([1002])] for _ in devices]
     sent = []
@@ -77,12 +77,13 @@ def test_no_link_carries_a_large_pack_alone():
         sent.append((int(tf.size(tensor)), device))
         return send(tensor, device)
 
-    sum_in_packs(rows, devices, whole_bytes=4000, send=count)
+    monkeypatch.setattr("towers.travel.packed_sums.send", count)
+    sum_in_packs(rows, devices, whole_bytes=4000)
     assert {size for size, _ in sent} == {256, 234}  # Slices end where a line of 32 numbers ends.
     received = {device: sum(size for size, to in sent if to == device) for device in devices}
     assert max(received.values()) - min(received.values()) <= 4 * 32
     sent.clear()
-    sum_in_packs(rows, devices, whole_bytes=4008, send=count)
+    sum_in_packs(rows, devices, whole_bytes=4008)
     assert {size for size, _ in sent} == {1002}
 
 
@@ -101,15 +102,23 @@ def broken(tensor, device):
     return send(tensor, device)
 
 
+@pytest.fixture
+def broken_link(monkeypatch):
+    """All values take the broken way."""
+    monkeypatch.setattr("towers.travel.packed_sums.send", broken)
+    wrong_sums.cache_clear()
+    yield
+    wrong_sums.cache_clear()
+
+
+@pytest.mark.usefixtures("broken_link")
 def test_a_device_that_receives_wrong_values_is_named():
-    assert "/CPU:3" in wrong_sums(tuple(helpers.tower_devices(3)), broken)
-    assert wrong_sums(tuple(helpers.tower_devices(2)), broken) == []
+    assert "/CPU:3" in wrong_sums(tuple(helpers.tower_devices(3)))
+    assert wrong_sums(tuple(helpers.tower_devices(2))) == []
 
 
-def test_wrong_copies_fall_back_to_the_cpu_with_a_warning(monkeypatch):
-    monkeypatch.setattr(
-        "towers.devices.placement.wrong_sums", lambda devices: wrong_sums(devices, broken)
-    )
+@pytest.mark.usefixtures("broken_link")
+def test_wrong_copies_fall_back_to_the_cpu_with_a_warning():
     devices = helpers.tower_devices(3)
     with pytest.warns(RuntimeWarning, match=r"came out wrong on .*/CPU:3.*--parameters cpu"):
         assert towers.Placement(devices, "replicated").parameters == "cpu"

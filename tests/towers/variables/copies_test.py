@@ -10,6 +10,18 @@ import tensorflow as tf
 from tests import helpers
 from towers.devices.op_devices import record_op_devices
 from towers.optimizers.optimizers import build_optimizer
+from towers.variables.copies import differing
+
+VALUES = {
+    "float32": ([1.0, np.nan], [1.0, -np.nan]),
+    "float16": ([0.0, 1.0], [-0.0, 1.0]),
+    "bfloat16": ([1.0, 2.0], [1.0, 2.5]),
+    "float64": ([0.0, 1.0], [0.0, np.nextafter(1.0, 2.0)]),
+    "int32": ([1, 2], [1, 3]),
+    "int64": ([1, 2**40], [1, 2**40 + 1]),
+    "uint8": ([1, 2], [1, 3]),
+    "bool": ([True, False], [True, True]),
+}
 
 
 def batch_norm_model():
@@ -156,3 +168,18 @@ def test_non_finite_gradient_changes_no_copy():
     for copy, values in zip(copies_of(step), before, strict=True):
         for variable, value in zip(copy, values, strict=True):
             np.testing.assert_array_equal(variable.numpy(), value)
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+def test_copies_are_the_same_only_if_all_their_bits_are(dtype):
+    value, other = VALUES[dtype]
+
+    def make(content):
+        return keras.Variable(np.asarray(content), dtype=dtype, trainable=False)
+
+    assert not differing([make(value), make(other)], [make(value), make(other)], "/CPU:1")
+    assert differing([make(value), make(value)], [make(value), make(other)], "/CPU:1") == [1]
+
+
+def test_nothing_is_the_same_as_nothing():
+    assert not differing([], [], "/CPU:0")

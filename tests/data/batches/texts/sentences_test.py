@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from towers.data.batches.balance import balanced_order
+from towers.data.batches.buckets import balanced_order
 from towers.data.batches.texts import sentence_batches
 from towers.ground.special_ids import WORD_END as END
 

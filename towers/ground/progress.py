@@ -4,11 +4,37 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import tqdm
 
+DELAY_SECONDS = 2
 _SECONDS_BETWEEN_LINES = 30.0
+Item = TypeVar("Item")
+
+
+def progress(total: int | None, what: str, unit: str) -> tqdm.tqdm:
+    """Returns a bar that shows nothing unless stderr is a terminal, and goes when it is closed.
+
+    Args:
+        total: how many there are to count, by `update`; None if that is not known.
+        what: is done.
+        unit: of what is counted; bytes (`B`) are shown in thousands and millions.
+    """
+    hidden = (total is not None and total < 2) or not sys.stderr.isatty()
+    return tqdm.tqdm(
+        desc=what, total=total, unit=unit, disable=hidden, delay=DELAY_SECONDS, leave=False,
+        dynamic_ncols=True, unit_scale=unit == "B",
+    )  # fmt: skip
+
+
+def counted(items: Sequence[Item], what: str, unit: str = "batch") -> Iterator[Item]:
+    """Yields the items while a bar shows how many are done."""
+    with progress(len(items), what, unit) as bar:
+        for item in items:
+            yield item
+            bar.update()
 
 
 class Progress:
@@ -24,13 +50,7 @@ class Progress:
         self._what, self._total, self._write = what, max(1, num_bytes), write
         self._done = self._before = 0
         self._began = self._wrote = time.monotonic()
-        self._bar = tqdm.tqdm(
-            desc=what,
-            total=num_bytes,
-            unit="B",
-            unit_scale=True,
-            disable=not sys.stderr.isatty(),
-        )
+        self._bar = progress(num_bytes, what, "B")
 
     def __enter__(self) -> Progress:
         return self
@@ -49,10 +69,8 @@ class Progress:
         now = time.monotonic()
         if self._bar.disable and now - self._wrote >= _SECONDS_BETWEEN_LINES:
             self._wrote = now
-            self._write(self._describe(now - self._began))
-
-    def _describe(self, seconds: float) -> str:
-        return describe(self._what, self._done, self._total, seconds, self._before)
+            seconds = now - self._began
+            self._write(describe(self._what, self._done, self._total, seconds, self._before))
 
 
 def describe(what: str, done: int, total: int, seconds: float, before: int = 0) -> str:

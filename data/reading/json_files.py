@@ -1,4 +1,4 @@
-"""One JSON array of dialogues, as ShareGPT's exports are, read a record at a time."""
+"""JSON: a dialogue on each line, or one array of dialogues, as ShareGPT's exports are."""
 
 from __future__ import annotations
 
@@ -13,10 +13,24 @@ from towers.data.reading.dialogue_file import (
     DialogueFile,
     Line,
 )
-from towers.data.reading.json_lines import parsed
 from towers.data.reading.records import not_a_dialogue, turns_of
 
 _BETWEEN = re.compile(r"[\s,]*")
+
+
+def looks(line: str) -> bool:
+    """Returns whether the line could belong to such a file."""
+    return isinstance(parsed(line), dict | list)
+
+
+def read(file: DialogueFile) -> Iterator[Dialogue]:
+    """Yields a dialogue for each line, a record as `turns_of` takes it."""
+    for line in file.usable_lines(MAX_RECORD_CHARACTERS):
+        value = parsed(line.text)
+        flaw = (
+            "that are not JSON" if value is None else f"whose JSON {not_a_dialogue(file.columns)}"
+        )
+        yield from file.dialogue(turns_of(value, file.columns), line, f"lines {flaw}")
 
 
 def fits(file: DialogueFile) -> bool:
@@ -30,7 +44,7 @@ def fits(file: DialogueFile) -> bool:
     )
 
 
-def read(file: DialogueFile) -> Iterator[Dialogue]:
+def read_array(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields a dialogue for each record of the array, as `turns_of` takes it.
 
     Raises:
@@ -38,12 +52,8 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     """
     file.report.num_files += 1
     for number, record in _records(file):
-        line = Line(number, "", False)
-        turns = turns_of(record, file.columns)
-        if turns:
-            yield [file.turn(turn, line) for turn in turns]
-        else:
-            file.skip(f"records whose JSON {not_a_dialogue(file.columns)}", line)
+        flaw = f"records whose JSON {not_a_dialogue(file.columns)}"
+        yield from file.dialogue(turns_of(record, file.columns), Line(number, "", False), flaw)
 
 
 def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
@@ -53,24 +63,24 @@ def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
     for chunk in file.chunks():
         file.report.num_lines += chunk.count("\n")
         buffer += chunk
-        place = 0
+        index = 0
         while True:
-            place = _BETWEEN.match(buffer, place).end()  # type: ignore[union-attr]
-            if not begun and buffer[place : place + 1] in ("[", "\ufeff"):
-                begun = buffer[place] == "["
-                number += buffer.count("\n", 0, place)
-                buffer, place = buffer[place + 1 :], 0
+            index = _BETWEEN.match(buffer, index).end()  # type: ignore[union-attr]
+            if not begun and buffer[index : index + 1] in ("[", "\ufeff"):
+                begun = buffer[index] == "["
+                number += buffer.count("\n", 0, index)
+                buffer, index = buffer[index + 1 :], 0
                 continue
-            if buffer[place : place + 1] not in ("{", "["):
+            if buffer[index : index + 1] not in ("{", "["):
                 break
             try:
-                record, end = decode(buffer, place)
+                record, end = decode(buffer, index)
             except (ValueError, RecursionError):
                 break
-            yield number + buffer.count("\n", 0, place), record
+            yield number + buffer.count("\n", 0, index), record
             number += buffer.count("\n", 0, end)
-            buffer, place = buffer[end:], 0
-        rest = buffer[place:]
+            buffer, index = buffer[end:], 0
+        rest = buffer[index:]
         if len(rest) > MAX_RECORD_CHARACTERS or (rest and (not begun or rest[0] not in "{[]")):
             break
     rest = _BETWEEN.sub("", buffer, count=1)
@@ -80,3 +90,11 @@ def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
             f"{file.path}:{number}: expected a JSON array of dialogues, each an object or a list, "
             f"found {rest[:40]!r}{'' if rest else ' (the end of the file)'}."
         )
+
+
+def parsed(text: str) -> Any:
+    """Returns the value, or None where the text is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
