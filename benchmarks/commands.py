@@ -85,15 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one benchmark and returns 0; wrong input ends the program with exit code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = build_parser()
-    given = parser.parse_args(arguments)
-    run, kind, _ = COMMANDS[given.command]
+    given = vars(parser.parse_args(arguments))
+    run, kind, _ = COMMANDS[given["command"]]
     options, file = read_options(kind, given), read_options(ResultsOptions, given).results
     import_tensorflow_quietly()
     from benchmarks.results import append_line
 
     try:
         with wrong_input():
-            recipe = chosen_recipe(vars(given))
+            recipe = chosen_recipe(options)
             if isinstance(options, TimingOptions):
                 check_options(options)
             if file is not None:

@@ -10,13 +10,13 @@ import os
 import platform
 import signal
 import sys
+import typing
 import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import NoReturn, TextIO
 
-from towers.scripts.commands.examples import epilog
-from towers.scripts.options.flags import HelpFormatter, Parser
+from towers.scripts.options.flags import HelpFormatter, Parser, add_flags, read_options
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import (
@@ -25,6 +25,7 @@ from towers.scripts.wrong_input import (
     is_of_tensorflow,
     nearest,
     show_traceback,
+    wrong_input,
 )
 
 FAILED = 1
@@ -33,7 +34,8 @@ BUG = (
     "CONTRIBUTING.md"
 )
 PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
-# The modules of towers.scripts.commands, each with `add_options(parser)` and `run(options)`.
+# The modules of towers.scripts.commands. Flags are made of the dataclass that `run(options)` takes,
+# the rest of the help of the module's docstring: a description, and examples.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
     "prepare": "read and tokenise a corpus ahead of the training",
@@ -73,9 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
         warnings.showwarning = show_warning
         prepare_output()
-    options = parse(arguments)
+    given = vars(parse(arguments))
+    command = load_command(given["command"])
     try:
-        code = load_command(options.command).run(options)
+        if hasattr(command, "completed"):
+            with wrong_input():
+                given = command.completed(given)
+        code: int = command.run(read_options(options_of(command), given))
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -134,13 +140,28 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
             name,
             help=summary,
             argument_default=argparse.SUPPRESS,
-            epilog=epilog(name),
             formatter_class=HelpFormatter,
         )
         if name in names:
-            load_command(name).add_options(own)
-            own.add_help_all()
+            add_options(own, load_command(name))
     return parser
+
+
+def add_options(parser: Parser, command: ModuleType) -> None:
+    """Adds the options of a command, and what its help says besides them."""
+    _, *paragraphs = (command.__doc__ or "").rstrip().split("\n\n")
+    *description, examples = paragraphs
+    parser.usage = getattr(command, "USAGE", None)
+    parser.description = " ".join(" ".join(description).split()) or None
+    parser.epilog = "\n  ".join(["examples:", *map(str.strip, examples.splitlines())])
+    add_flags(parser, options_of(command), rare=getattr(command, "RARE", ()))
+    parser.add_help_all()
+
+
+def options_of(command: ModuleType) -> type:
+    """Returns the dataclass of options that a command runs with."""
+    kind: type = typing.get_type_hints(command.run)["options"]
+    return kind
 
 
 def load_command(name: str) -> ModuleType:
@@ -181,10 +202,10 @@ def is_for_users(error: Exception) -> bool:
 
 def raising_module(error: Exception) -> str:
     """Returns the name of the module that raised an error."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return "" if place is None else str(place.tb_frame.f_globals.get("__name__", ""))
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__", ""))
 
 
 if __name__ == "__main__":

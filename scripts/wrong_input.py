@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from towers.scripts.shown import brief, show, without_nodes
 
-EXIT_CODE = 2  # Of a command with wrong input, as argparse has it.
+EXIT_CODE = 2  # A command's with wrong input, as argparse has it.
 LISTED = 200  # Characters of the names that an error about an unknown one lists.
 
 

@@ -19,8 +19,8 @@ def answer_metrics(
 
     - bleu, exact_match: agreement with the references.
     - distinct_1, distinct_2, entropy_1, entropy_2: variety of the words and of the pairs of words.
-    - empty_rate: share of answers without a word.
-    - commonest, top_ten: share of the commonest answer, and of the ten commonest.
+    - empty_rate: fraction of answers without a word.
+    - commonest, top_ten: fraction of the commonest answer, and of the ten commonest.
 
     Args:
         answers: the chatbot's, a text for each question; at least one.
@@ -82,8 +82,8 @@ def entropy(token_lists: Iterable[Sequence[str]], size: int) -> float:
         size: n.
     """
     grams = count_grams(token_lists, size)
-    shares = [count / grams.total() for count in grams.values()]
-    return sum((-share * math.log(share) for share in shares), 0.0)
+    fractions = [count / grams.total() for count in grams.values()]
+    return sum((-fraction * math.log(fraction) for fraction in fractions), 0.0)
 
 
 def count_grams(

@@ -10,7 +10,7 @@ from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.ranking import NUM_CANDIDATES, AnswerRanker
 
 SHOWN, ASKED = 4, 16  # During training it asks 16 questions and shows 4 of the exchanges.
-UNKNOWN_ALARM = 0.2  # Above this share of unknown tokens a model cannot understand questions.
+UNKNOWN_ALARM = 0.2  # Above this fraction of unknown tokens a model cannot understand questions.
 
 
 class Exchange(NamedTuple):
@@ -72,10 +72,10 @@ class ChatEvaluator:
                 "the training that is usual; if it stays, try a lower learning rate, more "
                 "epochs, or a corpus with fewer stock answers."
             )
-        share = self._unknown_share([turns for turns, _, _ in exchanges])
-        if share > UNKNOWN_ALARM:
+        fraction = self._unknown_fraction([turns for turns, _, _ in exchanges])
+        if fraction > UNKNOWN_ALARM:
             write(
-                f"warning: {share:.0%} of the questions' tokens are unknown. Check --language, "
+                f"warning: {fraction:.0%} of the questions' tokens are unknown. Check --language, "
                 "--encoding and the vocabulary size."
             )
 
@@ -106,7 +106,7 @@ class ChatEvaluator:
         return judge(self._exchanges(self._num_questions), self._language)
 
     def first_exchanges(self, number: int) -> list[Exchange]:
-        """Returns the first exchanges of the held-out part, chosen by nobody."""
+        """Returns the first exchanges of the held-out part, unselected."""
         return self._ask(self._corpus.held_out_pairs[:number])
 
     def spare_questions(self) -> None:
@@ -118,7 +118,7 @@ class ChatEvaluator:
         """Returns held-out exchanges that `evaluate` does not ask, evenly chosen, to tune with."""
         pairs = self._corpus.held_out_pairs
         stride = stride_of(len(pairs), self._num_questions)
-        others = [pair for place, pair in enumerate(pairs) if place % stride]
+        others = [pair for index, pair in enumerate(pairs) if index % stride]
         return self._ask(others[:: stride_of(len(others), self._num_questions)])
 
     def _exchanges(self, limit: int) -> list[Exchange]:
@@ -134,7 +134,7 @@ class ChatEvaluator:
             for (turns, reference), (best, *_) in zip(texts, answers, strict=True)
         ]
 
-    def _unknown_share(self, questions: Sequence[Sequence[str]]) -> float:
+    def _unknown_fraction(self, questions: Sequence[Sequence[str]]) -> float:
         text = self._corpus.text
         ids = [one for turns in questions for one in text.encode_question(turns).ids]
         unknown = {self._unknown_id, *text.vocabulary.copies}

@@ -15,9 +15,8 @@ from towers.scripts.chatbot.commands import (
     help_lines,
     read_command,
 )
-from towers.scripts.chatbot.explanation import MakeAnswerer, explain
+from towers.scripts.chatbot.explanation import MakeAnswerer, explain, unknown_fraction
 from towers.scripts.chatbot.introduction import introduce, list_kinds
-from towers.scripts.chatbot.words import unknown_share
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.saved_run import OpenModel
@@ -31,7 +30,7 @@ HINT = (
     "/help says what can be typed."
 )
 ENDS = ("bye", "quit")  # A chatbot answers a bye.
-MOST = 0.5  # Above this share of unknown words the hint is given.
+MOST = 0.5  # Above this fraction of unknown words the hint is given.
 
 
 class Conversation:
@@ -91,7 +90,7 @@ class Conversation:
         self._num_answers += 1
         self._said.append(answers[0].text)
         self._last = turns, answers[0]
-        if not self._hint_given and unknown_share(self._opened.text, message) > MOST:
+        if not self._hint_given and unknown_fraction(self._opened.text, message) > MOST:
             self._hint_given = True
             show(HINT)
 

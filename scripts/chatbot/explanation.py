@@ -9,13 +9,15 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.data.text import SPECIALS, TextCodec, Vocabulary
+from towers.ground.special_ids import SEPARATOR, UNKNOWN
 from towers.models.answering import decoder_inputs
 from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.commands import search_options
-from towers.scripts.chatbot.words import words_of
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.saved_run import OpenModel
 
+SHOWN_SPECIALS = {SEPARATOR: "/", UNKNOWN: "<unknown>"}
 NUM_LIKELY = 5
 NUM_LOOKS = 3
 WIDE = ("W", "F")  # Characters that take two columns of a terminal.
@@ -23,10 +25,10 @@ MakeAnswerer = Callable[[DecodingOptions], Chatbot]
 
 
 class Look(NamedTuple):
-    """Where a word of an answer looked: words of the question with their shares, most first."""
+    """Where a word of an answer looked: words of the question with their fractions, most first."""
 
     word: str
-    places: list[tuple[str, float]]
+    words: list[tuple[str, float]]
 
 
 def explain(
@@ -81,25 +83,27 @@ def find_looks(opened: OpenModel, turns: Sequence[str], said: Answer) -> list[Lo
     inputs = decoder_inputs(tf.constant([ids]), opened.special_ids.start)
     weights = opened.model.attention_weights(tf.constant([asked]), inputs)[0].numpy()
     question = words_of(vocabulary, asked, copied)
-    of_words = np.stack([weights[:, word.places].sum(1) for word in question], 1)
+    of_words = np.stack([weights[:, word.indices].sum(1) for word in question], 1)
     return [
-        Look(word.text, most([one.text for one in question], of_words[word.places].mean(0)))
+        Look(word.text, most([one.text for one in question], of_words[word.indices].mean(0)))
         for word in words_of(vocabulary, ids, copied)
     ]
 
 
-def most(words: Sequence[str], shares: np.ndarray) -> list[tuple[str, float]]:
-    """Returns the words with the largest shares, at most `NUM_LOOKS`, the largest first."""
-    order = np.argsort(-shares, kind="stable")[:NUM_LOOKS]
-    return [(words[place], float(shares[place])) for place in order]
+def most(words: Sequence[str], fractions: np.ndarray) -> list[tuple[str, float]]:
+    """Returns the words with the largest fractions, at most `NUM_LOOKS`, the largest first."""
+    order = np.argsort(-fractions, kind="stable")[:NUM_LOOKS]
+    return [(words[index], float(fractions[index])) for index in order]
 
 
 def look_lines(looks: Sequence[Look]) -> list[str]:
     """Returns a table with a row for each word of an answer."""
     if not looks:
         return ["  (it has no word)"]
-    cells = [[look.word, *(f"{word} {share:.0%}" for word, share in look.places)] for look in looks]
-    widths = [max(columns(row[place]) for row in cells) for place in range(len(cells[0]))]
+    cells = [
+        [look.word, *(f"{word} {fraction:.0%}" for word, fraction in look.words)] for look in looks
+    ]
+    widths = [max(columns(row[index]) for row in cells) for index in range(len(cells[0]))]
     filled = [map(fill, row, widths) for row in cells]
     return ["  " + "   ".join(row).rstrip() for row in filled]
 
@@ -112,3 +116,50 @@ def fill(text: str, width: int) -> str:
 def columns(text: str) -> int:
     """Returns how many columns of a terminal a text takes; Chinese characters take two."""
     return len(text) + sum(unicodedata.east_asian_width(one) in WIDE for one in text)
+
+
+class Word(NamedTuple):
+    """A word, whole or spelled.
+
+    Attributes:
+        text: as the vocabulary spells it; `/` between two turns.
+        indices: of its ids in the text's ids.
+        is_known: whether the vocabulary has it as a whole.
+    """
+
+    text: str
+    indices: list[int]
+    is_known: bool
+
+
+def words_of(vocabulary: Vocabulary, ids: Sequence[int], copied: Sequence[str] = ()) -> list[Word]:
+    """Returns the words of some ids; characters that continue a word belong to it.
+
+    Args:
+        vocabulary: of the ids.
+        ids: of a question or an answer.
+        copied: the words that the copies of the vocabulary stand for.
+    """
+    words: list[Word] = []
+    for index, unit_id in enumerate(ids):
+        if unit_id in vocabulary.copies:
+            words.append(Word(copied[unit_id - vocabulary.copies.start], [index], False))
+            continue
+        if unit_id < len(SPECIALS):
+            text = SHOWN_SPECIALS.get(unit_id, SPECIALS[unit_id])
+            words.append(Word(text, [index], unit_id != UNKNOWN))
+            continue
+        unit = vocabulary.unit(unit_id)
+        if unit.continues and words:
+            begun = words.pop()
+            words.append(Word(begun.text + unit.text, [*begun.indices, index], False))
+        else:
+            words.append(Word(unit.text, [index], not unit.continues))
+    return words
+
+
+def unknown_fraction(text: TextCodec, message: str) -> float:
+    """Returns the fraction of a message's words that are unknown; marks and blanks are no words."""
+    words = words_of(text.vocabulary, *text.encode_question([message]))
+    spoken = [word for word in words if any(map(str.isalnum, word.text))]
+    return sum(not word.is_known for word in spoken) / len(spoken) if spoken else 0.0

@@ -18,7 +18,7 @@ from towers.scripts.chatbot.answerer import pad
 from towers.scripts.training.recipe import SpecialIds
 
 NUM_CANDIDATES = 10
-BATCH_TOKENS = 4096  # Of answers, in one batch.
+BATCH_TOKENS = 4096  # The answers' tokens in one batch.
 Turns = Sequence[str]
 
 
@@ -71,14 +71,14 @@ class AnswerRanker:
             seed: of the random answers.
 
         Returns:
-            A share, or None if there are fewer than 10 different answers.
+            A fraction, or None if there are fewer than 10 different answers.
         """
         candidates = draw_candidates(answers, seed)
         if candidates is None:
             return None
         repeated = [turns for turns in questions for _ in range(NUM_CANDIDATES)]
         scores = self.scores(repeated, [text for row in candidates for text in row])
-        return share_of_hits(scores.reshape([-1, NUM_CANDIDATES]))
+        return fraction_of_hits(scores.reshape([-1, NUM_CANDIDATES]))
 
     def scores(self, questions: Sequence[Turns], answers: Sequence[str]) -> np.ndarray:
         """Returns the score of each answer to its question, float64 [rows], at most 0."""
@@ -94,11 +94,11 @@ class AnswerRanker:
         """
         rows = self._encode(questions, answers)
         sums = np.zeros([2, len(answers)])
-        for places in counted([*batches_by_length(rows)], "ranking"):
+        for indices in counted([*batches_by_length(rows)], "ranking"):
             question, answer = (
-                pad([part[place] for place in places], self._special_ids.padding) for part in rows
+                pad([part[index] for index in indices], self._special_ids.padding) for part in rows
             )
-            sums[:, places] = self._score(tf.constant(question), tf.constant(answer)).numpy()
+            sums[:, indices] = self._score(tf.constant(question), tf.constant(answer)).numpy()
         return sums[0], sums[1]
 
     def _encode(self, questions: Sequence[Turns], answers: Sequence[str]) -> Rows:
@@ -120,31 +120,31 @@ def draw_candidates(answers: Sequence[str], seed: int) -> list[list[str]] | None
     texts = sorted(set(answers))
     if len(texts) < NUM_CANDIDATES:
         return None
-    places = {text: place for place, text in enumerate(texts)}
+    indices = {text: index for index, text in enumerate(texts)}
     random = np.random.default_rng(seed)
     candidates = []
     for answer in answers:
-        # Of all texts but one: those from the true answer's place on move up by one.
+        # All texts but the true answer: those from its index on move up by one.
         drawn = random.choice(len(texts) - 1, NUM_CANDIDATES - 1, replace=False)
-        others = drawn + (drawn >= places[answer])
-        candidates.append([answer, *(texts[place] for place in others)])
+        others = drawn + (drawn >= indices[answer])
+        candidates.append([answer, *(texts[index] for index in others)])
     return candidates
 
 
-def share_of_hits(scores: np.ndarray) -> float:
+def fraction_of_hits(scores: np.ndarray) -> float:
     """Returns how often the first score of a row is above all others, which a tie is not."""
     return float(np.mean(scores[:, 0] > scores[:, 1:].max(1)))
 
 
 def batches_by_length(rows: Rows) -> Iterator[list[int]]:
-    """Yields places of rows with answers of similar length, together `BATCH_TOKENS` at most."""
+    """Yields indices of rows with answers of similar length, together `BATCH_TOKENS` at most."""
     lengths = [(len(answer), len(question)) for question, answer in zip(*rows, strict=True)]
     batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * lengths[place][0] > BATCH_TOKENS:
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[index][0] > BATCH_TOKENS:
             yield batch
             batch = []
-        batch.append(place)
+        batch.append(index)
     if batch:
         yield batch
 

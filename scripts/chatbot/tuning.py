@@ -2,7 +2,8 @@
 
 Li et al. 2016, "A Diversity-Promoting Objective Function for Neural Conversation Models", tune both
 for BLEU. Answers of real talk agree with each other so little that BLEU alone may choose stock
-answers: here the ten commonest answers must have at most a third of their share in the greedy ones.
+answers: here the ten commonest answers may be at most a third as large a fraction as in the greedy
+ones.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from towers.scripts.chatbot.reranking import Reranker
 
 WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5)
 LENGTH_REWARDS = (0.0, 0.5, 1.0, 2.0)
-SHARE_OF_GREEDY = 1 / 3
-FEWEST = 50  # BLEU and shares of fewer answers say nothing.
+FRACTION_OF_GREEDY = 1 / 3
+FEWEST = 50  # BLEU and fractions of fewer answers say nothing.
 COLUMNS = ("bleu", "distinct_2", "entropy_2", "top_ten", "commonest")
 
 
@@ -67,7 +68,7 @@ def tune_reranking(
         best = reranker.weighted(weight, reward).choose(candidates)
         chosen = [one._replace(answer=row[0]) for one, row in zip(exchanges, best, strict=True)]
         trials.append(Trial(weight, reward, judge(chosen, language)))
-    limit = greedy["top_ten"] * SHARE_OF_GREEDY
+    limit = greedy["top_ten"] * FRACTION_OF_GREEDY
     found = best_trial(trials, limit)
     write("\n".join(describe(trials, greedy, found, limit, len(exchanges))))
     return found
@@ -80,7 +81,7 @@ def best_trial(trials: Sequence[Trial], limit: float) -> Trial:
 
     Args:
         trials: at least one.
-        limit: the share that the ten commonest answers may have.
+        limit: the fraction that the ten commonest answers may have.
     """
     varied = [trial for trial in trials if trial.metrics["top_ten"] <= limit]
     if varied:

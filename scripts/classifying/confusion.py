@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.scripts.classifying.classes import class_names
+from towers.scripts.classifying.predictions import class_names
 from towers.scripts.shown import table
 from towers.scripts.training.session import Session
 
-MOST_COLUMNS = 20  # Of more classes, only the most frequent confusions are shown.
+MOST_COLUMNS = 20  # With more classes, only the most frequent confusions are shown.
 MOST_CONFUSIONS = 10
 NAME_WIDTH = 12
 
@@ -30,12 +30,12 @@ class Confusion(NamedTuple):
 
     @property
     def recall(self) -> np.ndarray:
-        """The share of each class's examples that were recognised, NaN without an example."""
+        """The fraction of each class's examples that were recognised, NaN without an example."""
         return divided(self.counts.diagonal(), self.counts.sum(1))
 
     @property
     def precision(self) -> np.ndarray:
-        """The share of each class's predictions that were right, NaN without a prediction."""
+        """The fraction of each class's predictions that were right, NaN without a prediction."""
         return divided(self.counts.diagonal(), self.counts.sum(0))
 
     @property
@@ -81,10 +81,10 @@ def class_rows(confusion: Confusion) -> Iterator[Sequence[str]]:
     columns = (confusion.recall, confusion.precision, confusion.f1)
     examples = confusion.counts.sum(1)
     for number, name in enumerate(confusion.class_names):
-        shares = [
+        fractions = [
             "-" if np.isnan(column[number]) else f"{column[number]:.3f}" for column in columns
         ]
-        yield (shortened(name), str(examples[number]), *shares)
+        yield (shortened(name), str(examples[number]), *fractions)
 
 
 def matrix_lines(confusion: Confusion) -> Iterator[str]:
@@ -99,8 +99,8 @@ def largest_confusions(confusion: Confusion) -> Iterator[Sequence[str]]:
     """Yields the rows of a table of the most frequent confusions."""
     yield ("true", "predicted", "examples")
     wrong = confusion.counts * ~np.eye(len(confusion.counts), dtype=bool)
-    for place in np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSIONS]:
-        true, predicted = np.unravel_index(place, wrong.shape)
+    for index in np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSIONS]:
+        true, predicted = np.unravel_index(index, wrong.shape)
         if wrong[true, predicted]:
             names = (confusion.class_names[true], confusion.class_names[predicted])
             yield (*map(shortened, names), str(wrong[true, predicted]))

@@ -1,18 +1,16 @@
-"""Predictions for image files: the most probable classes of each."""
+"""What an image network says: its classes, and the most probable ones of image files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.data.image_files.decoding import SUFFIXES, decode, examine
 from towers.data.image_files.listing import pictures_below
 from towers.ground.progress import counted
-from towers.scripts.classifying.classes import class_names
-from towers.scripts.exporting.classifiers import classify_images
 from towers.scripts.training.session import Session
 from towers.scripts.wrong_input import describe
 
@@ -90,6 +88,21 @@ def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Pred
             yield Prediction(path, {names[number]: float(values[number]) for number in best})
 
 
+def classify_images(session: Session) -> Callable[..., Any]:
+    """Returns `classify(images) -> dict`, one graph for every number of images."""
+    source = session.data.test.source
+    has_several = getattr(session.recipe.fields, "multi_label", False)
+    probabilities_of = tf.sigmoid if has_several else tf.nn.softmax
+
+    @tf.function(input_signature=[source.input_spec], autograph=False)
+    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        logits = session.model(source.pixels_of(images), training=False)
+        probabilities = probabilities_of(tf.cast(logits, tf.float32))
+        return {"probabilities": probabilities, "classes": tf.argmax(probabilities, -1)}
+
+    return classify
+
+
 def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
     """Returns a file as the network takes it: its bytes, or its pixels.
 
@@ -133,3 +146,34 @@ def decoded(content: bytes, channels: int) -> tf.Tensor:
         return tf.io.decode_image(content, channels=channels, expand_animations=False)
     except tf.errors.InvalidArgumentError:  # TensorFlow makes a BMP, say, or CMYK in no case grey.
         return tf.image.rgb_to_grayscale(decode(tf.constant(content)))
+
+
+def check_images(session: Session, what: str) -> None:
+    """Raises ValueError unless the session's recipe takes images.
+
+    Args:
+        session: of a run.
+        what: needs images, such as `towers predict`.
+    """
+    if not hasattr(session.data.test.source, "pixels_of"):
+        raise ValueError(
+            f"{what} needs a run with images. Received a run of {session.recipe.name}, which "
+            f"speaks with `towers {session.recipe.command}`."
+        )
+
+
+def check_one_label(session: Session) -> None:
+    """Raises ValueError if an image of the session may have several labels."""
+    if getattr(session.recipe.fields, "multi_label", False):
+        raise ValueError(
+            "--classes counts which class was taken for which. Received a run with "
+            "multi_label=true, whose pictures have several; leave --classes out."
+        )
+
+
+def class_names(session: Session) -> tuple[str, ...]:
+    """Returns the names of the classes, in the order of the labels."""
+    about = session.data.about or {}
+    if "classes" in about:
+        return tuple(about["classes"])
+    return session.data.test.source.image_set.class_names

@@ -1,12 +1,14 @@
-"""`towers benchmark`: the time of a recipe's step on several numbers of towers, or of its input."""
+"""`towers benchmark`: the time of a recipe's step on several numbers of towers, or of its input.
+
+towers benchmark shapes --towers 1,2
+towers benchmark shapes --towers 2 --exchange packs,nccl
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.timing.options import BenchmarkOptions, check_options
@@ -15,19 +17,13 @@ from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, BenchmarkOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: BenchmarkOptions) -> int:
     """Prints a table, and with --json one object in the last line."""
     import_tensorflow_quietly()
     from towers.scripts.timing.steps import time_steps, towers_of
 
-    options = read_options(BenchmarkOptions, given)
     with wrong_input():
-        recipe = chosen_recipe(vars(given))
+        recipe = chosen_recipe(options)
         check_options(options)
     if options.input is None:
         results: Any = time_steps(recipe, options, towers_of(options))

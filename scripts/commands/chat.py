@@ -1,18 +1,22 @@
-"""`towers chat`: a conversation with a trained chatbot."""
+"""`towers chat`: a conversation with a trained chatbot.
+
+towers chat runs/chatbot
+towers chat runs/chatbot --ask "How are you?" --nbest 3
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 from typing import Annotated
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Flag, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, DeviceOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
+
+RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,14 +36,8 @@ class ChatOptions(ModelOptions):
     stdin: bool = False
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, ChatOptions, rare=all_settings(DeviceOptions))
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: ChatOptions) -> int:
     """Answers typed questions, those of --ask, or each line of the standard input."""
-    options = read_options(ChatOptions, given)
     if options.ask and options.stdin:
         raise WrongInputError("--ask and --stdin contradict each other: give one of them.")
     import_tensorflow_quietly()

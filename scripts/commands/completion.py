@@ -1,29 +1,34 @@
-"""`towers completion`: the script with which a shell completes `towers` commands."""
+"""`towers completion`: the script with which a shell completes `towers` commands.
+
+Prints a script for your shell: put its output where the shell looks for completions, or evaluate it
+when the shell starts.
+
+    eval "$(towers completion bash)"
+    towers completion fish > ~/.config/fish/completions/towers.fish
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import dataclasses
+from typing import Any, Literal
 
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import recipe_names
 from towers.scripts.wrong_input import WrongInputError
 
-SHELLS = ("bash", "zsh", "fish")
 PATHS = {"FILE", "PATH", "FOLDER"}
 FOLDERS = {"DIR", "RUN_DIR"}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.description = (
-        "Prints a script for your shell: put its output where the shell looks for completions, or "
-        "evaluate it when the shell starts."
-    )
-    parser.add_argument("shell", choices=SHELLS)
+@dataclasses.dataclass(frozen=True)
+class CompletionOptions:
+    """The shell."""
+
+    shell: Literal["bash", "zsh", "fish"]
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: CompletionOptions) -> int:
     """Prints the script, made from the options of all commands."""
     try:
         import shtab
@@ -38,7 +43,7 @@ def run(given: argparse.Namespace) -> int:
     for command in commands_of(parser):
         for action in command._actions:
             add_values(action, {"files": shtab.FILE, "folders": shtab.DIRECTORY})
-    show(shtab.complete(parser, shell=given.shell))
+    show(shtab.complete(parser, shell=options.shell))
     return 0
 
 

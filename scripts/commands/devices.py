@@ -1,12 +1,14 @@
-"""`towers devices`: the devices that TensorFlow finds on this machine."""
+"""`towers devices`: the devices that TensorFlow finds on this machine.
+
+towers devices
+towers devices --json
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 
@@ -22,12 +24,7 @@ class DevicesOptions:
     json: bool = False
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, DevicesOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: DevicesOptions) -> int:
     """Prints a line per device, and with --json one object in the last line."""
     import_tensorflow_quietly()
     from towers.scripts.diagnosis.findings import find_devices
@@ -35,10 +32,10 @@ def run(given: argparse.Namespace) -> int:
     found = find_devices()
     for kind, devices in found.items():
         for device in devices:
-            place = f", PCI {device['pci']}" if "pci" in device else ""
-            show(f"{kind} {device['number']}: {device['name']}{place}")
+            address = f", PCI {device['pci']}" if "pci" in device else ""
+            show(f"{kind} {device['number']}: {device['name']}{address}")
     if not found["GPU"]:
         show("no GPU: towers run on virtual CPUs")
-    if read_options(DevicesOptions, given).json:
+    if options.json:
         show(json.dumps(found))
     return 0

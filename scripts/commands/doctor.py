@@ -1,8 +1,14 @@
-"""`towers doctor`: whether this machine trains as it should, and what to do if it does not."""
+"""`towers doctor`: whether this machine trains as it should, and what to do if it does not.
+
+Looks at the software, the GPUs, the memory and the disk, and trains a few steps on one tower and on
+all towers: the weights must be the same. Exit code 1 if something is wrong.
+
+    towers doctor
+    towers doctor --towers 4 --json
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import json
@@ -10,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Folder
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
@@ -39,21 +44,11 @@ class DoctorOptions:
     json: bool = False
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.description = (
-        "Looks at the software, the GPUs, the memory and the disk, and trains a few steps on one "
-        "tower and on all towers: the weights must be the same. Exit code 1 if something is wrong."
-    )
-    add_flags(parser, DoctorOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: DoctorOptions) -> int:
     """Prints a line for each finding."""
     import_tensorflow_quietly()
     from towers.scripts.diagnosis.findings import OK, WRONG
 
-    options = read_options(DoctorOptions, given)
     findings = []
     with wrong_input(ValueError):
         for finding in examine(options):

@@ -1,12 +1,14 @@
-"""`towers download`: gets a data set from its official address."""
+"""`towers download`: gets a data set from its official address.
+
+towers download mnist
+towers download ptb --data corpora/ptb
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from typing import Annotated
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Folder
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import DATA_SETS
@@ -28,16 +30,10 @@ class DownloadOptions:
     url: Annotated[str | None, "URL"] = None
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, DownloadOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: DownloadOptions) -> int:
     """Downloads into a folder that the recipe of the same name reads by default."""
     from towers.data.fetching.download import download
 
-    options = read_options(DownloadOptions, given)
     with wrong_input():
         folder = options.data or DATA_SETS / options.name
         path = download(options.name, folder, base_url=options.url)

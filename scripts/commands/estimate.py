@@ -1,12 +1,17 @@
-"""`towers estimate`: the size of a recipe's training, before it is trained."""
+"""`towers estimate`: the size of a recipe's training, before it is trained.
+
+Prints how many parameters a recipe has, what its variables, optimizer and gradients take on each
+device, and how many bytes move in a step. Activations and the rows of looked-up tables come on top.
+
+    towers estimate shapes --towers 4
+    towers estimate chatbot --set hidden_size=512 --json
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Count, Parts, Paths, Seed
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show, table
@@ -14,6 +19,7 @@ from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import (
     BatchedRecipeOptions,
     DeviceOptions,
+    EngineOptions,
     Precision,
     TrainOptions,
 )
@@ -41,32 +47,24 @@ class EstimateOptions(BatchedRecipeOptions):
     json: bool = False
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.description = (
-        "Prints how many parameters a recipe has, what its variables, optimizer and gradients take "
-        "on each device, and how many bytes move in a step. Activations "
-        "and the rows of looked-up tables come on top."
-    )
-    add_flags(parser, EstimateOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: EstimateOptions) -> int:
     """Prints the sizes, and a table of the placements."""
     import_tensorflow_quietly()
     from towers.scripts.diagnosis import sizes
     from towers.scripts.training.session import open_session
 
-    options = read_options(EstimateOptions, given)
     with wrong_input():
         session = open_session(
-            chosen_recipe(vars(given)),
+            chosen_recipe(options),
             data=options.data,
             devices=DeviceOptions(towers=1, parameters="cpu"),
             seed=options.seed,
             precision=options.precision,
         )
-        measured = sizes.measure(session, read_options(TrainOptions, given), options.gpus_per_tower)
+        training = TrainOptions(
+            engine=EngineOptions(precision=options.precision), seed=options.seed
+        )
+        measured = sizes.measure(session, training, options.gpus_per_tower)
     found = sizes.add_sizes(measured)
     show(
         f"{session.recipe.name}: {found.parameters:,} parameters, variables "

@@ -1,33 +1,31 @@
-"""`towers evaluate`: the test metrics of a run's checkpoint."""
+"""`towers evaluate`: the test metrics of a run's checkpoint.
+
+towers evaluate runs/shapes --checkpoint latest
+towers evaluate runs/chatbot --beam 5 --json
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, DeviceOptions, EvaluateOptions
 from towers.scripts.wrong_input import wrong_input
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, EvaluateOptions, rare=all_settings(DeviceOptions))
+RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: EvaluateOptions) -> int:
     """Prints the metrics, and with --json as one object in the last line."""
     import_tensorflow_quietly()
     from towers.scripts.chatbot.opening import decode_with
-    from towers.scripts.classifying.classes import check_images, check_one_label
     from towers.scripts.classifying.confusion import count_confusions, describe
+    from towers.scripts.classifying.predictions import check_images, check_one_label
     from towers.scripts.training.run_output import describe_evaluation
     from towers.scripts.training.saved_run import open_evaluation
 
-    options = read_options(EvaluateOptions, given)
     with wrong_input():
         evaluation = open_evaluation(options)
         if options.classes:

@@ -1,8 +1,11 @@
-"""`towers export`: a trained model as a folder that needs TensorFlow alone."""
+"""`towers export`: a trained model as a folder that needs TensorFlow alone.
+
+towers export runs/shapes
+towers export runs/chatbot --output bot --beam 5
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import glob
 import os
@@ -11,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from towers.ground.durable import publish
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Folder
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
-from towers.scripts.training.options import DecodingOptions, ModelOptions, SearchOptions
+from towers.scripts.training.catalogue import find_recipe
+from towers.scripts.training.options import ModelOptions, SearchOptions
+from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 
@@ -32,20 +36,12 @@ class ExportOptions(ModelOptions):
     output: Folder | None = None
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, ExportOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: ExportOptions) -> int:
     """Writes the export and prints how to use it."""
     import_tensorflow_quietly()
-    from towers.scripts.exporting.kinds import choose_writer
-
-    options = read_options(ExportOptions, given)
     folder = Path(options.output or Path(options.run_dir) / "export")
     with wrong_input():  # Such as a file of the data that is gone.
-        write = choose_writer(options, read_options(DecodingOptions, given))
+        write = choose_writer(options)
     if folder.exists():
         raise WrongInputError(
             f"{folder} exists already. Remove it, or choose another with --output."
@@ -54,6 +50,34 @@ def run(given: argparse.Namespace) -> int:
         line = publish_whole(write, folder)
     show(f"exported to {folder}; {line.format(folder=folder)}")
     return 0
+
+
+def choose_writer(options: ExportOptions) -> Callable[[Path], str]:
+    """Returns `write(folder)` for a run; it returns a line about what it wrote.
+
+    Raises:
+        ValueError: the run has no checkpoint, or the options of decoding do not fit it.
+        OSError: a file of the data cannot be read.
+    """
+    from towers.scripts.exporting.chatbots import chatbot_writer
+    from towers.scripts.exporting.classifiers import classifier_writer
+    from towers.scripts.exporting.language_models import language_model_writer
+    from towers.scripts.training.saved_run import open_model
+
+    recipe, decoding = find_recipe(RunDirectory(options.run_dir).read()["recipe"]), options.decoding
+    if recipe.load_text is None:
+        if decoding != SearchOptions():
+            raise ValueError(f"A run of {recipe.name} has no text: leave out the decoding options.")
+        return classifier_writer(options)
+    opened = open_model(options, command=recipe.command)
+    if decoding.seed:
+        raise ValueError(
+            f"Received --seed {decoding.seed}, which an export does not keep: leave it out. Its "
+            "signature takes a seed with each call."
+        )
+    if recipe.command == "chat":
+        return chatbot_writer(opened, decoding)
+    return language_model_writer(opened, decoding)
 
 
 def publish_whole(write: Callable[[Path], str], folder: Path) -> str:

@@ -1,18 +1,22 @@
-"""`towers generate`: text that continues a prompt, by a trained language model."""
+"""`towers generate`: text that continues a prompt, by a trained language model.
+
+towers generate runs/stories --prompt "the kite" --length 30
+towers generate runs/stories --num-samples 3 --top-p 0.9
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import warnings
 from typing import Annotated
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Count, Tokens, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions, SamplingOptions
 from towers.scripts.wrong_input import wrong_input
+
+RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,19 +38,13 @@ class GenerateOptions(ModelOptions):
     num_samples: Annotated[Count, "M"] = 1
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, GenerateOptions, rare=all_settings(DeviceOptions))
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: GenerateOptions) -> int:
     """Prints the prompt and its continuation, once for each sample."""
     import_tensorflow_quietly()
     from towers.models.decoding import Decoding
     from towers.scripts.training.generation import generate
     from towers.scripts.training.saved_run import open_model
 
-    options = read_options(GenerateOptions, given)
     sampling = options.sampling
     with wrong_input():
         decoding = Decoding(

@@ -1,8 +1,15 @@
-"""`towers launch`: one process per GPU or share of the cores, each with its log, ended together."""
+"""`towers launch`: one process per GPU or share of the cores, each with its log, ended together.
+
+Starts one process per GPU, or per share of the cores. Each process has its own towers and its part
+of every batch; together they train one model. Under Slurm's srun, and where TF_CONFIG names a
+cluster (Kubernetes), it starts the process of its place.
+
+    towers launch --processes 2 -- train shapes
+    towers launch --nnodes 2 --node-rank 0 --coordinator 10.0.0.1:6000 -- train shapes
+"""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Sequence
 
@@ -20,25 +27,14 @@ from towers.scripts.launching.processes import (
     worker_environment,
 )
 from towers.scripts.launching.watching import forward_signals, watch
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.usage = "towers launch [options] -- train RECIPE ..."
-    parser.description = (
-        "Starts one process per GPU, or per share of the cores. Each process has its own towers "
-        "and its part of every batch; together they train one model. Under Slurm's srun, and "
-        "where TF_CONFIG names a cluster (Kubernetes), it starts the process of its place."
-    )
-    add_flags(parser, LaunchOptions)
+USAGE = "towers launch [options] -- train RECIPE ..."
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: LaunchOptions) -> int:
     """Starts the workers, waits, and returns 0, or the code of the first that failed."""
-    options = read_options(LaunchOptions, given)
     with wrong_input():
         worker_command(options.command_line)
         log_dir = make_log_dir(options.log_dir)

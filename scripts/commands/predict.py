@@ -1,14 +1,19 @@
-"""`towers predict`: the classes of image files, by a trained image network."""
+"""`towers predict`: the classes of image files, by a trained image network.
+
+Prints the most probable classes of image files. Images are scaled to the network's size. A file
+that is no image is named and left out; the exit code is 2 then.
+
+    towers predict runs/shapes photo.png
+    towers predict runs/shapes photos/ --top 1 --json
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
 from typing import Annotated
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Count, Flag
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
@@ -31,23 +36,17 @@ class PredictOptions(ModelOptions):
     json: bool = False
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.description = (
-        "Prints the most probable classes of image files. Images are scaled to the network's size. "
-        "A file that is no image is named and left out; the exit code is 2 then."
-    )
-    add_flags(parser, PredictOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: PredictOptions) -> int:
     """Prints a line for each file; those that are no images do not stop the others."""
     import_tensorflow_quietly()
-    from towers.scripts.classifying.classes import check_images
-    from towers.scripts.classifying.predictions import Refusal, find_images, predict
+    from towers.scripts.classifying.predictions import (
+        Refusal,
+        check_images,
+        find_images,
+        predict,
+    )
     from towers.scripts.training.saved_run import open_evaluation
 
-    options = read_options(PredictOptions, given)
     with wrong_input():
         paths = find_images(options.files)
         evaluation = open_evaluation(

@@ -1,12 +1,16 @@
-"""`towers prepare`: makes the cache of a corpus, and prints a summary of it."""
+"""`towers prepare`: makes the cache of a corpus, and prints a summary of it.
+
+Turns a corpus into the cache that the training reads. `towers train` does it too if it is needed.
+
+    towers prepare chatbot --language zh --data my.conv
+    towers prepare chatbot --data dialogues/ --processes 4
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 
-from towers.scripts.options.flags import add_flags, read_options
-from towers.scripts.options.setting import Parts, Paths
+from towers.scripts.options.setting import Parts, Paths, values_of
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import check_contradictions, chosen_recipe
@@ -27,21 +31,11 @@ class PrepareOptions(RecipeOptions):
     processes: Parts | None = None
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.description = (
-        "Turns a corpus into the cache that the training reads. `towers train` does it too if it "
-        "is needed."
-    )
-    add_flags(parser, PrepareOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: PrepareOptions) -> int:
     """Prepares the data of a recipe unless it is prepared already, and prints a summary."""
-    options = read_options(PrepareOptions, given)
     with wrong_input():
-        check_contradictions(vars(given))
-        recipe = chosen_recipe(vars(given))
+        check_contradictions(values_of(options))
+        recipe = chosen_recipe(options)
     if recipe.prepare is None:
         raise WrongInputError(f"Recipe {recipe.name} has nothing to prepare.")
     import_tensorflow_quietly()

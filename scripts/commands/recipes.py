@@ -1,27 +1,39 @@
-"""`towers recipes`: the recipes, and the fields of one."""
+"""`towers recipes`: the recipes, and the fields of one.
+
+towers recipes
+towers recipes chatbot
+"""
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
+from typing import Annotated
 
+from towers.scripts.options.setting import Flag
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import describe_recipe, find_recipe, summaries
 from towers.scripts.training.fields import describe_fields
 from towers.scripts.wrong_input import wrong_input
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.add_argument("recipe", metavar="RECIPE", nargs="?", default=None, help="show its fields")
+@dataclasses.dataclass(frozen=True)
+class RecipesOptions:
+    """What is shown.
+
+    Attributes:
+        recipe: show its fields.
+    """
+
+    recipe: Annotated[str | None, "RECIPE", Flag(is_argument=True, nargs="?")] = None
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: RecipesOptions) -> int:
     """Prints a line for each recipe, or everything about one."""
-    if given.recipe is None:
+    if options.recipe is None:
         print_recipes()
         return 0
     with wrong_input():
-        description, fields = describe_recipe(given.recipe), find_recipe(given.recipe).fields
+        description, fields = describe_recipe(options.recipe), find_recipe(options.recipe).fields
     show(f"{description}\n\nFields (--set FIELD=VALUE):")
     for line in describe_fields(fields):
         show(f"  {line}")

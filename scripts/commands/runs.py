@@ -1,21 +1,27 @@
-"""`towers runs`: all runs in a folder, or some of them side by side."""
+"""`towers runs`: all runs in a folder, or some of them side by side.
+
+Lists the runs at and below a folder, or compares some: the settings that differ, and the last
+metrics side by side. TensorBoard shows their curves.
+
+    towers runs
+    towers runs compare runs/shapes runs/again
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Flag
 from towers.scripts.shown import show, table
 from towers.scripts.training.metrics_file import TEST, TRAIN
 from towers.scripts.training.overview import Overview, find_runs, read_overview
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
+USAGE = "towers runs [FOLDER] [--json]\n       towers runs compare RUN RUN [...] [--json]"
 COMPARE = "compare"
 SETTINGS = ("recipe", "seed", "precision", "batch_norm", "updates", "data", "init_from")
 COLUMNS = ("run", "recipe", "state", "step", "best", "changed", "size")
@@ -35,21 +41,8 @@ class RunsOptions:
     json: bool = False
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.usage = (
-        "towers runs [FOLDER] [--json]\n       towers runs compare RUN RUN [...] [--json]"
-    )
-    parser.description = (
-        "Lists the runs at and below a folder, or compares some: the settings that differ, and the "
-        "last metrics side by side. TensorBoard shows their curves."
-    )
-    add_flags(parser, RunsOptions)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: RunsOptions) -> int:
     """Prints a table of runs, or a comparison."""
-    options = read_options(RunsOptions, given)
     if options.paths[:1] == (COMPARE,):
         runs = compared_runs(options.paths[1:])
         lines = comparison(runs)

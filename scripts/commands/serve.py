@@ -1,15 +1,17 @@
-"""`towers serve`: a trained chatbot as a service with OpenAI's API, and as a page."""
+"""`towers serve`: a trained chatbot as a service with OpenAI's API, and as a page.
+
+towers serve runs/chatbot
+towers serve runs/chatbot --port 0 --beam 5
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import File, Port, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.serving.limits import Limits
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 TOKEN = "TOWERS_TOKEN"  # The environment variable.
 LIBRARIES = ("fastapi", "uvicorn")
+RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,17 +55,11 @@ class ServeOptions(ModelOptions):
     log_messages: bool = False
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    add_flags(parser, ServeOptions, rare=all_settings(DeviceOptions))
-
-
-def run(given: argparse.Namespace) -> int:
+def run(options: ServeOptions) -> int:
     """Serves until it is interrupted."""
     check_libraries()
     from towers.scripts.serving import server
 
-    options = read_options(ServeOptions, given)
     with wrong_input():
         token = read_token(options.token_file)
         bound = server.bind(options.host, options.port)
@@ -86,23 +83,24 @@ def check_libraries() -> None:
 def read_token(path: str | None) -> str | None:
     """Returns the token of a file or of the environment, None if there is neither."""
     if path is None:
-        token, place = os.environ.get(TOKEN), f"the environment variable {TOKEN}"
+        token, source = os.environ.get(TOKEN), f"the environment variable {TOKEN}"
     else:
         try:
-            token, place = Path(path).read_text(encoding="utf-8"), path
+            token, source = Path(path).read_text(encoding="utf-8"), path
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(
                 f"--token-file takes a file with a token. Received {path!r}, which cannot be read: "
                 f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}."
             ) from error
-    if token is not None and not (token.strip().isascii() and token.strip().isprintable()):
-        token = ""
-    if token is not None and not token.strip():
+    if token is None:
+        return None
+    token = token.strip()
+    if not (token and token.isascii() and token.isprintable()):
         raise ValueError(
-            f"{place} must hold a token of ASCII characters. Received none; write one with: "
+            f"{source} must hold a token of ASCII characters. Received none; write one with: "
             "openssl rand -hex 32"
         )
-    return None if token is None else token.strip()
+    return token
 
 
 def serve(options: ServeOptions, bound: socket.socket, token: str | None) -> None:

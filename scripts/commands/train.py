@@ -1,18 +1,22 @@
-"""`towers train`: trains a recipe, or continues its run."""
+"""`towers train`: trains a recipe, or continues its run.
+
+Trains a recipe. The same command continues an interrupted run.
+
+    towers train shapes --towers 2
+    towers train --config runs/shapes/run.toml --run-dir runs/again
+"""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from towers.scripts.launching.schedulers import warn_alone
-from towers.scripts.options.flags import add_flags, read_options
 from towers.scripts.options.setting import Count, File, Flag, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
@@ -46,41 +50,37 @@ class TrainedRecipeOptions(BatchedRecipeOptions):
     dump_config: bool = False
 
 
-KINDS = (TrainedRecipeOptions, TrainOptions)
+@dataclasses.dataclass(frozen=True)
+class TrainCommandOptions(TrainOptions, TrainedRecipeOptions):
+    """The choice of a recipe, and everything about its training."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    parser.description = "Trains a recipe. The same command continues an interrupted run."
-    add_flags(parser, *KINDS, rare=all_settings(*KINDS).keys() - USUAL)
+RARE = all_settings(TrainCommandOptions).keys() - USUAL  # Shown by --help-all.
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: TrainCommandOptions) -> int:
     """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
-    with wrong_input():
-        given = with_config(given)
-    if not hasattr(given, "recipe"):
+    if not options.recipe:
         raise WrongInputError(
             "`towers train` takes a RECIPE, here or in the file of --config. Received neither; "
             "`towers recipes` lists them."
         )
-    options = read_options(TrainOptions, given)
     with wrong_input():
-        recipe = chosen_recipe(vars(given))
+        recipe = chosen_recipe(options)
     begin_digests_for(recipe, options.data or ())
     import_tensorflow_quietly()
-    if hasattr(given, "dump_config"):
+    if options.dump_config:
         show(config_text(recipe, options).rstrip("\n"))
         return 0
     return train(recipe, options)
 
 
-def with_config(given: argparse.Namespace) -> argparse.Namespace:
+def completed(given: dict[str, Any]) -> dict[str, Any]:
     """Returns the options of a command line, completed by those of its `--config` file."""
-    check_contradictions(vars(given))  # A file may be contradicted: the command line wins.
-    if not hasattr(given, "config"):
+    check_contradictions(given)  # A file may be contradicted: the command line wins.
+    if "config" not in given:
         return given
-    return argparse.Namespace(**merged(read_config(Path(given.config), *KINDS), vars(given)))
+    return merged(read_config(Path(given["config"]), TrainCommandOptions), given)
 
 
 def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import towers
 from towers.scripts.diagnosis.findings import OK, WARNING, WRONG, Finding
 
 STEPS, ROWS, FEATURES, CLASSES = 3, 37, 16, 5  # A batch that no number of towers divides.
-TOLERANCE = 1e-12  # Of the largest weight, in float64: see docs/explanations/laws.md.
+TOLERANCE = 1e-12  # Relative to the largest weight, in float64: see docs/explanations/laws.md.
 REMEDY = "run `towers train ... --parameters cpu`, and report this with the lines above"
 
 

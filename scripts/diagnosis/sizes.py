@@ -12,8 +12,6 @@ from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.session import Session, build_step
 from towers.scripts.training.stages import stage_of_variables
 
-PLACES = ("cpu", "tower0", "replicated")
-
 
 class Sizes(NamedTuple):
     """Numbers of bytes, and of parameters.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import shutil
 from collections.abc import Callable
@@ -11,14 +12,14 @@ from towers import data, ground
 from towers.data import text
 from towers.models.decoding import Decoding
 from towers.scripts.chatbot.answerer import decode_questions, make_decoding
-from towers.scripts.exporting.folders import check_no_seed, write_model, write_settings
-from towers.scripts.training.options import DecodingOptions
+from towers.scripts.exporting.folders import write_model, write_settings
+from towers.scripts.training.options import DecodingOptions, SearchOptions
 from towers.scripts.training.saved_run import OpenModel
 
 PROGRAM = Path(__file__).parent / "programs" / "answer.py"
 
 
-def chatbot_writer(opened: OpenModel, options: DecodingOptions) -> Callable[[Path], str]:
+def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
     """Returns `write(folder)`, which exports a chatbot and returns a line about its program.
 
     Raises:
@@ -30,10 +31,9 @@ def chatbot_writer(opened: OpenModel, options: DecodingOptions) -> Callable[[Pat
             f"{opened.directory.path} was trained with direction={fields.direction}, to rerank the "
             "answers of a chatbot. Export the chatbot's own run."
         )
-    if options.mmi is not None:
-        raise ValueError("An export holds one model: --mmi, which takes two, does not fit.")
-    check_no_seed(options)
-    decoding = make_decoding(options, fields.max_answer_length)
+    decoding = make_decoding(
+        DecodingOptions(**dataclasses.asdict(options)), fields.max_answer_length
+    )
     return functools.partial(write_chatbot, opened, decoding)
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import tensorflow as tf
-
-from towers.scripts.classifying.classes import class_names
+from towers.scripts.classifying.predictions import class_names, classify_images
 from towers.scripts.exporting.folders import write_model, write_settings
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.training.saved_run import open_evaluation
@@ -42,18 +39,3 @@ def write_classifier(session: Session, folder: Path) -> str:
     write_model(session.model, {"classify": classify_images(session)}, folder)
     write_settings({"classes": list(class_names(session)), **(session.data.about or {})}, folder)
     return f"its signature classify takes {session.data.test.source.input_description}"
-
-
-def classify_images(session: Session) -> Callable[..., Any]:
-    """Returns `classify(images) -> dict`, one graph for every number of images."""
-    source = session.data.test.source
-    has_several = getattr(session.recipe.fields, "multi_label", False)
-    probabilities_of = tf.sigmoid if has_several else tf.nn.softmax
-
-    @tf.function(input_signature=[source.input_spec], autograph=False)
-    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits = session.model(source.pixels_of(images), training=False)
-        probabilities = probabilities_of(tf.cast(logits, tf.float32))
-        return {"probabilities": probabilities, "classes": tf.argmax(probabilities, -1)}
-
-    return classify

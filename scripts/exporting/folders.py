@@ -12,7 +12,6 @@ import keras
 import tensorflow as tf
 
 from towers.ground.private_apis import flatten_layers
-from towers.scripts.training.options import DecodingOptions
 
 WEIGHTS = "model.weights.h5"
 
@@ -47,15 +46,6 @@ def write_settings(settings: dict[str, Any], folder: Path) -> None:
     """Writes `settings.json`."""
     text = json.dumps(settings, indent=2) + "\n"
     (folder / "settings.json").write_text(text, encoding="utf-8")
-
-
-def check_no_seed(options: DecodingOptions) -> None:
-    """Raises ValueError for a seed: a signature takes one with each call."""
-    if options.seed:
-        raise ValueError(
-            f"Received --seed {options.seed}, which an export does not keep: leave it out. Its "
-            "signature takes a seed with each call."
-        )
 
 
 def leave_out_cudnn(model: keras.Model) -> None:

@@ -7,25 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from towers.models.decoding import Decoding
-from towers.scripts.exporting.folders import check_no_seed, write_model, write_settings
+from towers.scripts.exporting.folders import write_model, write_settings
 from towers.scripts.training.generation import build_continuation
-from towers.scripts.training.options import DecodingOptions
+from towers.scripts.training.options import SearchOptions
 from towers.scripts.training.saved_run import OpenModel
 
 LENGTH = 50  # Words, as `towers generate` writes by default.
 
 
-def language_model_writer(opened: OpenModel, options: DecodingOptions) -> Callable[[Path], str]:
+def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
     """Returns `write(folder)`, which exports a language model and returns a line about it.
 
     Raises:
         ValueError: the options are impossible.
     """
-    if options.beam > 1 or options.mmi is not None:
-        raise ValueError("A language model samples: leave out --beam and --mmi.")
-    if options.length_penalty != DecodingOptions.length_penalty:
+    if options.beam > 1:
+        raise ValueError("A language model samples: leave out --beam.")
+    if options.length_penalty != SearchOptions.length_penalty:
         raise ValueError("--length-penalty is of a beam search, and a language model samples.")
-    check_no_seed(options)
     decoding = Decoding(
         n_best=options.nbest,
         temperature=options.temperature or 1.0,

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from towers.scripts.options.setting import Setting, groups_of, settings_of, shown
@@ -80,18 +80,17 @@ def help_of(setting: Setting) -> str:
     return f"{text} (default: {'none' if is_none else shown(default)})"
 
 
-def read_options(kind: type[Options], given: argparse.Namespace) -> Options:
+def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
     """Returns a dataclass of options, with its defaults for options that were not given.
 
     Args:
         kind: the dataclass. Fields that are dataclasses themselves are read in the same way.
-        given: the parsed command line.
+        given: the options of the command line by name.
     """
     groups = groups_of(kind).items()
     values: dict[str, Any] = {name: read_options(group, given) for name, group in groups}
-    for name in settings_of(kind).keys() & vars(given).keys():
-        value = getattr(given, name)
-        values[name] = tuple(value) if isinstance(value, list) else value
+    for name in settings_of(kind).keys() & given.keys():
+        values[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
     return kind(**values)
 
 

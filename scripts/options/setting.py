@@ -50,7 +50,7 @@ def at_most(most: int) -> Bound:
 
 POSITIVE = Bound("above 0", lambda value: 0 < value < float("inf"))
 NOT_NEGATIVE = Bound("at least 0", lambda value: 0 <= value < float("inf"))
-SHARE = Bound("in [0, 1)", lambda value: 0 <= value < 1)
+FRACTION = Bound("in [0, 1)", lambda value: 0 <= value < 1)
 AT_LEAST_1 = Bound("of at least 1", lambda value: value >= 1)
 UINT32 = Bound("from 0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
 PORT = Bound("from 0 to 65535", lambda value: 0 <= value < 2**16)
@@ -60,9 +60,9 @@ STEP_RANGE = Bound("a range of steps from 2 on, such as 100-110", lambda text: i
 
 Switch = Annotated[bool, Flag(opposite=True)]
 Count = Annotated[int, AT_LEAST_1, at_most(2**31 - 1), "N"]
-# Of what each costs a device, a process or a graph.
+# Each part costs a device, a process or a graph.
 Parts = Annotated[int, AT_LEAST_1, at_most(1024), "N"]
-# Of a text that is written; there is room for all of them from the start.
+# Tokens of a text that is written; there is room for all of them from the start.
 Tokens = Annotated[int, AT_LEAST_1, at_most(100_000), "N"]
 Seed = Annotated[int, UINT32, "S"]  # As NumPy takes it.
 Port = Annotated[int, PORT, "P"]
@@ -186,6 +186,15 @@ def all_settings(*kinds: type) -> dict[str, Setting]:
     for kind in kinds:
         found |= settings_of(kind) | all_settings(*groups_of(kind).values())
     return found
+
+
+def values_of(options: Any) -> dict[str, Any]:
+    """Returns the values of options that are not None by name, those of groups included."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        found |= values_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def unwrapped(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:

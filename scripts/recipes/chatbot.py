@@ -136,8 +136,8 @@ class Fields(common.Fields):
     input_feeding: bool = False
     tied_output: bool = True
     residual: bool = False
-    dropout_rate: Annotated[float, common.SHARE] = 0.3
-    label_smoothing: Annotated[float, common.SHARE] = 0.0
+    dropout_rate: Annotated[float, common.FRACTION] = 0.3
+    label_smoothing: Annotated[float, common.FRACTION] = 0.0
     unigram_bias: bool = True
     exam_questions: Annotated[int, common.POSITIVE] = 1000
 

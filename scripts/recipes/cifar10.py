@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+from towers.scripts.recipes.shapes import make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -62,13 +63,6 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         response_normalization=fields.response_normalization,
         weight_decay=fields.weight_decay,
     )
-
-
-def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
-    """Returns the tower function."""
-    from towers.models import losses
-
-    return losses.classification(model, training=training)
 
 
 RECIPE = Recipe(

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+from towers.scripts.recipes.shapes import make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -60,13 +61,6 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     return resnet.cifar_resnet(
         INPUT_SHAPE, NUM_CLASSES, depth=fields.depth, weight_decay=fields.weight_decay
     )
-
-
-def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
-    """Returns the tower function."""
-    from towers.models import losses
-
-    return losses.classification(model, training=training)
 
 
 RECIPE = Recipe(

@@ -72,11 +72,11 @@ class Fields(common.Fields):
     size: Annotated[int, common.POSITIVE] = 64
     weights: str = ""
     frozen: bool = False
-    dropout_rate: Annotated[float, common.SHARE] = 0.0
+    dropout_rate: Annotated[float, common.FRACTION] = 0.0
     depth: int = 20
     weight_decay: float = USUAL
     multi_label: bool = False
-    validation_share: Annotated[float, common.SHARE] = 0.1
+    validation_share: Annotated[float, common.FRACTION] = 0.1
     part: str = ""
     augmentation: str = "standard"
     smallest_crop: Annotated[float, PART_OF_1] = 0.25
@@ -84,7 +84,7 @@ class Fields(common.Fields):
     standardize: bool = False
     magnitude: Annotated[float, UP_TO_1] = 0.5
     mixup: Annotated[float, common.NOT_NEGATIVE] = 0.0
-    label_smoothing: Annotated[float, common.SHARE] = 0.0
+    label_smoothing: Annotated[float, common.FRACTION] = 0.0
     max_broken: Annotated[int, common.NOT_NEGATIVE] = 100
     stored_side: Annotated[int, common.NOT_NEGATIVE] = 0
 

@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
-from towers.scripts.recipes.ptb_small import EVALUATION_STEPS
+from towers.scripts.recipes.ptb_small import (
+    EVALUATION_STEPS,
+    load_text,
+    make_carried,
+    make_tower_fn,
+)
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
@@ -30,7 +35,6 @@ if TYPE_CHECKING:
     import keras
 
     from towers.data.prepared import TextCorpus
-    from towers.data.text import LineCodec
 
 CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "pieces")
@@ -101,11 +105,11 @@ class Fields(common.Fields):
     feed_forward: str = "swiglu"
     feed_forward_size: int = 512
     window: int = 64
-    dropout_rate: Annotated[float, common.SHARE] = 0.2
-    input_dropout_rate: Annotated[float, common.SHARE] = 0.2
-    output_dropout_rate: Annotated[float, common.SHARE] = 0.2
-    weight_dropout_rate: Annotated[float, common.SHARE] = 0.2
-    word_dropout_rate: Annotated[float, common.SHARE] = 0.0
+    dropout_rate: Annotated[float, common.FRACTION] = 0.2
+    input_dropout_rate: Annotated[float, common.FRACTION] = 0.2
+    output_dropout_rate: Annotated[float, common.FRACTION] = 0.2
+    weight_dropout_rate: Annotated[float, common.FRACTION] = 0.2
+    word_dropout_rate: Annotated[float, common.FRACTION] = 0.0
     unigram_bias: bool = True
     part: str = "valid"
     evaluation_rows: int = 16
@@ -253,19 +257,6 @@ def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
 NETWORKS = {"lstm": make_lstm, "awd_lstm": make_awd_lstm, "transformer": make_transformer}
 
 
-def make_tower_fn(fields: Fields, model: Any, training: bool) -> Any:
-    """Returns the tower function, whose weight is the number of tokens."""
-    from towers.models import language_model
-
-    make = language_model.streams if fields.form == "streams" else language_model.sentences
-    return make(model, training=training)
-
-
-def make_carried(fields: Fields, model: Any) -> Any:
-    """Returns the specs of a stream's state; pieces have none."""
-    return model.state_specs() if fields.form == "streams" else None
-
-
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexities; that per character compares vocabularies with each other."""
     about = data.about or {}
@@ -275,13 +266,6 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
     }
-
-
-def load_text(folder: Path) -> LineCodec:
-    """Returns the vocabulary and the text settings that a run saved."""
-    from towers.data.text import LineCodec
-
-    return LineCodec.load(folder)
 
 
 RECIPE = Recipe(

@@ -42,8 +42,8 @@ class Fields(common.Fields):
     filters: tuple[int, ...] = (20, 50)
     depth: int = 8
     augmentation: str = "none"
-    dropout_rate: Annotated[float, common.SHARE] = 0.0
-    label_smoothing: Annotated[float, common.SHARE] = 0.0
+    dropout_rate: Annotated[float, common.FRACTION] = 0.0
+    label_smoothing: Annotated[float, common.FRACTION] = 0.0
 
 
 def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -> Data:

@@ -62,7 +62,7 @@ class Fields(common.Fields):
     vocabulary_size: int = 10000
     hidden_size: int = 200
     num_layers: int = 2
-    dropout_rate: Annotated[float, common.SHARE] = 0.0
+    dropout_rate: Annotated[float, common.FRACTION] = 0.0
     initial_scale: float = 0.1
     part: str = "valid"
     evaluation_rows: int = 1
@@ -109,16 +109,16 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     )
 
 
-def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
-    """Returns the tower function, whose weight is the number of tokens."""
+def make_tower_fn(fields: Any, model: keras.Model, training: bool) -> Any:
+    """Returns the tower function of streams or sentences; its weight is the number of tokens."""
     from towers.models import language_model
 
     make = language_model.streams if fields.form == "streams" else language_model.sentences
     return make(model, training=training)
 
 
-def make_carried(fields: Fields, model: keras.Model) -> Any:
-    """Returns the specs of a stream's state; sentences have none."""
+def make_carried(fields: Any, model: Any) -> Any:
+    """Returns the specs of a stream's state; separate sentences or pieces have none."""
     return model.state_specs() if fields.form == "streams" else None
 
 
@@ -128,7 +128,7 @@ def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
 
 
 def load_text(folder: Path) -> LineCodec:
-    """Returns the vocabulary that a run saved."""
+    """Returns the vocabulary, and any text settings, that a run saved."""
     from towers.data.text import LineCodec
 
     return LineCodec.load(folder)

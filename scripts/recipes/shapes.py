@@ -60,7 +60,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     )
 
 
-def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
+def make_tower_fn(fields: common.Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
     from towers.models import losses
 

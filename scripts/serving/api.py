@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -21,30 +21,14 @@ from towers.scripts.serving.batching import Batcher, ClosedError, FullError
 from towers.scripts.serving.chat_request import ChatRequest, RequestRules, read_chat_request
 from towers.scripts.serving.chat_response import completion, events
 from towers.scripts.serving.limits import RefusedError, error_body
-from towers.scripts.serving.page import HEADERS, PageFile, read_page
-from towers.scripts.serving.served_chatbot import Replies
+from towers.scripts.serving.page import HEADERS, read_page
+from towers.scripts.serving.served_chatbot import Replies, ServedChatbot
 from towers.scripts.shown import show
 
 DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its client hears why.
 CLOSE = {"Connection": "close"}
 BUG = "This is a bug of the server, which has printed more about it."
-LOGGER = logging.getLogger("uvicorn.error")  # Of which uvicorn prints the errors.
-
-
-class Served(Protocol):
-    """What the API knows of a chatbot.
-
-    Attributes:
-        context: how many earlier turns belong to a question.
-    """
-
-    context: int
-
-    def group(self, request: ChatRequest) -> Any:
-        """Returns what requests have in common that are answered together."""
-
-    def rows(self, request: ChatRequest) -> int:
-        """Returns how many rows of a batch a request takes."""
+LOGGER = logging.getLogger("uvicorn.error")  # Uvicorn prints its errors.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +47,9 @@ class Access:
     log_messages: bool = False
 
 
-def make_app(chatbot: Served, batcher: Batcher, rules: RequestRules, access: Access) -> FastAPI:
+def make_app(
+    chatbot: ServedChatbot, batcher: Batcher, rules: RequestRules, access: Access
+) -> FastAPI:
     """Returns the application.
 
     Args:
@@ -81,8 +67,9 @@ def make_app(chatbot: Served, batcher: Batcher, rules: RequestRules, access: Acc
     api.add_api_route("/v1/models/{name}", service.show_model)
     app.include_router(api)
     app.add_api_route("/healthz", service.health, dependencies=checked)
-    for address, file in read_page().items():
-        app.add_api_route(address, sender(file), methods=["GET", "HEAD"], dependencies=checked)
+    for address, (content, media_type) in read_page().items():
+        send = sender(content, media_type)
+        app.add_api_route(address, send, methods=["GET", "HEAD"], dependencies=checked)
     app.add_exception_handler(RefusedError, send_refusal)
     app.add_exception_handler(HTTPException, send_http_error)
     app.add_exception_handler(Exception, send_bug)
@@ -96,7 +83,9 @@ class Service:
         chatbot, batcher, rules, access: as for `make_app`.
     """
 
-    def __init__(self, chatbot: Served, batcher: Batcher, rules: RequestRules, access: Access):
+    def __init__(
+        self, chatbot: ServedChatbot, batcher: Batcher, rules: RequestRules, access: Access
+    ):
         self._chatbot = chatbot
         self._batcher = batcher
         self._rules = rules
@@ -261,11 +250,11 @@ async def one_by_one(parts: Iterable[str]) -> AsyncIterator[str]:
         await asyncio.sleep(0)
 
 
-def sender(file: PageFile) -> Any:
+def sender(content: bytes, media_type: str) -> Any:
     """Returns the function that sends a file of the page."""
 
     async def send() -> Response:
-        return Response(file.content, media_type=file.media_type, headers=HEADERS)
+        return Response(content, media_type=media_type, headers=HEADERS)
 
     return send
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, NamedTuple
 
 Answers = Callable[[Sequence[Any]], Sequence[Any]]
@@ -36,7 +36,7 @@ class Job(NamedTuple):
     future: Future[Any]
 
 
-class Batcher:
+class Batcher(contextlib.AbstractContextManager["Batcher"]):
     """A thread that answers waiting questions, the oldest with all that are in its group.
 
     While one batch is decoded the next one gathers, so nothing waits for a batch to fill. Leave its
@@ -58,15 +58,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> Batcher:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        place: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def submit(self, question: Any, group: Hashable, rows: int = 1) -> Future[Any]:
@@ -107,7 +99,7 @@ class Batcher:
                 answers = self._answer([job.question for job in batch])
                 for job, answer in zip(batch, answers, strict=True):
                     job.future.set_result(answer)
-            except Exception as error:  # Whoever asked is told; the thread goes on.
+            except Exception as error:  # The clients are told; the thread goes on.
                 for job in batch:
                     if not job.future.done():
                         job.future.set_exception(error)

@@ -169,47 +169,47 @@ def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:
     return tuple(text for _, text in turns)
 
 
-def read_role(message: Any, place: str) -> str:
+def read_role(message: Any, param: str) -> str:
     """Returns the role of a message."""
     if not isinstance(message, dict):
-        raise wrong(place, "an object with `role` and `content`", shown(message))
+        raise wrong(param, "an object with `role` and `content`", shown(message))
     role = message.get("role")
     if not isinstance(role, str) or role not in (*ROLES, *SYSTEM_ROLES):
-        raise wrong(f"{place}.role", "'user' or 'assistant'", shown(role))
+        raise wrong(f"{param}.role", "'user' or 'assistant'", shown(role))
     return role
 
 
-def is_left_out(role: str, place: str, rules: RequestRules) -> bool:
-    """Returns whether a message counts nothing; refuses it if nobody has said that it may."""
+def is_left_out(role: str, param: str, rules: RequestRules) -> bool:
+    """Returns whether a message counts nothing; refuses it unless the rules ignore it."""
     if role in SYSTEM_ROLES and not rules.ignore_system:
         raise RefusedError(
-            f"This chatbot follows no instructions: {place} must be of role 'user' or 'assistant'. "
+            f"This chatbot follows no instructions: {param} must be of role 'user' or 'assistant'. "
             f"Received role {role!r}; leave the message out, or start the server with "
             "--ignore-system.",
-            param=f"{place}.role",
+            param=f"{param}.role",
             code="unsupported_value",
         )
     return role in SYSTEM_ROLES
 
 
-def read_content(message: dict[str, Any], place: str, limits: Limits) -> str:
+def read_content(message: dict[str, Any], param: str, limits: Limits) -> str:
     """Returns the text of a message, whose content is a text or a list of parts of text."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     if message.get("tool_calls") or message.get("function_call"):
-        raise wrong(place, "a message of text", "calls of tools, which this chatbot has not")
+        raise wrong(param, "a message of text", "calls of tools, which this chatbot has not")
     texts = [
         part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
         for part in parts
     ]
     if not all(isinstance(text, str) for text in texts):
-        raise wrong(f"{place}.content", "a text, or a list of parts of type 'text'", shown(content))
+        raise wrong(f"{param}.content", "a text, or a list of parts of type 'text'", shown(content))
     text = "".join(map(str, texts))
     if len(text) > limits.max_message_length:
         received = f"{len(text)} characters"
-        raise wrong(f"{place}.content", f"at most {limits.max_message_length} characters", received)
+        raise wrong(f"{param}.content", f"at most {limits.max_message_length} characters", received)
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise wrong(f"{place}.content", "Unicode text", "half of a surrogate pair")
+        raise wrong(f"{param}.content", "Unicode text", "half of a surrogate pair")
     return text
 
 

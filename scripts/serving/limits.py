@@ -7,7 +7,11 @@ from typing import Annotated, Any
 
 from towers.scripts.options.setting import Amount, Count
 
-ERROR_TYPES = {429: "rate_limit_error", 500: "server_error"}  # Each from this status on.
+ERROR_TYPES = {
+    0: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+}  # Each from this status on.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +68,5 @@ def error_body(
     message: str, status: int, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
     """Returns an error in the shape of OpenAI's API."""
-    kind = "invalid_request_error"
-    for first, name in ERROR_TYPES.items():
-        kind = name if status >= first else kind
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    kinds = [kind for first, kind in ERROR_TYPES.items() if status >= first]
+    return {"error": {"message": message, "type": kinds[-1], "param": param, "code": code}}

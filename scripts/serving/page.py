@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "page"
 # The address of each file, its name and its type.
@@ -29,21 +28,9 @@ HEADERS = {
 }
 
 
-class PageFile(NamedTuple):
-    """A file of the page.
-
-    Attributes:
-        content: its bytes.
-        media_type: what they are.
-    """
-
-    content: bytes
-    media_type: str
-
-
-def read_page() -> dict[str, PageFile]:
-    """Returns the files of the page by their addresses."""
+def read_page() -> dict[str, tuple[bytes, str]]:
+    """Returns the content and the media type of each file of the page by its address."""
     return {
-        address: PageFile((FOLDER / name).read_bytes(), media_type)
+        address: ((FOLDER / name).read_bytes(), media_type)
         for address, (name, media_type) in FILES.items()
     }

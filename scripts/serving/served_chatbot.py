@@ -81,7 +81,7 @@ class ServedChatbot:
     def group(self, request: ChatRequest) -> Hashable:
         """Returns what requests have in common that are decoded together.
 
-        Samples depend on the place in the batch, so a request with a seed is decoded alone.
+        Samples depend on the index in the batch, so a request with a seed is decoded alone.
         """
         decoding = self._decoding(request)
         is_alone = samples(decoding) and request.seed is not None

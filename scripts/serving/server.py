@@ -40,7 +40,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def listen(bound: socket.socket) -> None:
-    """Begins to listen: from here on nobody is turned away; OSError as of `bind`."""
+    """Begins to listen: from here on no client is turned away; OSError as in `bind`."""
     host, port = bound.getsockname()[:2]
     with errors_that_name(host, port):  # Another socket may be bound to the address too.
         bound.listen(BACKLOG)

@@ -15,10 +15,10 @@ from towers.scripts.quiet import import_tensorflow_quietly
 
 # Runs a number of steps; returns the seconds of all but the first, which may wait for its input.
 TimedRun = Callable[[int], float]
-ERRORS = (ValueError, OSError, ImportError)  # Of what a user gives: told, not a bug.
+ERRORS = (ValueError, OSError, ImportError)  # About what a user gives: told, not a bug.
 
 
-class Apart:
+class Apart(contextlib.AbstractContextManager["Apart"]):
     """A process that builds runs and makes the one that it is asked for; it ends with the context.
 
     Args:
@@ -33,9 +33,6 @@ class Apart:
         self._process.start()
         other.close()
         self._connection.send((build, arguments))
-
-    def __enter__(self) -> Apart:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()

@@ -16,7 +16,7 @@ from towers.scripts.shown import show
 from towers.scripts.timing.steps import build_step
 from towers.scripts.timing.task import Task
 
-WARM_UP_STEPS = 3  # Of the pipeline and of the training, before they are measured.
+WARM_UP_STEPS = 3  # The pipeline and the training take them before they are measured.
 BOTTLENECK = 0.05  # Share of a step that waits, from which the input is the bottleneck.
 FASTER = 2.0  # So many times as fast as the training, the pipeline alone is fast enough.
 BUSY = 0.7  # Share of the cores that are at work, from which they are what limits a pipeline.

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from towers.scripts.options.setting import values_of
 from towers.scripts.training.fields import parse_overrides, replace_fields
-from towers.scripts.training.options import FLAGS
+from towers.scripts.training.options import FLAGS, RecipeOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import nearest
 
@@ -20,13 +21,13 @@ DATA_SETS = pathlib.Path("datasets")  # `towers download` puts the data sets her
 RECIPES_FOLDER = pathlib.Path(__file__).parents[1] / "recipes"
 
 
-def chosen_recipe(given: Mapping[str, Any]) -> Recipe:
-    """Returns the recipe that a command line names, its fields set by the flags and `--set`."""
+def chosen_recipe(options: RecipeOptions) -> Recipe:
+    """Returns the recipe that options name, its fields set by the flags and `--set`."""
+    given, overrides = values_of(options), list(options.overrides)
     flags = {name: given[name] for name in FLAGS if name in given}
-    overrides = list(given.get("overrides", ()))
-    if given.get("xla", False) and hasattr(find_recipe(given["recipe"]).fields, "fixed_shapes"):
+    if given.get("xla") and hasattr(find_recipe(options.recipe).fields, "fixed_shapes"):
         overrides.insert(0, "fixed_shapes=true")  # XLA compiles a step for each shape.
-    return load_recipe(given["recipe"], overrides, **flags)
+    return load_recipe(options.recipe, overrides, **flags)
 
 
 def check_contradictions(given: Mapping[str, Any]) -> None:
@@ -101,15 +102,10 @@ def describe_recipe(name: str) -> str:
 
 def import_recipe(name: str) -> ModuleType:
     """Returns the module of a recipe; raises ValueError that suggests the nearest name."""
-    check_name(name)
-    return importlib.import_module(f"towers.scripts.recipes.{name}")
-
-
-def check_name(name: str) -> None:
-    """Raises ValueError if there is no such recipe."""
     names = recipe_names()
     if name not in names:
         raise ValueError(f"There is no recipe {name!r}.{nearest(name, names)}")
+    return importlib.import_module(f"towers.scripts.recipes.{name}")
 
 
 def recipe_names() -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from towers.scripts.options.setting import Setting, all_settings, settings_of
+from towers.scripts.options.setting import Setting, all_settings, settings_of, values_of
 from towers.scripts.shown import OBEYED
 from towers.scripts.training.catalogue import check_contradictions
 from towers.scripts.training.options import FLAGS, TrainOptions
@@ -155,7 +154,8 @@ def merged(file: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
 def config_text(recipe: Recipe, options: TrainOptions) -> str:
     """Returns the config file of a training; what has no value by default is left out."""
     values = {"recipe": recipe.name, "run_dir": f"runs/{recipe.name}"}
-    values |= {name: value for name, value in flattened(options) if value is not None}
+    given, kept = values_of(options), all_settings(TrainOptions).keys() - {*SAID_ONCE}
+    values |= {name: value for name, value in given.items() if name in kept}
     lines = [f"{name.replace('_', '-')} = {toml_of(values[name])}" for name in values]
     table = [
         f"{name} = {toml_of(getattr(recipe.fields, name))}  # {setting.meaning}"
@@ -163,16 +163,6 @@ def config_text(recipe: Recipe, options: TrainOptions) -> str:
         if name != "epochs" or options.steps is None  # Steps are given instead of epochs.
     ]
     return "\n".join([HEADER, "", *lines, "", f"[{FIELDS_TABLE}]", *table, ""])
-
-
-def flattened(options: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the names and the values of options, those of their groups included."""
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from flattened(value)
-        elif field.name not in SAID_ONCE:
-            yield field.name, value
 
 
 def toml_of(value: Any) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 from towers.scripts.options.setting import (
+    FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
-    SHARE,
     Bound,
     parse,
     settings_of,
@@ -20,7 +20,7 @@ from towers.scripts.wrong_input import nearest
 MOST_EPOCHS = 10**9
 EPOCHS = Bound(f"from 0 to {MOST_EPOCHS:,}", lambda value: 0 <= value < MOST_EPOCHS)
 AnyFields = TypeVar("AnyFields", bound="Fields")
-__all__ = ["EPOCHS", "NOT_NEGATIVE", "POSITIVE", "SHARE", "Bound", "Fields"]  # For recipes.
+__all__ = ["EPOCHS", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Bound", "Fields"]  # For recipes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Fields:
     epochs: Annotated[int, POSITIVE] = 10
     optimizer: str = "adam"
     learning_rate: Annotated[float, POSITIVE] = 1e-3
-    momentum: Annotated[float, SHARE] = 0.9
+    momentum: Annotated[float, FRACTION] = 0.9
     optimizer_weight_decay: Annotated[float, NOT_NEGATIVE] = 4e-3
     schedule: str = "constant"
     warmup_steps: Annotated[int, NOT_NEGATIVE] = 0

@@ -181,10 +181,10 @@ class TrainOptions:
         log_placement: print on which device each kind of op runs.
     """
 
-    devices: DeviceOptions
-    engine: EngineOptions
-    periods: PeriodOptions
-    output: OutputOptions
+    devices: DeviceOptions = DeviceOptions()
+    engine: EngineOptions = EngineOptions()
+    periods: PeriodOptions = PeriodOptions()
+    output: OutputOptions = OutputOptions()
     run_dir: Folder | None = None
     data: Paths | None = None
     seed: Seed = 0

@@ -95,7 +95,7 @@ class RunDirectory:
             raise self.failure(error) from error
 
     def _clear(self) -> None:
-        """Removes the run, run.json last, so that whoever is killed in between can go on.
+        """Removes the run, run.json last, so that a process that is killed in between can go on.
 
         What `towers export` wrote and files of the user's stay.
         """

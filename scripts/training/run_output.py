@@ -32,7 +32,7 @@ class RunOutput:
         self._reader_left = False
 
     def write(self, line: str) -> None:
-        """Prints a line; if nobody can read it any more, the training saves and ends."""
+        """Prints a line; when it can no longer be read, the training saves and ends."""
         if self._reader_left or self._quiet:
             return
         try:
@@ -60,7 +60,7 @@ class RunOutput:
         )
 
     def check_reader(self, report: towers.StepReport) -> None:
-        """Raises StopTraining if nobody can read what is printed; an action."""
+        """Raises StopTraining when the output can no longer be read; an action."""
         if self._reader_left:
             raise towers.StopTraining("SIGPIPE")
 

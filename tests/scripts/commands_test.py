@@ -70,8 +70,10 @@ PRINTING = """
 import sys
 from towers.scripts.shown import show
 from towers.scripts import main
-main.load_command = lambda name: type("Command", (), {
-    "add_options": lambda parser: None, "run": lambda given: show("\u4e2d") or 0})
+from towers.scripts.commands import recipes
+def run(options: recipes.RecipesOptions) -> int:
+    return show("\u4e2d") or 0
+recipes.run = run
 sys.argv[1:] = ["recipes"]
 sys.exit(main.main())
 """

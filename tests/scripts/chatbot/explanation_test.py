@@ -54,8 +54,8 @@ def test_each_word_of_an_answer_has_its_most_attended_words(tmp_path, attention,
         row = weights[rows].mean(0)
         shares = [*row[:begin], row[begin:after].sum(), *row[after:]]
         best = np.argsort(shares)[::-1][:3]
-        assert [word for word, _ in look.places] == [question[place] for place in best]
-        found = [share for _, share in look.places]
+        assert [word for word, _ in look.words] == [question[place] for place in best]
+        found = [share for _, share in look.words]
         np.testing.assert_allclose(found, np.sort(shares)[:-4:-1], rtol=1e-5)
 
 
@@ -70,9 +70,9 @@ def test_a_transformer_that_copies_words_is_explained_alike(tmp_path):
     inputs = np.array([[START, copy, *opened.text.encode("is good")]], np.int32)
     weights = opened.model.attention_weights(np.array([question.ids], np.int32), inputs)[0].numpy()
     for look, row in zip(looks, weights, strict=True):
-        found = [share for _, share in look.places]
+        found = [share for _, share in look.words]
         np.testing.assert_allclose(found, np.sort(row)[:-4:-1], rtol=1e-5)
-    assert {word for look in looks for word, _ in look.places} <= set(" / ".join(TURNS).split())
+    assert {word for look in looks for word, _ in look.words} <= set(" / ".join(TURNS).split())
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from towers.scripts.chatbot.ranking import (
     Rows,
     batches_by_length,
     draw_candidates,
+    fraction_of_hits,
     log_probabilities,
-    share_of_hits,
 )
 from towers.scripts.recipes.chatbot import SPECIAL_IDS
 
@@ -84,7 +84,7 @@ def test_an_unknown_token_of_an_answer_does_not_count(ranker):
 
 def test_a_hit_is_a_true_answer_above_all_others():
     scores = np.log([[0.5, 0.1, 0.4], [0.4, 0.5, 0.1], [0.2, 0.2, 0.1], [0.9, 0.2, 0.3]])
-    assert share_of_hits(scores) == 0.5
+    assert fraction_of_hits(scores) == 0.5
 
 
 def test_the_seed_decides_the_hits(ranker):

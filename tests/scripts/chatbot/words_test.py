@@ -5,7 +5,7 @@ import pytest
 from tests.scripts.chatbot.chatbots import WORDS
 from towers.data.text import TextCodec, TextSettings, build_vocabulary
 from towers.ground.special_ids import SEPARATOR, UNKNOWN
-from towers.scripts.chatbot.words import unknown_share, words_of
+from towers.scripts.chatbot.explanation import unknown_fraction, words_of
 
 
 def codec(**options):
@@ -30,7 +30,7 @@ def test_spelled_words_are_put_together_and_each_id_has_one_word(text):
     words = words_of(text.vocabulary, ids)
     assert [word.text for word in words][:5] == ["is", "sunday", "good", "?", "/"]
     assert [word.is_known for word in words][:5] == [True, False, True, True, True]
-    assert [place for word in words for place in word.places] == list(range(len(ids)))
+    assert [place for word in words for place in word.indices] == list(range(len(ids)))
     assert {SEPARATOR, UNKNOWN} < set(ids)
     assert not any(word.is_known for word in words if "<unknown>" in word.text)
 
@@ -46,7 +46,7 @@ def test_spelled_words_are_put_together_and_each_id_has_one_word(text):
     ],
 )
 def test_marks_are_no_words_of_a_message(text, message, share):
-    assert unknown_share(text, message) == pytest.approx(share)
+    assert unknown_fraction(text, message) == pytest.approx(share)
 
 
 def test_of_a_long_question_the_last_ids_are_read_and_an_empty_one_is_unknown(text):
@@ -73,4 +73,4 @@ def test_copied_words_are_shown_and_unknown(copying):
 
 
 def test_words_that_can_be_copied_are_unknown_too(copying):
-    assert unknown_share(copying, "is monday sunday?") == pytest.approx(2 / 3)
+    assert unknown_fraction(copying, "is monday sunday?") == pytest.approx(2 / 3)

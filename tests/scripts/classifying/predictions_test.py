@@ -11,11 +11,11 @@ from tests.scripts.runs import train_shapes
 from towers.data.images import cifar10
 from towers.data.samples import shapes
 from towers.scripts.classifying.predictions import (
+    classify_images,
     find_images,
     pixels_of,
     read_picture,
 )
-from towers.scripts.exporting.classifiers import classify_images
 from towers.scripts.main import main
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
 from towers.scripts.training.saved_run import open_evaluation

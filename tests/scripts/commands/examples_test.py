@@ -4,12 +4,7 @@ import shlex
 
 import pytest
 
-from towers.scripts.commands.examples import EXAMPLES
 from towers.scripts.main import COMMANDS, build_parser, main
-
-
-def test_every_command_has_examples():
-    assert set(EXAMPLES) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -17,7 +12,8 @@ def test_help_ends_with_two_examples_that_parse(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     first, second = capsys.readouterr().out.rstrip().splitlines()[-2:]
-    assert (first.strip(), second.strip()) == EXAMPLES[command]
+    assert first.startswith("  ") and second.startswith("  ")
+    assert f"towers {command}" in first and f"towers {command}" in second
     for example in (first, second):
         if " completion " not in example:
             assert build_parser().parse_args(shlex.split(example)[1:]).command == command

@@ -6,51 +6,12 @@ import typing
 
 import pytest
 
-from towers.scripts.commands.chat import ChatOptions
-from towers.scripts.commands.devices import DevicesOptions
-from towers.scripts.commands.doctor import DoctorOptions
-from towers.scripts.commands.download import DownloadOptions
-from towers.scripts.commands.estimate import EstimateOptions
-from towers.scripts.commands.export import ExportOptions
-from towers.scripts.commands.generate import GenerateOptions
-from towers.scripts.commands.predict import PredictOptions
-from towers.scripts.commands.prepare import PrepareOptions
-from towers.scripts.commands.runs import RunsOptions
-from towers.scripts.commands.serve import ServeOptions
-from towers.scripts.commands.train import USUAL
-from towers.scripts.launching.addresses import LaunchOptions
-from towers.scripts.main import COMMANDS, build_parser, load_command, main
-from towers.scripts.options.flags import read_options
+from towers.scripts.commands.train import USUAL, TrainCommandOptions
+from towers.scripts.main import COMMANDS, add_options, build_parser, load_command, main, options_of
+from towers.scripts.options.flags import Parser, read_options
 from towers.scripts.options.setting import settings_of
-from towers.scripts.timing.options import BenchmarkOptions
 from towers.scripts.training.catalogue import chosen_recipe
-from towers.scripts.training.options import (
-    FLAGS,
-    DeviceOptions,
-    EvaluateOptions,
-    TrainOptions,
-)
-
-RECIPE = {"recipe", "overrides", *FLAGS}  # These become a recipe.
-TAKEN = {
-    "recipes": ({"recipe"}, []),
-    "prepare": (RECIPE, [PrepareOptions]),
-    "train": (RECIPE | {"config", "dump_config"}, [TrainOptions]),
-    "runs": (set(), [RunsOptions]),
-    "completion": ({"shell"}, []),
-    "estimate": (RECIPE, [EstimateOptions]),
-    "doctor": (set(), [DoctorOptions]),
-    "predict": (set(), [PredictOptions]),
-    "launch": (set(), [LaunchOptions]),
-    "evaluate": (set(), [EvaluateOptions]),
-    "chat": (set(), [ChatOptions]),
-    "serve": (set(), [ServeOptions]),
-    "generate": (set(), [GenerateOptions]),
-    "export": (set(), [ExportOptions]),
-    "devices": (set(), [DevicesOptions]),
-    "download": (set(), [DownloadOptions]),
-    "benchmark": (RECIPE, [BenchmarkOptions]),
-}
+from towers.scripts.training.options import DeviceOptions, TrainOptions
 
 
 def names_of(kind):
@@ -61,19 +22,24 @@ def names_of(kind):
     return names
 
 
+def parser_of(command):
+    """Returns the parser of a command alone."""
+    parser = Parser(argument_default=argparse.SUPPRESS)
+    add_options(parser, load_command(command))
+    return parser
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_arrives_in_a_dataclass(command):
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    load_command(command).add_options(parser)
-    options = {action.dest for action in parser._actions} - {"help"}
-    read, kinds = TAKEN[command]
-    assert options <= read.union(*map(names_of, kinds))
+    parser = parser_of(command)
+    options = {action.dest for action in parser._actions} - {"help", "help_all"}
+    assert options == names_of(options_of(load_command(command)))
 
 
 def test_options_that_are_not_given_have_the_defaults_of_the_dataclass():
     given = build_parser().parse_args(["train", "shapes"])
     assert vars(given) == {"command": "train", "recipe": "shapes"}
-    options = read_options(TrainOptions, given)
+    options = read_options(TrainOptions, vars(given))
     assert options.devices == DeviceOptions() and options.seed == 0
 
 
@@ -86,7 +52,7 @@ def test_a_wrong_range_of_steps_is_refused(text, capsys):
 
 def test_options_that_are_given_arrive_in_their_group():
     command = ["train", "shapes", "--gpus", "0,2", "--accumulate", "3", "--report-every", "7"]
-    options = read_options(TrainOptions, build_parser().parse_args([*command, "--xla"]))
+    options = read_options(TrainOptions, vars(build_parser().parse_args([*command, "--xla"])))
     assert options.devices.gpus == (0, 2)
     assert (options.engine.accumulate, options.engine.xla) == (3, True)
     assert options.periods.report_every == 7
@@ -104,13 +70,13 @@ def test_options_that_are_given_arrive_in_their_group():
 )
 def test_xla_gets_batches_of_a_few_shapes(options, expected):
     given = build_parser().parse_args(["train", "chatbot", *options.split()])
-    assert chosen_recipe(vars(given)).fields.fixed_shapes is expected
+    recipe = chosen_recipe(read_options(TrainCommandOptions, vars(given)))
+    assert recipe.fields.fixed_shapes is expected
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_with_a_value_says_its_default(command):
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    load_command(command).add_options(parser)
+    parser = parser_of(command)
     valued = [action for action in parser._actions if action.option_strings and action.nargs != 0]
     assert [action.dest for action in valued if "default" not in (action.help or "")] == []
 
@@ -147,7 +113,7 @@ def test_devices_are_explained_by_help_all(command, capsys):
 
 def test_what_the_help_leaves_out_is_still_taken():
     given = build_parser(["train"]).parse_args(["train", "shapes", "--keep-checkpoints", "4"])
-    assert read_options(TrainOptions, given).periods.keep_checkpoints == 4
+    assert read_options(TrainOptions, vars(given)).periods.keep_checkpoints == 4
 
 
 def test_questions_come_from_one_place(capsys):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.scripts.runs import train_shapes, weights_of
-from towers.scripts.commands.train import add_options, with_config
-from towers.scripts.main import build_parser, main
-from towers.scripts.options.flags import read_options
+from towers.scripts.commands.train import TrainCommandOptions, completed
+from towers.scripts.main import add_options, build_parser, load_command, main
+from towers.scripts.options.flags import Parser, read_options
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.config import config_text
 from towers.scripts.training.options import TrainOptions
@@ -17,8 +17,9 @@ from towers.scripts.training.options import TrainOptions
 
 def read(*arguments):
     """Returns the recipe and the options of a `towers train` command."""
-    given = with_config(build_parser(["train"]).parse_args(["train", *arguments]))
-    return chosen_recipe(vars(given)), read_options(TrainOptions, given)
+    given = completed(vars(build_parser(["train"]).parse_args(["train", *arguments])))
+    recipe = chosen_recipe(read_options(TrainCommandOptions, given))
+    return recipe, read_options(TrainOptions, given)
 
 
 @pytest.fixture
@@ -167,8 +168,8 @@ def test_the_config_file_of_a_run_starts_it_again(tmp_path, capsys):
 
 
 def test_a_switch_is_on_or_off():
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    add_options(parser)
+    parser = Parser(argument_default=argparse.SUPPRESS)
+    add_options(parser, load_command("train"))
     assert vars(parser.parse_args([])) == {}
     for arguments, expected in ([["--xla"], True], [["--no-xla"], False]):
         assert parser.parse_args(arguments).xla is expected

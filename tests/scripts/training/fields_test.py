@@ -7,8 +7,8 @@ import pytest
 
 from towers.scripts.training.fields import (
     EPOCHS,
+    FRACTION,
     POSITIVE,
-    SHARE,
     Fields,
     describe_fields,
     parse_overrides,
@@ -26,7 +26,7 @@ class Own(Fields):
         switch: on or off.
     """
 
-    share: Annotated[float, SHARE] = 0.5
+    share: Annotated[float, FRACTION] = 0.5
     sizes: Annotated[tuple[int, ...], POSITIVE] = (1,)
     switch: bool = True
 
