@@ -176,6 +176,16 @@ def test_sums_go_on_on_another_number_of_towers():
     assert results.towers.loss == pytest.approx(expected, rel=1e-12)
 
 
+def test_a_run_on_fewer_towers_reports_no_staleness_of_the_others():
+    window, reports = rates.Window(), []
+    towers.Trainer.making(make_updates("asynchronous"), [reports.append]).train(steps=1)
+    window.add(dataclasses.replace(reports[0], tower=2, staleness=4))
+    resumed = rates.Window()
+    resumed.restore(window.state())
+    resumed.add(dataclasses.replace(reports[0], waits=[0.0, 0.0], tower=1, staleness=3))
+    assert resumed.state()["staleness"] == {"1": [3, 1]}
+
+
 def test_adding_updates_waits_for_no_device(monkeypatch):
     """One loss is not computed yet, as on a GPU that is behind its host."""
     monkeypatch.setattr(rates, "STACKED", 4)
