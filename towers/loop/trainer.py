@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import tensorflow as tf
 from towers.batches.shards import Batches
 from towers.batches.stop_signals import StopTraining
 from towers.loop.actions import restore_unreported, unreported
-from towers.loop.synchronous import SynchronousUpdates
+from towers.loop.synchronous import updates_of
 from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
@@ -48,8 +47,7 @@ class Trainer:
         run_dir: str | os.PathLike[str] | None = None,
     ):
         check_step(step)
-        make_updates = getattr(step, "make_updates", functools.partial(SynchronousUpdates, step))
-        self._begin(make_updates(batches), actions, run_dir)
+        self._begin(updates_of(step, batches), actions, run_dir)
 
     @classmethod
     def making(
