@@ -150,6 +150,18 @@ def numbers_of(results):
     return [np.asarray(one).tolist() for one in tf.nest.flatten(results) if one is not None]
 
 
+def test_a_run_that_goes_on_with_another_period_reports_what_was_saved(tmp_path):
+    towers.Trainer.making(
+        make_updates("three"), [reporting(11, []), reporting(7, [])], run_dir=tmp_path
+    ).train(steps=4)
+    fives, sixes = [], []
+    towers.Trainer.making(
+        make_updates("three"), [reporting(5, fives), reporting(6, sixes)], run_dir=tmp_path
+    ).train(steps=10)
+    weights = [[float(one.results.weight) for one in reports] for reports in (fives, sixes)]
+    assert weights == [[sum(SIZES[:5]), sum(SIZES[5:10])], [sum(SIZES[:6])]]
+
+
 def test_a_checkpoint_from_before_the_sums_still_goes_on(tmp_path):
     updates = make_updates()
     towers.Trainer.making(updates).train(steps=5)
