@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -26,7 +26,7 @@ class SynchronousStep(Step, Protocol):
         """Runs the step with this number (the first is 1) and returns its results."""
 
 
-def updates_of(step: Step, batches: Batches | tf.data.Dataset) -> Updates:
+def updates_of(step: Any, batches: Batches | tf.data.Dataset) -> Updates:
     """Returns the updates of a step: its own kind (`make_updates`), or those of all towers."""
     make: Callable[..., Updates] = getattr(
         step, "make_updates", functools.partial(SynchronousUpdates, step)
