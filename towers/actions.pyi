@@ -1,5 +1,7 @@
 from .loop.actions import Reporting as Reporting
 from .loop.actions import every as every
+from .loop.actions import restore_unreported as restore_unreported
+from .loop.actions import unreported as unreported
 from .loop.actions import with_rates as with_rates
 from .loop.curves import profile_steps as profile_steps
 from .loop.curves import write_histograms as write_histograms

@@ -1,5 +1,6 @@
 from .devices.stages import stages_by_size as stages_by_size
 from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
+from .loop.synchronous import updates_of as updates_of
 from .loop.trial import Trial as Trial
 from .loop.trial import try_parameters as try_parameters
 from .loop.updates import Position as Position

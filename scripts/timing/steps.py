@@ -150,8 +150,7 @@ def build_towers(task: Task, number: int, exchange: str | None) -> TimedRun:
                 float(report.results.loss)  # Waits for the devices.
             ends.append(time.perf_counter())
 
-        updates = towers.steps.SynchronousUpdates(step, towers.batches_from(task.dataset))
-        towers.Trainer.making(updates, [note]).train(steps=num_steps)
+        towers.Trainer(step, towers.batches_from(task.dataset), [note]).train(steps=num_steps)
         return ends[-1] - ends[0]
 
     return timed

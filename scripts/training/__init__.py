@@ -1,1 +1,1 @@
-"""A recipe put together and trained: recipe, session, engines, run directory."""
+"""A recipe put together and trained: recipe, session, engine, run directory."""

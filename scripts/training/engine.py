@@ -17,10 +17,10 @@ from towers.scripts.training.session import Session, build_async_step, build_ste
 def open_updates(session: Session, options: TrainOptions) -> towers.steps.Updates:
     """Returns one update from all towers or, with `--updates async`, one from each."""
     if options.engine.updates == "async":
-        return towers.steps.AsynchronousUpdates(
-            build_async_step(session, options), session.data.train
-        )
-    return towers.steps.SynchronousUpdates(build_step(session, options), session.data.train)
+        step: towers.steps.Step = build_async_step(session, options)
+    else:
+        step = build_step(session, options)
+    return towers.steps.updates_of(step, session.data.train)
 
 
 def describe_parameters(session: Session) -> str:

@@ -75,7 +75,9 @@ class RunFiles:
             towers.checkpoints.restore(checkpoint, self._updates.step.groups())
             self._updates.position = towers.steps.Position(**checkpoint.state["position"])
             self.best = self._best_of(checkpoint)
-            self.reporting.window.restore(checkpoint.state.get("unreported", {}))
+            towers.actions.restore_unreported(
+                [self.reporting], checkpoint.state.get("unreported", {})
+            )
             self.evaluated_step = checkpoint.state["evaluated_step"]
         step = self._updates.position.step
         self.metrics.cut(step, self.evaluated_step)
@@ -104,8 +106,8 @@ class RunFiles:
         """
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
         if processes.count > 1:
-            window = self.reporting.window
-            unreported = tf.Variable(list(json.dumps(window.state()).encode()), dtype=tf.int64)
+            sums = json.dumps(towers.actions.unreported([self.reporting])).encode()
+            unreported = tf.Variable(list(sums), dtype=tf.int64)
             position = tf.Variable(
                 [*dataclasses.astuple(self._updates.position), unreported.shape[0]], dtype=tf.int64
             )
@@ -117,7 +119,8 @@ class RunFiles:
                 unreported = tf.Variable(tf.zeros([size], tf.int64))
             processes.broadcast([unreported])
             if not processes.is_chief:
-                window.restore(json.loads(bytes(unreported.numpy().tolist())), same_towers=False)
+                chiefs = json.loads(bytes(unreported.numpy().tolist()))
+                towers.actions.restore_unreported([self.reporting], chiefs, same_towers=False)
         step = self._saved_step = self._updates.position.step
         if not processes.is_chief:
             first = processes.first_tower(num_towers)
@@ -182,6 +185,6 @@ class RunFiles:
             "position": dataclasses.asdict(self._updates.position),
             "best": dataclasses.asdict(self.best),
             "evaluated_step": self.evaluated_step,
-            "unreported": self.reporting.window.state(),
+            "unreported": towers.actions.unreported([self.reporting]),
             "run": self._record,
         }

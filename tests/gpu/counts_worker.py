@@ -14,6 +14,7 @@ from benchmarks import rivals
 from tests.gpu import recipe_steps
 from tests.gpu.values import ignore_values
 from tests.pretended_gpu.pretended_gpu import KERNELS, WAITS, record
+from towers.batches import shards
 from towers.devices.determinism import enable_determinism
 from towers.devices.op_devices import short_device
 from towers.devices.stage_labels import stage_in
@@ -42,7 +43,7 @@ def facts_of(name, num_gpus, way, options):
     facts = {"recipe": name, "gpus": num_gpus, "way": way}
     if way in rivals.RIVALS:
         # They compute shapes on the GPU, which are not there; so they are given fixed ones.
-        towers.engine.any_number_of_rows = lambda spec: spec
+        shards.any_number_of_rows = lambda spec: spec
         run = rivals.RIVALS[way](rivals.Task(*task), [group[0] for group in devices])
     else:
         step = recipe_steps.build_step(task, devices, way, processes=processes, **options)

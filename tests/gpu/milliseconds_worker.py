@@ -16,6 +16,7 @@ from tests.gpu.counts_worker import trainer_run
 from tests.gpu.values import ignore_values
 from tests.pretended_gpu.machines import MACHINES
 from tests.pretended_gpu.pretended_gpu import now, timed
+from towers.batches import shards
 
 WARM, STEPS = 2, 4
 THREADS = 48  # Of the machine with the GPUs: under a virtual clock a thread that waits is taken.
@@ -31,7 +32,7 @@ def main():
     devices = towers.select_devices(num_gpus).groups
     task = recipe_steps.make_task(size, num_gpus, static=True)
     if way in rivals.RIVALS:
-        towers.engine.any_number_of_rows = lambda spec: spec
+        shards.any_number_of_rows = lambda spec: spec
         run = rivals.RIVALS[way](rivals.Task(*task), [group[0] for group in devices])
     else:
         run = trainer_run(recipe_steps.build_step(task, devices, way), task.dataset)

@@ -150,6 +150,18 @@ def numbers_of(results):
     return [np.asarray(one).tolist() for one in tf.nest.flatten(results) if one is not None]
 
 
+def test_a_run_that_goes_on_with_another_period_reports_what_was_saved(tmp_path):
+    towers.Trainer.making(
+        make_updates("three"), [reporting(11, []), reporting(7, [])], run_dir=tmp_path
+    ).train(steps=4)
+    fives, sixes = [], []
+    towers.Trainer.making(
+        make_updates("three"), [reporting(5, fives), reporting(6, sixes)], run_dir=tmp_path
+    ).train(steps=10)
+    weights = [[float(one.results.weight) for one in reports] for reports in (fives, sixes)]
+    assert weights == [[sum(SIZES[:5]), sum(SIZES[5:10])], [sum(SIZES[:6])]]
+
+
 def test_a_checkpoint_from_before_the_sums_still_goes_on(tmp_path):
     updates = make_updates()
     towers.Trainer.making(updates).train(steps=5)
@@ -174,6 +186,16 @@ def test_sums_go_on_on_another_number_of_towers():
     assert results.towers.weight.tolist() == [sum(SIZES[:3])]
     expected = expected_means(single, None)["loss"][0]
     assert results.towers.loss == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_run_on_fewer_towers_reports_no_staleness_of_the_others():
+    window, reports = rates.Window(), []
+    towers.Trainer.making(make_updates("asynchronous"), [reports.append]).train(steps=1)
+    window.add(dataclasses.replace(reports[0], tower=2, staleness=4))
+    resumed = rates.Window()
+    resumed.restore(window.state())
+    resumed.add(dataclasses.replace(reports[0], waits=[0.0, 0.0], tower=1, staleness=3))
+    assert resumed.state()["staleness"] == {"1": [3, 1]}
 
 
 def test_adding_updates_waits_for_no_device(monkeypatch):

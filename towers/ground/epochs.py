@@ -170,8 +170,9 @@ class Epoch:
         batches: int [steps], the number of each step's batch in the layout.
         bounds: int64 [steps, 2], where each step's batch begins and ends in the order.
         chosen: int64 [steps, 2], the first row of each batch that is read, and the end.
-        order: returns the rows in the order of the epoch. It is made at the first call: that
-            takes a second for millions of rows, and the spec alone is known without it.
+        order: returns the rows in the order of the epoch. It is made at the first call, which
+            takes a second for millions of rows: a load that calls it only in its batches has its
+            spec at once.
     """
 
     number: int

@@ -1,1 +1,1 @@
-"""The training loop: input, updates, actions."""
+"""The training loop: updates, their reports, actions."""

@@ -73,7 +73,8 @@ class Reporting:
     tower without an update is NaN.
 
     A `Trainer` with a `run_dir` saves what is not reported yet: a run that goes on reports the same
-    numbers. Asynchronous towers are a few updates ahead of their reports; a resumed run leaves
+    numbers. With another period it reports what was saved as well; give several such actions in the
+    same order. Asynchronous towers are a few updates ahead of their reports; a resumed run leaves
     these out.
 
     Args:
@@ -99,16 +100,30 @@ class Reporting:
 
 
 def unreported(actions: Iterable[Action]) -> dict[str, Any]:
-    """Returns what a checkpoint holds of the updates that were not reported yet, by period."""
-    found = [action for action in actions if isinstance(action, Reporting)]
-    return {str(action.steps): action.window.state() for action in found}
+    """Returns what a checkpoint holds of the updates that `Reporting` actions did not report yet.
+
+    It is of JSON types, by the number of the action among those that report.
+    """
+    return {str(number): action.window.state() for number, action in reporting(actions)}
 
 
-def restore_unreported(actions: Iterable[Action], state: Mapping[str, Any]) -> None:
-    """Gives each action what `unreported` returned for its period."""
-    for action in actions:
-        if isinstance(action, Reporting):
-            action.window.restore(state.get(str(action.steps), {}))
+def restore_unreported(
+    actions: Iterable[Action], state: Mapping[str, Any], *, same_towers: bool = True
+) -> None:
+    """Gives each action what `unreported` returned for it; its period may be another one now.
+
+    Args:
+        actions: as for `unreported`, in the same order.
+        state: what it returned; an action that is not in it begins anew.
+        same_towers: as in `Window.restore`.
+    """
+    for number, action in reporting(actions):
+        action.window.restore(state.get(str(number), {}), same_towers=same_towers)
+
+
+def reporting(actions: Iterable[Action]) -> Iterable[tuple[int, Reporting]]:
+    """Returns the actions that report, numbered from 0."""
+    return enumerate(action for action in actions if isinstance(action, Reporting))
 
 
 def check_steps(function: str, steps: int) -> None:

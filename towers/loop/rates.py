@@ -46,6 +46,7 @@ class Window:
         self._seconds += report.seconds
         if len(self._waits) != len(report.waits):
             self._waits = [0.0] * len(report.waits)
+            self._staleness.clear()
         for tower, wait in enumerate(report.waits):
             self._waits[tower] += wait
         if report.tower is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -23,6 +24,14 @@ class SynchronousStep(Step, Protocol):
 
     def __call__(self, shards: tuple[Shard, ...], step: int) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
+
+
+def updates_of(step: Any, batches: Batches | tf.data.Dataset) -> Updates:
+    """Returns the updates of a step: its own kind (`make_updates`), or those of all towers."""
+    make: Callable[..., Updates] = getattr(
+        step, "make_updates", functools.partial(SynchronousUpdates, step)
+    )
+    return make(batches)
 
 
 class SynchronousUpdates(Updates):

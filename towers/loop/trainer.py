@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,8 +14,8 @@ import tensorflow as tf
 from towers.batches.shards import Batches
 from towers.batches.stop_signals import StopTraining
 from towers.loop.actions import restore_unreported, unreported
-from towers.loop.synchronous import SynchronousUpdates
-from towers.loop.updates import Action, Position, StepReport, Updates
+from towers.loop.synchronous import updates_of
+from towers.loop.updates import Action, Position, Step, StepReport, Updates
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.saving.lock import locked
@@ -48,8 +47,7 @@ class Trainer:
         run_dir: str | os.PathLike[str] | None = None,
     ):
         check_step(step)
-        make_updates = getattr(step, "make_updates", functools.partial(SynchronousUpdates, step))
-        self._begin(make_updates(batches), actions, run_dir)
+        self._begin(updates_of(step, batches), actions, run_dir)
 
     @classmethod
     def making(
@@ -64,7 +62,11 @@ class Trainer:
         Args:
             updates: such as `towers.steps.SynchronousUpdates(step, batches, position=...)`.
             actions, run_dir: as for the class.
+
+        Raises:
+            ValueError: these are no updates; the rest as for the class.
         """
+        check_updates(updates)
         trainer = cls.__new__(cls)
         trainer._begin(updates, actions, run_dir)
         return trainer
@@ -203,11 +205,24 @@ class Trainer:
 
 def check_step(step: object) -> None:
     """Raises ValueError for what is no step."""
-    if not callable(step):
+    members = [name for name in vars(Step) if not name.startswith("_")]
+    missing = [name for name in members if not hasattr(step, name)]
+    if missing or not callable(step):
         raise ValueError(
             "A trainer is given the step and its batches: Trainer(step, batches, actions). "
-            f"Received {step!r} as the step; build one with towers.build_train_step. Updates of "
-            "your own go into towers.Trainer.making(updates, actions)."
+            f"Received {step!r} as the step, which lacks {', '.join(missing) or 'a call'}; build "
+            "one with towers.build_train_step. Updates of your own go into "
+            "towers.Trainer.making(updates, actions)."
+        )
+
+
+def check_updates(updates: object) -> None:
+    """Raises ValueError for what are no updates."""
+    if not isinstance(updates, Updates):
+        raise ValueError(
+            "Trainer.making is given updates, such as towers.steps.SynchronousUpdates(step, "
+            f"batches) or a subclass of towers.steps.Updates. Received {updates!r}; a step goes "
+            "into towers.Trainer(step, batches, actions)."
         )
 
 

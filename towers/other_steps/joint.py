@@ -54,8 +54,8 @@ def build_joint_step(
     """Returns `step(shards, step_number) -> StepResults`, several updates from one global batch.
 
     The updates run in the given order; each one sees what those before it have changed. This is
-    what a discriminator and a generator need, or an actor and a critic. `SynchronousUpdates` takes
-    it like any other step.
+    what a discriminator and a generator need, or an actor and a critic. `Trainer` takes it
+    like any other step.
 
     Args:
         updates: the updates by name, in their order, such as

@@ -1,1 +1,1 @@
-"""One training step: placement, towers, exchange, update; read `builder` first."""
+"""One training step: towers, exchange, update; read `builder` first."""

@@ -35,27 +35,37 @@ class ExchangeKind(NamedTuple):
         group: returns what sums, from the towers' devices and the number of processes; None for
             copies between devices (`sum_in_packs`), which every other exchange leaves to this.
         fault: returns why these devices cannot sum in this way, or None.
+        remedy: returns what mends a fault of these devices, or an empty string.
         keeps_bits: whether the sums do not depend on the number of towers (law 12).
     """
 
     group: Callable[[Sequence[str], int], SumsOfPacks] | None = None
     fault: Callable[[tuple[str, ...]], str | None] = lambda devices: None
+    remedy: Callable[[tuple[str, ...]], str] = lambda devices: ""
     keeps_bits: bool = True
+
+
+def remedy_of_group(devices: tuple[str, ...]) -> str:
+    """Returns what GPUs that cannot sum by NCCL may lack; other devices lack nothing."""
+    return (
+        "Install NCCL (`pip install tensorflow[and-cuda]` brings it)" if are_gpus(devices) else ""
+    )
 
 
 EXCHANGES = {
     "packs": ExchangeKind(),
-    "nccl": ExchangeKind(Group, fault_of_group, keeps_bits=False),
+    "nccl": ExchangeKind(Group, fault_of_group, remedy_of_group, keeps_bits=False),
 }
 
 
 def check_group(exchange: str, devices: tuple[str, ...]) -> None:
     """Raises ValueError unless these devices can sum in this way, and says what to do."""
-    fault = EXCHANGES[exchange].fault(devices)
+    kind = EXCHANGES[exchange]
+    fault = kind.fault(devices)
     if fault is not None:
-        install = "Install NCCL (`pip install tensorflow[and-cuda]` brings it), or use"
+        remedy = kind.remedy(devices)
         raise ValueError(
             f"exchange={exchange!r} needs collective ops between all towers. Received "
-            f"{', '.join(devices)}: {fault}. {install if are_gpus(devices) else 'Use'} "
+            f"{', '.join(devices)}: {fault}. {f'{remedy}, or use' if remedy else 'Use'} "
             "exchange='packs' (--exchange packs), which needs nothing."
         )

@@ -81,13 +81,18 @@ CALLS = {
     "list": lambda: ((list(TEXTS), LABELS), {"batch_size": 4}),
     "data_set": lambda: ((batches(),), {"validation_data": batches()}),
     "split": lambda: ((TEXTS, LABELS), {"batch_size": 4, "validation_split": 0.3}),
+    "list_split": lambda: ((list(TEXTS), LABELS), {"batch_size": 4, "validation_split": 0.3}),
     "classes": lambda: ((TEXTS, LABELS), {"batch_size": 4, "class_weight": {0: 2.0, 1: 0.5}}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "name",
-    ["split", *(pytest.param(name, marks=pytest.mark.slow) for name in CALLS if name != "split")],
+    [
+        "split",
+        "list_split",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in CALLS if "split" not in one),
+    ],
 )
 def test_a_model_that_preprocesses_trains_evaluates_and_predicts_as_by_its_own_methods(name):
     results = []

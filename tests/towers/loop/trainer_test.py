@@ -272,9 +272,16 @@ def test_a_data_set_is_as_good_as_its_batches(step):
 def test_a_trainer_refuses_what_is_no_step_no_batches_and_no_action(step):
     dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
     updates = towers.steps.SynchronousUpdates(step, dataset)
-    for wrong in (updates, None):
+    model = helpers.dense_model()
+    evaluation = towers.build_evaluation_step(
+        helpers.classify(model), model, helpers.tower_placement(1), dataset
+    )
+    for wrong in (updates, None, model, helpers.classify(model), evaluation):
         with pytest.raises(ValueError, match=r"Trainer\(step, batches, actions\).*making\(updates"):
             towers.Trainer(wrong, dataset)
+    for wrong in (step, None):
+        with pytest.raises(ValueError, match=r"goes into towers\.Trainer\(step, batches"):
+            towers.Trainer.making(wrong)
     for wrong in (dataset, [None], print):
         with pytest.raises(ValueError, match=r"list of functions .*StepReport"):
             towers.Trainer(step, dataset, wrong)
