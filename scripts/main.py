@@ -75,9 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
         warnings.showwarning = show_warning
         prepare_output()
-    given = vars(parse(arguments))
-    command = load_command(given["command"])
     try:
+        given = vars(parse(arguments))
+        command = load_command(given["command"])
         if hasattr(command, "completed"):
             with wrong_input():
                 given = command.completed(given)
@@ -104,7 +104,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(arguments[:1])
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         parser.error(f"there is no command {arguments[0]!r}.{nearest(arguments[0], COMMANDS)}")
-    return parser.parse_args(arguments)
+    try:
+        return parser.parse_args(arguments)
+    finally:
+        sys.stdout.flush()  # A help may have no reader any more, which Python would find at its end.
 
 
 def prepare_output() -> None:
