@@ -153,10 +153,11 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
 def add_options(parser: Parser, command: ModuleType) -> None:
     """Adds the options of a command, and what its help says besides them."""
     _, *paragraphs = (command.__doc__ or "").rstrip().split("\n\n")
-    *description, examples = paragraphs
+    *description, examples = paragraphs or [""]  # Python has no docstrings with -OO.
     parser.usage = getattr(command, "USAGE", None)
     parser.description = " ".join(" ".join(description).split()) or None
-    parser.epilog = "\n  ".join(["examples:", *map(str.strip, examples.splitlines())])
+    heading = ["examples:"] if examples else []
+    parser.epilog = "\n  ".join([*heading, *map(str.strip, examples.splitlines())])
     add_flags(parser, options_of(command), rare=getattr(command, "RARE", ()))
     parser.add_help_all()
 

@@ -94,6 +94,11 @@ def test_the_version_is_a_name_of_the_package_and_the_package_a_program():
     assert run_python("-m", "towers", "shapes", code=2).startswith("towers: ")
 
 
+def test_a_help_needs_no_docstrings():
+    printed = run_python("-OO", "-m", "towers", "generate", "--help")
+    assert "--prompt TEXT" in printed and "examples" not in printed
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 def test_a_help_whose_reader_has_left_ends_quietly(unbuffered):
     """Unbuffered output fails while it is printed, buffered output when it is flushed."""
