@@ -107,7 +107,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     try:
         return parser.parse_args(arguments)
     finally:
-        sys.stdout.flush()  # A help may have no reader any more, which Python would find at its end.
+        sys.stdout.flush()  # Rather here than at Python's end: a help's reader may have left.
 
 
 def prepare_output() -> None:
