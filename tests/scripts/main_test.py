@@ -94,6 +94,16 @@ def test_the_version_is_a_name_of_the_package_and_the_package_a_program():
     assert run_python("-m", "towers", "shapes", code=2).startswith("towers: ")
 
 
+def test_a_config_file_is_dumped_without_tensorflow():
+    program = (
+        "import sys; from towers.scripts.main import main; "
+        "main(['train', 'shapes', '--dump-config']); "
+        "print({'tensorflow', 'keras'} & {*sys.modules})"
+    )
+    printed = run_python("-c", program)
+    assert 'recipe = "shapes"' in printed and printed.endswith("\nset()\n")
+
+
 def test_a_help_needs_no_docstrings():
     printed = run_python("-OO", "-m", "towers", "generate", "--help")
     assert "--prompt TEXT" in printed and "examples" not in printed
