@@ -35,7 +35,9 @@ BUG = (
 )
 PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands. Flags are made of the dataclass that `run(options)` takes,
-# the rest of the help of the module's docstring: a description, and examples.
+# the rest of the help of the module's docstring: a description, and examples. A module may also
+# have `RARE`, the options that only --help-all shows, `USAGE`, the help's first line, and
+# `completed(given)`, which returns the options of the command line with those of a file.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
     "prepare": "read and tokenise a corpus ahead of the training",
