@@ -6,10 +6,8 @@ import dataclasses
 from typing import Annotated
 
 from towers.scripts.options.setting import Count, Flag, Names, Numbers, Parts, Paths, Seed
-from towers.scripts.training.options import BatchedRecipeOptions
+from towers.scripts.training.options import EXCHANGES, BatchedRecipeOptions
 from towers.scripts.wrong_input import nearest
-
-EXCHANGES = ("packs", "nccl")
 
 
 @dataclasses.dataclass(frozen=True)
