@@ -139,7 +139,7 @@ def has_pip(python: Path) -> bool:
 
 def install(python: str, extras: list[str]) -> None:
     """Installs the project and what it needs, unless that was done before."""
-    wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes()).hexdigest()
+    wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes() + constraints()).hexdigest()
     note = ENVIRONMENT / f"installed-{'-'.join(extras) or 'plain'}"
     if note.exists() and note.read_text() == wanted:
         return
@@ -152,6 +152,12 @@ def install(python: str, extras: list[str]) -> None:
     if code:
         sys.exit("bootstrap: the installation failed; what pip said stands above.")
     note.write_text(wanted)
+
+
+def constraints() -> bytes:
+    """Returns the releases to which pip is held by its own variable, if it is."""
+    path = os.environ.get("PIP_CONSTRAINT", "")
+    return Path(path).read_bytes() if path and Path(path).is_file() else b""
 
 
 if __name__ == "__main__":

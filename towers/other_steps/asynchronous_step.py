@@ -34,7 +34,7 @@ from towers.step.results import mean_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
-from towers.step.update import Change, Scales
+from towers.step.update import Change
 from towers.travel.gradients import scale_gradients
 from towers.travel.transfers import upload_for
 from towers.variables.find_variables import captured_error
@@ -195,7 +195,7 @@ class AsyncStep:
             lambda part: None if part is None else tf.type_spec_from_value(part), change
         )
 
-        def apply(change: Change) -> Scales:
+        def apply(change: Change) -> Any:
             return self.update.apply(change, add_states=True)
 
         return trace(apply, self.update.copies.devices[0], specs)

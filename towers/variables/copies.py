@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from towers.devices.stage_devices import beside_inputs
 from towers.devices.stages import device_name
 from towers.ground.private_apis import take_identity
-from towers.saving.checkpoint_files import tensorflow_variable
+from towers.saving.checkpoint_files import tensorflow_variable, value_of
 from towers.travel.gradients import Gradient, scale_gradients
 from towers.travel.packing import send_together
 from towers.variables.optimizers import (
@@ -196,16 +195,12 @@ class Copies:
     def _compare(self) -> None:
         """Raises RuntimeError unless the variables are the same in all copies."""
         first, *others = self._copies
-        for copy in others:
-            for index in differing(first.all, copy.all, first.device):
-                raise RuntimeError(
-                    f"The copy of '{first.all[index].path}' on {copy.device} differs from that on "
-                    f"{first.device}. If something outside of the step wrote the variable with a "
-                    "raw op, or in a tf.function traced before the step was built, call the step's "
-                    "copy_parameters() after it, or train with parameters='cpu'. Otherwise a "
-                    "device or the link between two devices is broken: train with "
-                    "--parameters cpu."
-                )
+        if not others or same_bits(first.all, [copy.all for copy in others], first.device):
+            return
+        for copy in others:  # The host finds out which one it is.
+            for variable, own in zip(first.all, copy.all, strict=True):
+                if value_of(variable).tobytes() != value_of(own).tobytes():
+                    raise differing_error(variable.path, copy.device, first.device)
 
 
 class CopyScope(keras.StatelessScope):
@@ -275,18 +270,32 @@ def assign_values(
             variable.assign_add(value) if add else variable.assign(value)
 
 
-def differing(
-    variables: Sequence[keras.Variable], copies: Sequence[keras.Variable], device: str
-) -> list[int]:
-    """Returns the indices of the variables whose copies are not bit-identical to them.
+def differing_error(path: str, device: str, first: str) -> RuntimeError:
+    """Returns the error for a variable whose copy on a device differs from the first one."""
+    return RuntimeError(
+        f"The copy of '{path}' on {device} differs from that on {first}. If something outside of "
+        "the step wrote the variable with a raw op, or in a tf.function traced before the step was "
+        "built, call the step's copy_parameters() after it, or train with parameters='cpu'. "
+        "Otherwise a device or the link between two devices is broken: train with "
+        "--parameters cpu."
+    )
+
+
+def same_bits(
+    variables: Sequence[keras.Variable], copies: Sequence[Sequence[keras.Variable]], device: str
+) -> bool:
+    """Returns whether every copy of the variables is bit-identical to them.
 
     NaN equals NaN if their bits are the same, and 0 differs from -0. The copies travel one after
-    the other to the device of the variables, which compares them; the host reads one vector.
+    the other to the device of the variables, which compares them; the host reads one number.
     """
     with tf.device(device):
-        pairs = zip(variables, copies, strict=True)
-        differ = [tf.reduce_any(tf.not_equal(*map(bits_of, pair))) for pair in pairs]
-        return np.flatnonzero(tf.stack(differ)).tolist() if differ else []
+        same = tf.constant(True)
+        for index, variable in enumerate(variables):
+            bits = bits_of(variable)
+            for copy in copies:
+                same &= tf.reduce_all(tf.equal(bits, bits_of(copy[index])))
+        return bool(same)
 
 
 def bits_of(variable: keras.Variable) -> tf.Tensor:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests import helpers
 from towers.devices.op_devices import record_op_devices
 from towers.optimizers.optimizers import build_optimizer
-from towers.variables.copies import differing
+from towers.variables.copies import same_bits
 
 VALUES = {
     "float32": ([1.0, np.nan], [1.0, -np.nan]),
@@ -177,9 +177,9 @@ def test_copies_are_the_same_only_if_all_their_bits_are(dtype):
     def make(content):
         return keras.Variable(np.asarray(content), dtype=dtype, trainable=False)
 
-    assert not differing([make(value), make(other)], [make(value), make(other)], "/CPU:1")
-    assert differing([make(value), make(value)], [make(value), make(other)], "/CPU:1") == [1]
+    assert same_bits([make(value), make(other)], [[make(value), make(other)]] * 2, "/CPU:1")
+    assert not same_bits([make(value)], [[make(value)], [make(other)]], "/CPU:1")
 
 
 def test_nothing_is_the_same_as_nothing():
-    assert not differing([], [], "/CPU:0")
+    assert same_bits([], [[], []], "/CPU:0")
