@@ -31,10 +31,8 @@ def describe_parameters(session: Session) -> str:
         where = "each of them"
     else:
         where = ", ".join(dict.fromkeys(map(towers.devices.short_device, groups[0])))
-    if (
-        placement.exchange in WITHOUT_COPIES
-        or len(placement.devices) * session.processes.count == 1
-    ):
+    is_alone = len(placement.devices) * session.processes.count == 1
+    if is_alone or placement.exchange in WITHOUT_COPIES:
         return where
     on_gpus = all("GPU" in device for device in placement.devices)
     return f"{where}, summed by {'NCCL' if on_gpus else 'a ring'}"
