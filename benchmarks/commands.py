@@ -12,7 +12,7 @@ from typing import Any
 from towers.scripts.options.flags import Parser, add_flags, read_options
 from towers.scripts.options.setting import Amount, Count, File, Names, Parts, Paths, Seed
 from towers.scripts.quiet import import_tensorflow_quietly
-from towers.scripts.timing.options import TimingOptions, check_options
+from towers.scripts.timing.options import StepTimingOptions, TimingOptions, check_options
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import BatchedRecipeOptions
 from towers.scripts.training.recipe import Recipe
@@ -32,7 +32,7 @@ class ResultsOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareOptions(TimingOptions):
+class CompareOptions(StepTimingOptions):
     """Towers and rivals.
 
     Attributes:

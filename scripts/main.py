@@ -35,7 +35,9 @@ BUG = (
 )
 PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands. Flags are made of the dataclass that `run(options)` takes,
-# the rest of the help of the module's docstring: a description, and examples.
+# the rest of the help of the module's docstring: a description, and examples. A module may also
+# have `RARE`, the options that only --help-all shows, `USAGE`, the help's first line, and
+# `completed(given)`, which returns the options of the command line with those of a file.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
     "prepare": "read and tokenise a corpus ahead of the training",
@@ -75,9 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
         warnings.showwarning = show_warning
         prepare_output()
-    given = vars(parse(arguments))
-    command = load_command(given["command"])
     try:
+        given = vars(parse(arguments))
+        command = load_command(given["command"])
         if hasattr(command, "completed"):
             with wrong_input():
                 given = command.completed(given)
@@ -104,7 +106,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(arguments[:1])
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         parser.error(f"there is no command {arguments[0]!r}.{nearest(arguments[0], COMMANDS)}")
-    return parser.parse_args(arguments)
+    try:
+        return parser.parse_args(arguments)
+    finally:
+        sys.stdout.flush()  # Rather here than at Python's end: a help's reader may have left.
 
 
 def prepare_output() -> None:
@@ -150,10 +155,11 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
 def add_options(parser: Parser, command: ModuleType) -> None:
     """Adds the options of a command, and what its help says besides them."""
     _, *paragraphs = (command.__doc__ or "").rstrip().split("\n\n")
-    *description, examples = paragraphs
+    *description, examples = paragraphs or [""]  # Python has no docstrings with -OO.
     parser.usage = getattr(command, "USAGE", None)
     parser.description = " ".join(" ".join(description).split()) or None
-    parser.epilog = "\n  ".join(["examples:", *map(str.strip, examples.splitlines())])
+    heading = ["examples:"] if examples else []
+    parser.epilog = "\n  ".join([*heading, *map(str.strip, examples.splitlines())])
     add_flags(parser, options_of(command), rare=getattr(command, "RARE", ()))
     parser.add_help_all()
 

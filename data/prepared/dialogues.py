@@ -144,7 +144,7 @@ def _prepare(
                 with Progress("tokenising", num_bytes, write) as progress:
                     chunks = in_chunks(marked(read(report, progress.add)))
                     misfit = fill(index, chunks, own.text, processes, progress, write)
-                index.finish([*(report.summary_lines() if report.num_files else []), *misfit])
+                index.finish([*(report.lines() if report.num_files else []), *misfit])
             write_dialogues(index, folder, own, cache.name)
 
     return open_or_prepare(cache, DialogueCorpus, prepare, write)

@@ -260,7 +260,7 @@ def _description(file: DialogueFile) -> str:
 
 
 def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:
-    reasons = "; ".join(found.summary_lines()[1:])
+    reasons = "; ".join(found.lines()[1:])
     return (
         f"{path}: expected dialogues (kind {kind}), found no usable turn in "
         f"{count(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {ADVICE}"

@@ -95,14 +95,14 @@ class ReadingReport(Report):
         """Adds a sentence to the summary."""
         self.notes.append(text)
 
-    def summary_lines(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Returns the report as lines of text: the totals, then one line for each reason."""
         return [
             f"read {count(self.num_dialogues, 'dialogue')} of {count(self.num_turns, 'turn')} "
             f"from {count(self.num_files, 'file')} of {count(self.num_lines, 'line')}",
             *self.changes(),
             *self.notes,
-            *([ENCODING_ADVICE] if self.suggests_other_encoding() else []),
+            *([ENCODING_ADVICE] if self.suggests_other_encoding else []),
         ]
 
     def since(self, earlier: ReadingReport) -> ReadingReport:
@@ -118,8 +118,9 @@ class ReadingReport(Report):
             notes=self.notes[len(earlier.notes) :],
         )
 
+    @property
     def suggests_other_encoding(self) -> bool:
-        """Returns whether so many lines do not decode that the encoding is probably wrong."""
+        """Whether so many lines do not decode that the encoding is probably wrong."""
         undecoded = self.skipped[UNDECODED] + self.repaired[UNDECODED] + self.skipped[NUL]
         # A JSON array may have all its dialogues in one line.
         return undecoded > UNDECODED_FRACTION * max(self.num_lines, self.num_turns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from towers.ground.arguments import check_choice
 from towers.ground.random_numbers import generator
 
 PARTS = {"train": (2400, 1), "valid": (240, 2), "test": (240, 3)}  # Number of stories and seed.
@@ -55,8 +56,7 @@ def text(part: str) -> str:
     Args:
         part: `train`, `valid` or `test`.
     """
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}. Received {part!r}.")
+    check_choice("part", part, PARTS)
     num_stories, seed = PARTS[part]
     # Uniform numbers, since their stream is the same in every version of NumPy.
     uniforms = generator(seed).random((num_stories, NUM_GAPS + len(SENTENCES)))

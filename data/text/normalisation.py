@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from towers.ground.arguments import check_choice
+
 LANGUAGES = ("zh", "en")
 # Chinese and Japanese script with its punctuation, written without blanks.
 WIDE = (
@@ -48,7 +50,7 @@ def normalise(text: str, language: str, *, keep_blanks: bool = False) -> str:
     elif language == "en":
         text = _apply(_ENGLISH_RULES, text.translate(_TO_ENGLISH))
     else:
-        raise ValueError(f"language must be one of {', '.join(LANGUAGES)}. Received {language!r}.")
+        check_choice("language", language, LANGUAGES)
     return " ".join(text.split())
 
 

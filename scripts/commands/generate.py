@@ -10,7 +10,7 @@ import dataclasses
 import warnings
 from typing import Annotated
 
-from towers.scripts.options.setting import Count, Tokens, all_settings
+from towers.scripts.options.setting import Amount, Count, Tokens, all_settings
 from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions, SamplingOptions
@@ -19,19 +19,30 @@ from towers.scripts.wrong_input import wrong_input
 RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 
 
+@dataclasses.dataclass(frozen=True)
+class GeneratedSamplingOptions(SamplingOptions):
+    """The sampling of a text.
+
+    Attributes:
+        temperature: below 1 prefers likely words more, above 1 less.
+    """
+
+    temperature: Annotated[Amount, "T"] = 1.0
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateOptions(ModelOptions):
     """The text to generate.
 
     Attributes:
-        sampling: of the words, by default at temperature 1.
+        sampling: of the words.
         devices: the choice of the devices.
         prompt: words separated by spaces.
         length: words after the prompt.
         num_samples: texts to write.
     """
 
-    sampling: SamplingOptions
+    sampling: GeneratedSamplingOptions
     devices: DeviceOptions
     prompt: Annotated[str, "TEXT"] = ""
     length: Tokens = 50
@@ -49,7 +60,7 @@ def run(options: GenerateOptions) -> int:
     with wrong_input():
         decoding = Decoding(
             n_best=options.num_samples,
-            temperature=sampling.temperature or 1.0,
+            temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             max_length=options.length,

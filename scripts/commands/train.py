@@ -67,11 +67,11 @@ def run(options: TrainCommandOptions) -> int:
         )
     with wrong_input():
         recipe = chosen_recipe(options)
-    begin_digests_for(recipe, options.data or ())
-    import_tensorflow_quietly()
     if options.dump_config:
         show(config_text(recipe, options).rstrip("\n"))
         return 0
+    begin_digests_for(recipe, options.data or ())
+    import_tensorflow_quietly()
     return train(recipe, options)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from towers.scripts.launching.rendezvous import Node, meet, warn_of_loopback
 from towers.scripts.launching.schedulers import Place, check_is_task, scheduled_place
-from towers.scripts.options.setting import Count, Flag, Folder, Numbers, Parts
+from towers.scripts.options.setting import AT_LEAST_1, Flag, Folder, Numbers, Parts, at_most
 from towers.scripts.shown import show
 
 DEFAULT_PROCESSES = 2
@@ -49,7 +49,7 @@ class LaunchOptions:
     nnodes: Parts | None = None
     node_rank: Annotated[int | None, "I"] = None
     coordinator: Annotated[str | None, "HOST:PORT"] = None
-    port: Annotated[Count | None, "P"] = None
+    port: Annotated[int | None, AT_LEAST_1, at_most(2**16 - 1), "P"] = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,12 +31,13 @@ def add_flags(parser: argparse.ArgumentParser, *kinds: type, rare: Collection[st
         for setting in settings_of(kind).values():
             add_flag(parser, setting, setting.name in rare)
         for group in groups_of(kind).values():
+            left = dict(settings_of(group))  # A group may say anew what its base says.
             for owner in filter(dataclasses.is_dataclass, reversed(group.__mro__)):
                 title, _, _ = (inspect.getdoc(owner) or "").partition("\n")
                 container = parser.add_argument_group(title.rstrip("."))
-                for name, setting in settings_of(owner).items():
-                    if name in inspect.get_annotations(owner):
-                        add_flag(container, setting, name in rare)
+                own = [name for name in left if name in inspect.get_annotations(owner)]
+                for name in own:
+                    add_flag(container, left.pop(name), name in rare)
 
 
 def add_flag(container: argparse._ActionsContainer, setting: Setting, is_rare: bool) -> None:

@@ -44,7 +44,7 @@ class Flag(dict[str, Any]):
 
 
 def at_most(most: int) -> Bound:
-    """Returns the bound of a whole number that costs something."""
+    """Returns the upper bound of a whole number."""
     return Bound(f"of at most {most}", lambda value: value <= most)
 
 

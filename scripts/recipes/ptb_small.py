@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD, WORD_END, WORD_UNKNOWN
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -80,9 +81,8 @@ def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
     from towers.data.batches.texts import sentence_batches, stream_batches
     from towers.data.prepared import prepare_words
 
+    check_choice("Field form", fields.form, FORMS)
     corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=show)
-    if fields.form not in FORMS:
-        raise ValueError(f"Field form must be one of {', '.join(FORMS)}. Received {fields.form!r}.")
     training, evaluated = corpus.part("train"), corpus.part(fields.part)
     if fields.form == "streams":
         train = stream_batches(training, fields.batch_size, fields.num_steps)

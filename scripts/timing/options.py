@@ -6,10 +6,8 @@ import dataclasses
 from typing import Annotated
 
 from towers.scripts.options.setting import Count, Flag, Names, Numbers, Parts, Paths, Seed
-from towers.scripts.training.options import BatchedRecipeOptions
+from towers.scripts.training.options import EXCHANGES, BatchedRecipeOptions
 from towers.scripts.wrong_input import nearest
-
-EXCHANGES = ("packs", "nccl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +17,6 @@ class TimingOptions(BatchedRecipeOptions):
     Attributes:
         towers: numbers of towers to compare.
         gpus_per_tower: devices that share the layers of each tower.
-        exchange: packs, nccl: also time several towers with a copy of the parameters each that sum
-            gradients in this way.
         repetitions: repetitions of each measurement.
         steps: in a repetition.
         data: the data's folder, or files (default: datasets/...).
@@ -29,7 +25,6 @@ class TimingOptions(BatchedRecipeOptions):
 
     towers: Numbers = (1, 2)
     gpus_per_tower: Parts = 1
-    exchange: Names = ()
     repetitions: Annotated[Count, "R"] = 10
     steps: Annotated[Count, "S"] = 20
     data: Paths | None = None
@@ -37,7 +32,19 @@ class TimingOptions(BatchedRecipeOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkOptions(TimingOptions):
+class StepTimingOptions(TimingOptions):
+    """Which steps are timed.
+
+    Attributes:
+        exchange: packs, nccl: also time several towers with a copy of the parameters each that sum
+            gradients in this way.
+    """
+
+    exchange: Names = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkOptions(StepTimingOptions):
     """What is timed: steps, or the input.
 
     Attributes:
@@ -62,6 +69,12 @@ def check_options(options: TimingOptions) -> None:
         raise ValueError(
             f"--steps must be at least 2, since the first is not timed. Received {options.steps}."
         )
+    if isinstance(options, StepTimingOptions):
+        check_exchanges(options)
+
+
+def check_exchanges(options: StepTimingOptions) -> None:
+    """Raises ValueError for exchanges that cannot be timed."""
     given = ",".join(options.exchange)
     for name in options.exchange:
         if name not in EXCHANGES:

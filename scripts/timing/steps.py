@@ -15,7 +15,7 @@ import towers
 from towers.ground.progress import progress
 from towers.scripts.shown import show
 from towers.scripts.timing.apart import Apart, TimedRun
-from towers.scripts.timing.options import TimingOptions
+from towers.scripts.timing.options import StepTimingOptions, TimingOptions
 from towers.scripts.timing.task import NUM_BATCHES, Task, open_task
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state
@@ -59,7 +59,7 @@ def time_steps(
     return rows
 
 
-def towers_of(options: TimingOptions) -> list[Contender]:
+def towers_of(options: StepTimingOptions) -> list[Contender]:
     """Returns the numbers of towers, each by default and with each exchange."""
     label = f" of {options.gpus_per_tower}" if options.gpus_per_tower > 1 else ""
     return [

@@ -9,7 +9,7 @@ import keras
 
 import towers
 from towers.scripts.shown import show
-from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.options import WITHOUT_COPIES, TrainOptions
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.session import Session, build_async_step, build_step
 
@@ -31,7 +31,8 @@ def describe_parameters(session: Session) -> str:
         where = "each of them"
     else:
         where = ", ".join(dict.fromkeys(map(towers.devices.short_device, groups[0])))
-    if placement.exchange != "nccl" or len(placement.devices) * session.processes.count == 1:
+    is_alone = len(placement.devices) * session.processes.count == 1
+    if is_alone or placement.exchange in WITHOUT_COPIES:
         return where
     on_gpus = all("GPU" in device for device in placement.devices)
     return f"{where}, summed by {'NCCL' if on_gpus else 'a ring'}"
@@ -71,7 +72,7 @@ class MeasuredPlacement:
         engine = self._options.engine
         return (
             self._options.devices.parameters == "auto"
-            and engine.exchange in ("auto", "packs")  # Any other needs copies.
+            and engine.exchange in WITHOUT_COPIES
             and engine.updates == "sync"
             and not engine.deterministic
             and len(devices.towers) > 1
@@ -109,10 +110,8 @@ def check_engine(options: TrainOptions) -> None:
     """Raises ValueError for options with which no step can run together."""
     devices, engine = options.devices, options.engine
     sharing = f"--gpus-per-tower {devices.gpus_per_tower}"
-    exchange, needs_copies = (
-        f"--exchange {engine.exchange}",
-        engine.exchange not in ("auto", "packs"),
-    )
+    exchange = f"--exchange {engine.exchange}"
+    needs_copies = engine.exchange not in WITHOUT_COPIES
     if engine.updates == "async":  # In one process, on shared variables, in any order.
         refused = {
             "--deterministic": engine.deterministic,

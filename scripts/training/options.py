@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from towers.scripts.options.setting import (
     Amount,
@@ -22,6 +22,9 @@ from towers.scripts.options.setting import (
 
 Checkpoint = Literal["best", "latest"]
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
+Exchange = Literal["packs", "nccl"]  # A test compares them with the library's.
+EXCHANGES: tuple[str, ...] = get_args(Exchange)
+WITHOUT_COPIES = ("auto", "packs")  # Any other needs a copy of the parameters on each tower.
 Overrides = Annotated[tuple[str, ...], "FIELD=VALUE", Flag(name="set", action="append")]
 # The fields of recipes that have a flag of their own.
 FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
@@ -120,7 +123,7 @@ class EngineOptions:
     xla: Switch = False
     batch_norm: Literal["first", "mean"] = "mean"
     deterministic: Switch = False
-    exchange: Literal["auto", "packs", "nccl"] = "auto"
+    exchange: Literal["auto", Exchange] = "auto"
 
 
 @dataclasses.dataclass(frozen=True)

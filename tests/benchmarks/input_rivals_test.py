@@ -30,6 +30,7 @@ def test_pipelines_are_compared(tmp_path):
         (["shapes", "--against", "tf_data"], "use recipe images"),
         (["images", "--against", "tf_daa"], "Did you mean 'tf_data'?"),
         (["images", "--against", "tf_data"], "give --data FOLDER"),
+        (["images", "--exchange", "nccl"], "there is no option --exchange"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments, message, capsys):

@@ -10,7 +10,7 @@ from benchmarks.rivals import rivals_of
 from tests.benchmarks.commands import TINY, refuse
 from tests.paths import ROOT
 from tests.programs import run
-from towers.scripts.timing.options import TimingOptions
+from towers.scripts.timing.options import StepTimingOptions
 from towers.scripts.timing.steps import in_processes, most_towers, towers_of
 
 
@@ -28,7 +28,7 @@ from towers.scripts.timing.steps import in_processes, most_towers, towers_of
     ids=str,
 )
 def test_each_mirrored_rival_has_a_process(towers, rivals, processes):
-    contenders = towers_of(TimingOptions("shapes", towers=towers)) + rivals_of(
+    contenders = towers_of(StepTimingOptions("shapes", towers=towers)) + rivals_of(
         rivals, max(2, *towers)
     )
     found = in_processes(contenders)

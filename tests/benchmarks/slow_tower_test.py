@@ -40,6 +40,7 @@ def test_it_goes_on_until_every_tower_is_measured(tmp_path):
         (["shapes", "--factor", "0.5"], "a factor above 1"),
         (["stories", "--towers", "2"], "stories could"),
         (["shapes", "--gpus-per-tower", "2"], "leave it out"),
+        (["shapes", "--exchange", "nccl"], "there is no option --exchange"),
     ],
 )
 def test_what_has_no_slow_tower_is_refused(arguments, message, capsys):

@@ -1,6 +1,8 @@
 """How a command ends: wrong input in one line, a failure in one line, a bug with its traceback."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -90,6 +92,35 @@ def test_the_version_is_a_name_of_the_package_and_the_package_a_program():
     printed = run_python("-m", "towers", "--version")
     assert told == f"{printed.split(',')[0].removeprefix('towers ')} set()\n"
     assert run_python("-m", "towers", "shapes", code=2).startswith("towers: ")
+
+
+def test_a_config_file_is_dumped_without_tensorflow():
+    program = (
+        "import sys; from towers.scripts.main import main; "
+        "main(['train', 'shapes', '--dump-config']); "
+        "print({'tensorflow', 'keras'} & {*sys.modules})"
+    )
+    printed = run_python("-c", program)
+    assert 'recipe = "shapes"' in printed and printed.endswith("\nset()\n")
+
+
+def test_a_help_needs_no_docstrings():
+    printed = run_python("-OO", "-m", "towers", "generate", "--help")
+    assert "--prompt TEXT" in printed and "examples" not in printed
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_help_whose_reader_has_left_ends_quietly(unbuffered):
+    """Unbuffered output fails while it is printed, buffered output when it is flushed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "towers", "generate", "--help-all"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with os.fdopen(writer) as output:
+        result = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.PIPE
+        )
+    assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b"")
 
 
 def run_python(*arguments, code=0):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from towers.data.samples.conversations.contents import Content
 from towers.data.samples.conversations.patterns import Kind, read_patterns
+from towers.ground.arguments import check_choice
 
 PARTS = ("train", "held_out")
 HELD_OUT_EVERY = 3
@@ -70,8 +71,7 @@ def dialogues(language: str, part: str) -> list[list[str]]:
 
 def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
     """Returns the dialogues, each with the name of its kind; arguments as in `dialogues`."""
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}. Received {part!r}.")
+    check_choice("part", part, PARTS)
     patterns = read_patterns(language)
     return [
         (kind.name, fill(variant, kind.phrasings[phrasing], kind.contents[content], language))

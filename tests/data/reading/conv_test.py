@@ -85,7 +85,7 @@ PARTED = "E\nM 我们/去/吃饭/好不好\nM 不是\nE\nM 你/是/一个/很/�
 def test_slashes_between_tokens_are_read_as_spaces(tmp_path):
     dialogues, report = read_bytes(tmp_path, (PARTED * 3).encode())
     assert dialogues[0] == ["我们 去 吃饭 好不好", "不是"]
-    assert "slashes separate the tokens" in report.summary_lines()[-1]
+    assert "slashes separate the tokens" in report.lines()[-1]
 
 
 def test_slashes_in_ordinary_text_stay(tmp_path):
@@ -102,7 +102,7 @@ def test_dgk_corpus_is_read_as_published():
     assert len(pairs) == 100_001
     assert sum(all(pair) for pair in pairs) == 99_910
     assert (report.num_turns, sum(report.skipped.values())) == (219_617, 147)
-    assert not report.suggests_other_encoding()
+    assert not report.suggests_other_encoding
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=missing(""))

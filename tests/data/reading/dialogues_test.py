@@ -169,7 +169,7 @@ def test_another_encoding_is_suggested(tmp_path):
     with pytest.raises(ValueError, match=r"try another \(--encoding\), such as gb18030"):
         read_bytes(tmp_path, content)
     _, report = read_bytes(tmp_path, content + b"E\nM yes\nM no\n")
-    assert "gb18030" in report.summary_lines()[-1]
+    assert "gb18030" in report.lines()[-1]
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ def test_the_summary_says_what_and_where():
         report.skip(BLANK_TURN, f"talk.conv:{number}")
     report.repair(UNDECODED, "talk.conv:9")
     report.note("a note")
-    assert report.summary_lines() == [
+    assert report.lines() == [
         "read 1 dialogue of 2 turns from 1 file of 1,200 lines",
         "skipped 5 blank turns (first: talk.conv:0, talk.conv:1, talk.conv:2)",
         "repaired 1 turns with bytes that do not decode (first: talk.conv:9)",
@@ -25,12 +25,12 @@ def test_many_undecoded_lines_suggest_another_encoding():
     report = ReadingReport(num_lines=20)
     for number in range(2):
         report.repair(UNDECODED, f"talk.conv:{number}")
-    assert not report.suggests_other_encoding()
+    assert not report.suggests_other_encoding
     report.skip(UNDECODED, "talk.conv:2")
-    assert report.suggests_other_encoding()
-    assert "such as gb18030" in report.summary_lines()[-1]
+    assert report.suggests_other_encoding
+    assert "such as gb18030" in report.lines()[-1]
     report.num_turns = 40  # Of a JSON array, which may be one line.
-    assert not report.suggests_other_encoding()
+    assert not report.suggests_other_encoding
 
 
 def test_a_report_can_be_told_from_an_earlier_one():

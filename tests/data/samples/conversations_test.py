@@ -335,3 +335,8 @@ def test_every_twentieth_dialogue_occurs_again_after_another(language, part):
 def test_wrong_names_are_refused(language, part, message):
     with pytest.raises(ValueError, match=message):
         dialogues(language, part)
+
+
+def test_the_nearest_part_is_suggested():
+    with pytest.raises(ValueError, match=r"part must be one of train, held_out.* mean held_out\?"):
+        dialogues("en", "heldout")

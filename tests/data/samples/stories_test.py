@@ -44,3 +44,8 @@ def test_the_hero_and_the_thing_come_back():
 def test_an_unknown_part_is_refused():
     with pytest.raises(ValueError, match=r"train, valid, test. Received 'dev'"):
         stories.text("dev")
+
+
+def test_the_nearest_part_is_suggested():
+    with pytest.raises(ValueError, match=r"part must be one of train, valid, .* mean valid\?"):
+        stories.text("validate")

@@ -43,6 +43,24 @@ def test_options_that_are_not_given_have_the_defaults_of_the_dataclass():
     assert options.devices == DeviceOptions() and options.seed == 0
 
 
+@pytest.mark.parametrize("port", ["0", "65536"])
+def test_a_launch_takes_ports_that_there_are(port, capsys):
+    with pytest.raises(SystemExit):
+        build_parser(["launch"]).parse_args(["launch", "--port", port])
+    bound = "of at least 1" if port == "0" else "of at most 65535"
+    assert f"expected a whole number {bound}, not '{port}'" in capsys.readouterr().err
+
+
+def test_a_help_says_what_its_own_command_does_with_an_option(capsys):
+    for command, meaning in {
+        "generate": "T below 1 prefers likely words more, above 1 less (default: 1.0)",
+        "chat": "(default: 1 with --top-k or --top-p)",
+    }.items():
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert meaning in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("text", ["1-5", "5", "7-5", "a-b", "-5-7"])
 def test_a_wrong_range_of_steps_is_refused(text, capsys):
     with pytest.raises(SystemExit):

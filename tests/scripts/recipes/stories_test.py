@@ -1,5 +1,6 @@
 """The language model from a text to more text: train, go on, evaluate, generate."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -19,6 +20,7 @@ from towers.ground.special_ids import WORD_UNKNOWN as UNKNOWN
 from towers.models.decoding import Decoding
 from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
+from towers.scripts.recipes import ptb_small
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.generation import generate
 from towers.scripts.training.options import ModelOptions
@@ -241,6 +243,15 @@ def test_a_wrong_field_is_refused(overrides, expected, folder, tmp_path, capsys)
     settings = [part for override in overrides for part in ("--set", override)]
     refuse([*command, *settings], capsys, *expected)
     assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_prepared_for_a_wrong_form(tmp_path, monkeypatch):
+    monkeypatch.setattr("towers.scripts.recipes.ptb_small.CACHE", tmp_path / "prepared")
+    recipe = load_recipe("ptb_small")
+    fields = dataclasses.replace(recipe.fields, form="sentence")
+    with pytest.raises(ValueError, match="Did you mean sentences"):
+        ptb_small.make_batches(fields, {"train": "a b\n"}, 0)
+    assert not (tmp_path / "prepared").exists()
 
 
 def test_missing_and_bad_files_are_named(folder, tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from towers.scripts.timing.options import TimingOptions
+from towers.scripts.timing.options import StepTimingOptions
 from towers.scripts.timing.steps import Contender, in_processes, towers_of
 
 
@@ -23,13 +23,13 @@ def built(task):
     ids=str,
 )
 def test_each_number_of_towers_has_a_process(options, processes):
-    found = in_processes(towers_of(TimingOptions("shapes", **options)))
+    found = in_processes(towers_of(StepTimingOptions("shapes", **options)))
     assert [[contender.name for contender in group] for group in found] == processes
 
 
 def test_what_must_be_alone_has_a_process():
     ways = [Contender("one", 2, built), Contender("other", 2, built, alone=True)]
-    found = in_processes([*towers_of(TimingOptions("shapes", towers=(2,))), *ways])
+    found = in_processes([*towers_of(StepTimingOptions("shapes", towers=(2,))), *ways])
     assert [[contender.name for contender in group] for group in found] == [
         ["towers 2", "one"],
         ["other"],

@@ -15,12 +15,15 @@ from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.engine import MeasuredPlacement
 from towers.scripts.training.options import (
+    EXCHANGES,
+    WITHOUT_COPIES,
     DeviceOptions,
     EngineOptions,
     OutputOptions,
     PeriodOptions,
     TrainOptions,
 )
+from towers.travel import exchanges
 
 NUM_STEPS = 40
 OPTIONS = ["--precision", "float64", "--report-every", 1]
@@ -43,6 +46,12 @@ def refuse(arguments, capsys):
     assert code == 2, error
     assert "Traceback" not in error
     return error
+
+
+def test_the_commands_know_the_exchanges_of_the_library():
+    assert set(EXCHANGES) == set(exchanges.EXCHANGES)
+    with_copies = {name for name, kind in exchanges.EXCHANGES.items() if kind.group is not None}
+    assert set(EXCHANGES) - set(WITHOUT_COPIES) == with_copies
 
 
 ASYNC = ["--updates", "async", "--towers", "2"]
