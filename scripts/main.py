@@ -86,8 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = command.run(read_options(options_of(command), given))
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        return leave_quietly()
+    except BrokenPipeError:  # Its reader has left, such as `head`.
+        drop_unwritten()
+        return 128 + signal.SIGPIPE
     except WrongInputError as error:
         return fail(error, WRONG_INPUT)
     except KeyboardInterrupt:
@@ -95,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         if is_for_users(error):
+            drop_unwritten()
             return fail(error, FAILED)
         show_traceback(error)
         show(BUG, file=sys.stderr)
@@ -175,11 +177,13 @@ def load_command(name: str) -> ModuleType:
     return importlib.import_module(f"towers.scripts.commands.{name}")
 
 
-def leave_quietly() -> int:
-    """Returns the exit code of a command whose reader has left, such as `head`."""
-    with contextlib.suppress(OSError):  # The caller of `main` may have replaced the output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # For buffered output.
-    return 128 + signal.SIGPIPE
+def drop_unwritten() -> None:
+    """Drops what the output takes no more, which Python would try to write again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):  # The caller of `main` may have replaced the output.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show_warning(
