@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.saving.checkpoint_files import read_checkpoint
+from towers.saving.checkpoint_files import read_checkpoint, write_checkpoint
 
 BATCHES = helpers.dense_batches([4, 4, 3])
 
@@ -103,7 +103,7 @@ def test_a_checkpoint_that_an_action_restores(tmp_path):
 
         def go_back(report):
             if report.step == 1:
-                towers.checkpoints.write_checkpoint(path, 1, training.step.groups(), {})
+                write_checkpoint(path, 1, training.step.groups(), {})
             if report.step == 4:
                 towers.checkpoints.restore(read_checkpoint(path), training.step.groups())
 
