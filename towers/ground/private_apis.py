@@ -7,6 +7,7 @@ is first named; what is private about an object is asked for by a function.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,6 +30,15 @@ HANDED_ON = {
     "CoordinatedJob": "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2",
     # Whether a tape records.
     "could_possibly_record": "tensorflow.python.eager.record",
+    # How a tape learns of outputs whose gradient is computed by a function of our own.
+    "record_operation": "tensorflow.python.eager.record",
+    "stop_recording": "tensorflow.python.eager.record",
+    "variable_accessed": "tensorflow.python.eager.tape",
+    # What `tf.function` makes, and what calls layers and other operations of Keras.
+    "Function": "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+    "Operation": "keras.src.ops.operation",
+    "in_stateless_scope": "keras.src.backend.common.stateless_scope",
+    "set_keras_mask": "keras.src.backend",
     # Types of what `as_graph_def` and the graphs that ran consist of.
     "GraphDef": "tensorflow.core.framework.graph_pb2",
     "NameAttrList": "tensorflow.core.framework.attr_value_pb2",
@@ -227,6 +237,34 @@ def has_neighbours(op: Any) -> bool:
 def leave_neighbours(op: Any) -> None:
     """Lets an op that is in a graph be placed apart from those that it was to be beside."""
     op._clear_attr("_class")
+
+
+@contextlib.contextmanager
+def recording_again(tape: Any) -> Iterator[bool]:
+    """The scope in which a persistent tape goes on recording; it yields whether it has to."""
+    from tensorflow.python.eager import record
+    from tensorflow.python.eager import tape as tapes
+
+    if not record.could_possibly_record():
+        yield False
+        return
+    tapes.push_tape(tape._tape)
+    try:
+        yield True
+    finally:
+        tapes.pop_tape(tape._tape)
+
+
+def random_ops() -> list[tuple[Any, str]]:
+    """Returns the ops that draw, each as a module and a name, whatever draws through them."""
+    from tensorflow.python.ops import gen_random_ops as stateful
+    from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
+
+    names = "random_standard_normal random_uniform random_uniform_int truncated_normal"
+    found = [(stateful, name) for name in (*names.split(), "random_shuffle")]
+    kinds = "uniform_v2 uniform_int_v2 uniform_full_int_v2 normal_v2"
+    found += [(stateless, f"stateless_random_{kind}") for kind in kinds.split()]
+    return [*found, (stateless, "stateless_truncated_normal_v2")]
 
 
 def reshuffle_sizes(dataset: Any) -> list[int]:

@@ -1,0 +1,280 @@
+"""Layers on towers: within a scope, each outermost call of a layer is cut by rows over devices.
+
+What surrounds the calls runs as it is written, once, on the whole batch: train steps, tapes,
+losses, metrics, optimizers, loops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.devices.placement import check_devices
+from towers.ground.host import HOST
+from towers.ground.private_apis import (
+    Function,
+    Operation,
+    in_stateless_scope,
+    set_keras_mask,
+    stored_value,
+    variable_accessed,
+)
+from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask
+from towers.layers.gradient import CONCATENATE, VARIABLE, Source, Towers, Way, is_differentiable
+from towers.layers.part import Call, Outcome
+from towers.layers.reads import READS, Reads
+from towers.layers.rows import Cut, cut_rows, even_cut, parts_of
+from towers.other_steps.parallel import CallScope, assign_once
+from towers.variables.shared_variables import is_seed
+
+_CURRENT: contextvars.ContextVar[LayerCalls | None] = contextvars.ContextVar("calls", default=None)
+CALL_LAYER, CALL_FUNCTION = Operation.__call__, Function.__call__
+
+
+@contextlib.contextmanager
+def layers_on(devices: Sequence[str]) -> Iterator[LayerCalls]:
+    """The scope in which the layers of any Keras code run on towers.
+
+    Args:
+        devices: one device per tower, in the order of the rows.
+    """
+    check_devices(devices)
+    calls = LayerCalls(devices)
+    token = _CURRENT.set(calls)
+    try:
+        with hooked():
+            yield calls
+    finally:
+        _CURRENT.reset(token)
+
+
+_SCOPES = 0
+
+
+@contextlib.contextmanager
+def hooked() -> Iterator[None]:
+    """The scope in which layers and functions ask for the scope of their thread."""
+    global _SCOPES
+    Operation.__call__, Function.__call__ = call_layer, call_function
+    _SCOPES += 1
+    try:
+        yield
+    finally:
+        _SCOPES -= 1
+        if not _SCOPES:
+            Operation.__call__, Function.__call__ = CALL_LAYER, CALL_FUNCTION
+
+
+@functools.wraps(CALL_LAYER)
+def call_layer(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls a layer, on towers where its thread says so."""
+    calls = _CURRENT.get()
+    if calls is None or not isinstance(self, keras.layers.Layer) or in_stateless_scope():
+        return CALL_LAYER(self, *args, **kwargs)
+    if any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs))):
+        return CALL_LAYER(self, *args, **kwargs)
+    return calls.call(self, args, kwargs)
+
+
+@functools.wraps(CALL_FUNCTION)
+def call_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls a `tf.function`, a twin of it where its thread runs layers on towers."""
+    calls = _CURRENT.get()
+    if calls is None:
+        return CALL_FUNCTION(self, *args, **kwargs)
+    return calls.call_function(self, args, kwargs)
+
+
+class LayerCalls:
+    """How the layers of a scope are called.
+
+    A function is called for the first time without a graph, and each layer in it is asked whether
+    it treats rows apart. Later calls run a graph of its own, in which the answers hold: what was
+    traced before has uncut layers, and nothing of ours stays in it.
+
+    Args:
+        devices: one device per tower.
+
+    Attributes:
+        devices: as given.
+    """
+
+    def __init__(self, devices: Sequence[str]):
+        self.devices = tuple(devices)
+        self._answers: dict[Any, Answer] = {}
+        self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
+        self._twins: dict[int, tuple[Any, Any]] = {}
+        self._compiled: dict[Any, Any] = {}
+        self._is_first_call = False
+
+    def call_function(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Calls the twin of a function."""
+        if self._is_first_call:
+            return function.python_function(*args, **kwargs)
+        if id(function) not in self._twins and tf.executing_eagerly():
+            self._is_first_call = True
+            try:
+                return function.python_function(*args, **kwargs)
+            finally:
+                self._is_first_call = False
+                self._twins[id(function)] = (function, twin_of(function))
+        if id(function) not in self._twins:
+            self._twins[id(function)] = (function, twin_of(function))
+        return CALL_FUNCTION(self._twins[id(function)][1], *args, **kwargs)
+
+    def call(self, layer: Any, args: Any, kwargs: Any) -> Any:
+        """Returns what a layer returns, its rows on towers if it treats them apart."""
+        call = Call(layer, CALL_LAYER, args, kwargs)
+        answer = self._answer(call)
+        if answer.way == INSIDE:
+            return call.whole()
+        if answer.way == WHOLE:
+            with alone():
+                return call.whole()
+        if tf.executing_eagerly() and not self._is_first_call:
+            return self._call_compiled(call, answer)
+        outcome, joined = self._cut(call, answer)
+        return put_together(outcome, joined)
+
+    def _answer(self, call: Call) -> Answer:
+        """Returns how a layer is called; it is asked when it is first called without a graph."""
+        key = call.key()
+        if key not in self._answers:
+            if not call.layer.built or not tf.executing_eagerly():
+                return Answer(INSIDE, reason="was called in a graph before")
+            self._layers[id(call.layer)] = call.layer
+            with alone():
+                self._answers[key] = ask(call, self.devices)
+        return self._answers[key]
+
+    def _call_compiled(self, call: Call, answer: Answer) -> Any:
+        """Returns what a layer returns that is called without a graph, computed by a function."""
+        if call.num_rows(answer.rows) < len(self.devices):
+            with alone():
+                return call.whole()
+        key = call.key()
+        if key not in self._compiled:
+            outcomes: list[Outcome] = []
+
+            def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
+                outcome, joined = self._cut(call.with_tensors(tensors, masks), answer)
+                outcomes[:] = [outcome]
+                return joined
+
+            function = tf.function(cut, autograph=False, reduce_retracing=True)
+            self._compiled[key] = function, outcomes
+        function, outcomes = self._compiled[key]
+        with alone():
+            joined = function(call.tensors(), call.masks(answer.rows))
+        return put_together(outcomes[0], joined)
+
+    def _cut(self, call: Call, answer: Answer) -> tuple[Outcome, list[tf.Tensor]]:
+        """Returns what came out of the first tower, and its tensors of all towers."""
+        cut = self._rows(call, answer)
+        towers = Towers(cut, self.devices[0])
+        rows = {index: cut_rows(call.leaves[index], cut) for index in answer.rows}
+        masks = {index: cut_rows(mask, cut) for index, mask in call.masks(answer.rows).items()}
+        variables = [one for one in call.layer.variables if not is_seed(one)]
+        copies = self._reads().copies(variables)
+        outcomes: list[Outcome] = []
+        for tower, device in enumerate(self.devices):
+            with alone(), tf.device(device), tf.name_scope(f"tower_{tower}"):
+                scope = CallScope(tower, ())
+                for variable, copy in zip(variables, copies, strict=True):
+                    scope.state_mapping[id(variable)] = copy[tower]
+                for parts in rows.values():  # A tower's own, whatever else uses them.
+                    parts[tower] = tf.identity(parts[tower])
+                own, own_masks = (
+                    {index: parts[tower] for index, parts in each.items()} for each in (rows, masks)
+                )
+                sources = [*own.values(), *(copy[tower] for copy in copies)]
+                with towers.tapes[tower] as tape:
+                    tape.watch(list(filter(is_differentiable, sources)))
+                    outcomes.append(call.part(own, own_masks, scope))
+        columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
+        sources = list(sources_of(call, rows, variables, copies))
+        joined = towers.join(sources, columns, answer.ways)
+        with tf.device(HOST):
+            assign_once([outcome.scope for outcome in outcomes], list(cut.sizes))
+        return outcomes[0], joined
+
+    def _rows(self, call: Call, answer: Answer) -> Cut:
+        """Returns how the rows of a call are cut: as those of an argument that towers made."""
+        for index in answer.rows:
+            known = parts_of(call.leaves[index], self.devices)
+            if known is not None:
+                return known.cut
+        return even_cut(call.leaves[answer.rows[0]], self.devices)
+
+    def _reads(self) -> Reads:
+        """Returns what was read in the current graph; nothing is kept without one."""
+        if tf.executing_eagerly():
+            return Reads(self.devices)
+        graph = tf.compat.v1.get_default_graph()
+        reads: Reads | None = getattr(graph, READS, None)
+        if reads is None or reads.devices != self.devices:
+            reads = Reads(self.devices, graph)
+            setattr(graph, READS, reads)
+        return reads
+
+
+def sources_of(
+    call: Call,
+    rows: dict[int, list[tf.Tensor]],
+    variables: Sequence[keras.Variable],
+    copies: Sequence[Sequence[tf.Tensor]],
+) -> Iterator[Source]:
+    """Yields what a call is computed from and has a gradient: rows, and variables."""
+    for index, parts in rows.items():
+        if is_differentiable(call.leaves[index]):
+            yield Source(call.leaves[index], Way(CONCATENATE), parts)
+    for variable, copy in zip(variables, copies, strict=True):
+        stored = stored_value(variable)
+        if stored.trainable and is_differentiable(copy[0]):
+            variable_accessed(stored)
+            yield Source(stored.handle, Way(VARIABLE, 1, stored.device), copy)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """The scope in which layers run whole."""
+    token = _CURRENT.set(None)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
+    """Returns the outputs of a whole call, and puts the rest of it where the layer had it.
+
+    Args:
+        outcome: what came out of the first tower.
+        joined: its tensors, of all towers.
+    """
+    tensors = iter(joined)
+    outputs = [next(tensors) if tf.is_tensor(one) else one
+               for one in tf.nest.flatten(outcome.outputs)]  # fmt: skip
+    kept = [one for one in outputs if tf.is_tensor(one)]
+    for output, mask in zip(kept, outcome.masks, strict=True):
+        if mask is not None:
+            set_keras_mask(output, next(tensors))
+    for owner, _ in outcome.losses:
+        owner._losses.append(next(tensors))
+    for one in outcome.stored:
+        leaves = [next(tensors) for _ in tf.nest.flatten(one.value)]
+        vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)
+    return tf.nest.pack_sequence_as(outcome.outputs, outputs)
+
+
+def twin_of(function: Any) -> Any:
+    """Returns a function that traces the same Python code anew, without XLA."""
+    twin = function._clone(None)
+    twin._jit_compile = None
+    return twin
