@@ -14,7 +14,7 @@ GROUND = "ground"  # What the three others may import.
 # The engine's rooms: each imports only from those before it.
 ORDER = (
     "ground", "saving", "travel", "devices", "optimizers", "batches", "variables", "processes",
-    "step", "loop", "other_steps", "compiled",
+    "step", "loop", "other_steps", "layers", "compiled",
 )  # fmt: skip
 LARGEST_ROOM = 23  # Files.
 MAY_IMPORT = {

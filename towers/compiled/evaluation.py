@@ -9,20 +9,15 @@ import keras
 import tensorflow as tf
 
 from towers.batches.feed import check_end, open_feed
-from towers.batches.shards import any_number_of_rows, split
-from towers.compiled.checks import check_model
+from towers.batches.shards import split
+from towers.compiled.checks import NeedsLayersError, check_model, check_own_code
 from towers.compiled.data import Data, read_samples
 from towers.compiled.logs import Logs, callback_list
 from towers.compiled.setting import place, prepare
-from towers.compiled.tower_function import call, compiled_tower_fn
+from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
-from towers.ground.private_apis import (
-    convert_to_np_if_not_ragged,
-    flatten_logs,
-    potentially_ragged_concat,
-    pythonify_logs,
-)
-from towers.other_steps.parallel import parallel
+from towers.ground.private_apis import flatten_logs, pythonify_logs
+from towers.layers.calls import layers_of
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 
 
@@ -38,7 +33,6 @@ def evaluate(
     return_dict: bool = False,
     *,
     towers: int | Sequence[str] | None = None,
-    added_losses: str | None = None,
 ) -> Any:
     """Returns the loss and the metrics of a compiled model over a data set.
 
@@ -46,14 +40,22 @@ def evaluate(
         model: a compiled Keras model.
         x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict: as in
             `keras.Model.evaluate`.
-        towers, added_losses: as in `towers.fit`.
+        towers: as in `towers.fit`.
 
     Raises:
-        ValueError: the model holds something that towers cannot add, or the data is empty.
+        ValueError: an argument is wrong, or the data is empty.
     """
-    check_model(model, "evaluate", added_losses)
-    data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
-    evaluation = Evaluation(model, place(model, towers), data, steps, added_losses)
+    check_model(model, "evaluate")
+    placement = place(model, towers)
+    try:
+        check_own_code(model, "evaluate")
+        data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
+        evaluation = Evaluation(model, placement, data, steps)
+    except NeedsLayersError:
+        with layers_of(model, placement.devices):
+            return model.evaluate(
+                x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict
+            )
     logs = evaluation.run(callback_list(model, callbacks, verbose, steps or data.num_batches))
     return logs if return_dict else flatten_logs(model, logs)
 
@@ -66,7 +68,6 @@ class Evaluation:
         placement: the devices of the towers.
         data: the data.
         steps: the number of batches to take, or None.
-        added_losses: as in `towers.fit`.
     """
 
     def __init__(
@@ -75,9 +76,8 @@ class Evaluation:
         placement: Placement,
         data: Data,
         steps: int | None,
-        added_losses: str | None,
     ):
-        self._model, self._placement, self._added_losses = model, placement, added_losses
+        self._model, self._placement = model, placement
         self._batches = pass_of(data, steps, "pass validation_steps, or the steps of evaluate")
         prepare(model, placement, data)
         self._step: EvaluationStep | None = None
@@ -86,9 +86,7 @@ class Evaluation:
     def build(self) -> EvaluationStep:
         """Returns the step, which is built by the first call."""
         if self._step is None:
-            tower_fn = compiled_tower_fn(
-                self._model, training=False, kind_of_added_losses=self._added_losses
-            )
+            tower_fn = compiled_tower_fn(self._model, training=False)
             self._step = build_evaluation_step(
                 tower_fn, self._model, self._placement, self._batches
             )
@@ -133,20 +131,11 @@ def predict(
         towers: as in `towers.fit`.
 
     Raises:
-        ValueError: the model predicts in a way of its own, or the data has no examples.
+        ValueError: an argument is wrong.
     """
     check_model(model, "predict")
-    placement = place(model, towers)
-    data = read_samples(model, x, batch_size=batch_size, steps=steps)
-    batches = pass_of(data, steps, "pass steps")
-    callbacks = callback_list(model, callbacks, verbose, steps or data.num_batches)
-    outputs = list(predict_batches(model, placement, batches, callbacks))
-    if not outputs:
-        raise ValueError("There is nothing to predict: the data has no examples.")
-    joined = keras.tree.map_structure_up_to(
-        outputs[0], lambda *parts: potentially_ragged_concat(list(parts)), *outputs
-    )
-    return keras.tree.map_structure(convert_to_np_if_not_ragged, joined)
+    with layers_of(model, place(model, towers).devices):
+        return model.predict(x, batch_size, verbose, steps, callbacks)
 
 
 def pass_of(data: Data, steps: int | None, remedy: str) -> tf.data.Dataset:
@@ -154,35 +143,3 @@ def pass_of(data: Data, steps: int | None, remedy: str) -> tf.data.Dataset:
     batches = data.one_pass(0)
     check_end(batches, steps, remedy)
     return batches if steps is None else batches.take(steps)
-
-
-def predict_batches(
-    model: keras.Model,
-    placement: Placement,
-    batches: tf.data.Dataset,
-    callbacks: keras.callbacks.CallbackList,
-) -> Any:
-    """Yields the outputs of each batch; the callbacks hear of it."""
-    spec = tf.nest.map_structure(any_number_of_rows, batches.element_spec)
-
-    def run(batch: Any) -> Any:
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        return call(model, x, training=False)
-
-    @tf.function(input_signature=[spec], autograph=False)
-    def outputs_of(batch: Any) -> Any:
-        return parallel(run, placement.devices, variables=model, batch=batch)
-
-    with placement.scope():
-        for batch in batches.take(0 if model.built else 1):
-            run(batch)
-    callbacks.on_predict_begin()
-    model.stop_predicting = False
-    for number, batch in enumerate(batches):
-        callbacks.on_predict_batch_begin(number)
-        outputs = outputs_of(batch)
-        yield outputs
-        callbacks.on_predict_batch_end(number, {"outputs": outputs})
-        if model.stop_predicting:
-            break
-    callbacks.on_predict_end()

@@ -9,7 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from towers.compiled.checks import check_alone, check_counts, check_model
+from towers.compiled.checks import (
+    NeedsLayersError,
+    check_alone,
+    check_counts,
+    check_model,
+    check_own_code,
+)
 from towers.compiled.data import read_samples, sliceable
 from towers.compiled.epochs import FitUpdates, train
 from towers.compiled.evaluation import Evaluation
@@ -18,6 +24,7 @@ from towers.compiled.logs import callback_list
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import train_validation_split
+from towers.layers.calls import layers_of
 from towers.loop.updates import Position
 from towers.step.options import StepOptions
 
@@ -48,7 +55,6 @@ def fit(
     accumulate: int = 1,
     seed: int = 0,
     run_dir: str | os.PathLike[str] | None = None,
-    added_losses: str | None = None,
 ) -> keras.callbacks.History:
     """Trains a compiled Keras model on towers; returns what `keras.Model.fit` returns.
 
@@ -69,36 +75,47 @@ def fit(
             how many updates the model's optimizer has made before.
         run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
             each tower. The same call goes on from the newest checkpoint in it.
-        added_losses: what layers add with `add_loss`: `mean` or `sum` over the examples of a
-            batch. None refuses layers that do; Keras's regularisers are known.
 
     Raises:
-        ValueError: the model holds something that towers cannot add, or an argument is wrong.
-            Nothing is trained then.
+        ValueError: an argument is wrong. Nothing is trained then.
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
     check_alone()
-    check_model(model, "fit", added_losses)
+    check_model(model, "fit")
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
-    if validation_split and validation_data is None:
-        x = sliceable(model, x)
-        (x, y, sample_weight), validation_data = train_validation_split(
-            (x, y, sample_weight), validation_split
+    begun = int(getattr(model.optimizer, "iterations", 0))
+    arrays, held_out = (x, y, sample_weight), validation_data
+    try:
+        check_own_code(model, "fit")
+        if validation_split and validation_data is None:
+            arrays, held_out = train_validation_split(
+                (sliceable(model, x), y, sample_weight), validation_split
+            )
+        data = read_samples(
+            model, *arrays, batch_size=batch_size, steps=steps_per_epoch,
+            class_weight=class_weight, shuffle=shuffle,
+            seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
+        )  # fmt: skip
+        prepare(model, placement, data)
+        validation = validation_of(
+            model, placement, held_out, validation_batch_size or batch_size, validation_steps
         )
-    begun = int(model.optimizer.iterations)
-    data = read_samples(
-        model, x, y, sample_weight, batch_size=batch_size, steps=steps_per_epoch,
-        class_weight=class_weight, shuffle=shuffle,
-        seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
-    )  # fmt: skip
-    prepare(model, placement, data, accumulate)
-    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed)
-    validation = validation_of(
-        model, placement, validation_data, validation_batch_size or batch_size, validation_steps,
-        added_losses,
-    )  # fmt: skip
-    step = LateStep(model, placement, data, options, added_losses)
+    except NeedsLayersError as reason:
+        check_layers_can(
+            reason, parameters=(parameters, "auto"), exchange=(exchange, "packs"),
+            clip_norm=(clip_norm, None), accumulate=(accumulate, 1), run_dir=(run_dir, None),
+        )  # fmt: skip
+        if verbose != 0 and len(placement.devices) > 1:
+            print(f"{model.name}: the towers run layers only, since {reason}.")
+        with layers_of(model, placement.devices, quiet=verbose == 0):
+            return model.fit(
+                x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data,
+                shuffle, class_weight, sample_weight, initial_epoch, steps_per_epoch,
+                validation_steps, validation_batch_size, validation_freq,
+            )  # fmt: skip
+    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
+    step = LateStep(model, placement, data, options)
     num_steps = steps_per_epoch or data.num_batches
     heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
     updates = FitUpdates(step, model, data, steps_per_epoch, heard, validation, validation_freq)
@@ -107,18 +124,27 @@ def fit(
     )
 
 
+def check_layers_can(reason: Exception, **options: tuple[Any, Any]) -> None:
+    """Raises ValueError for options, each with its default, that a step of one's own lacks."""
+    for name, (value, default) in options.items():
+        if value != default:
+            raise ValueError(
+                f"{name} needs the towers' own step, and this model is trained by its own code on "
+                f"towers: {reason}. Received {name}={value!r}; leave it out."
+            )
+
+
 def validation_of(
     model: keras.Model,
     placement: Placement,
     data: Any,
     batch_size: int | None,
     steps: int | None,
-    added_losses: str | None,
 ) -> Evaluation | None:
     """Returns the evaluation on validation data after an epoch; None if there is none."""
     if data is None:
         return None
-    check_model(model, "evaluate", added_losses)
+    check_own_code(model, "evaluate")
     parts = keras.utils.unpack_x_y_sample_weight(data)
     held_out = read_samples(model, *parts, batch_size=batch_size, steps=steps)
     if getattr(held_out, "is_generator", False) and steps is None:
@@ -127,7 +153,7 @@ def validation_of(
             "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "
             "keras.utils.PyDataset, which begin anew."
         )
-    return Evaluation(model, placement, held_out, steps, added_losses)
+    return Evaluation(model, placement, held_out, steps)
 
 
 def seed_after(seed: int, updates: int) -> int:

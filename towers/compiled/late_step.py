@@ -32,7 +32,6 @@ class LateStep:
         placement: the towers' devices.
         data: the data.
         options: the step's options but for the loss scale, which the model's optimizer has.
-        added_losses: as in `towers.fit`.
 
     Attributes:
         devices: the towers' devices.
@@ -46,22 +45,21 @@ class LateStep:
         placement: Placement,
         data: Data,
         options: StepOptions,
-        added_losses: str | None,
     ):
         self.devices = placement.devices
         self.processes = Processes()
         with tf.device(HOST):
             self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
         self._model, self._placement, self._data = model, placement, data
-        self._options, self._added_losses = options, added_losses
+        self._options = options
         self._step: TrainStep | None = None
 
     def build(self) -> TrainStep:
         """Returns the step, which is built by the first call."""
         if self._step is None:
-            model, placement, kind = self._model, self._placement, self._added_losses
+            model, placement = self._model, self._placement
             optimizer, loss_scale = split_optimizer(model, placement)
-            tower_fn = compiled_tower_fn(model, training=True, kind_of_added_losses=kind)
+            tower_fn = compiled_tower_fn(model, training=True)
             options = dataclasses.replace(self._options, loss_scale=loss_scale)
             batches = self._data.one_pass(0)
             self._step = build_train_step(tower_fn, model, optimizer, placement, batches, options)

@@ -11,7 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.shards import any_number_of_rows
-from towers.compiled.checks import check_built, check_metrics
+from towers.compiled.checks import (
+    NeedsLayersError,
+    check_built,
+    check_metrics,
+    check_no_strategy,
+    check_rows_apart,
+)
 from towers.compiled.data import Data
 from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
@@ -86,23 +92,24 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
     return [f"/CPU:{index + 1}" if 1 < count < cpus else HOST for index in range(count)]
 
 
-def prepare(model: keras.Model, placement: Placement, data: Data, num_parts: int = 1) -> None:
+def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
     """Builds a model for its data, and checks it.
 
     Args:
         model: the model.
         placement: the towers' devices.
         data: the data.
-        num_parts: into which each tower cuts its shard.
 
     Raises:
-        ValueError: it holds a loss or a metric that towers cannot add.
+        NeedsLayersError: it holds a loss or a metric that towers cannot add, or couples rows.
     """
     batches = data.one_pass(0)
     with placement.scope():
         build(model, batches)
-        check_built(model, len(placement.devices) * num_parts)
+        check_no_strategy(model)
+        check_built(model)
         check_metrics(model, data.first_batch, has_flat_labels(batches.element_spec))
+        check_rows_apart(model, data.first_batch)
 
 
 def build(model: keras.Model, batches: tf.data.Dataset) -> None:
@@ -110,9 +117,7 @@ def build(model: keras.Model, batches: tf.data.Dataset) -> None:
 
     def symbolic(spec: Any) -> Any:
         if not isinstance(spec, tf.TensorSpec):
-            raise ValueError(
-                f"Towers cut dense tensors by rows. Received {spec}; convert such tensors first."
-            )
+            raise NeedsLayersError(f"the data holds {type(spec).__name__.removesuffix('Spec')}s")
         spec = any_number_of_rows(spec)
         return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
 

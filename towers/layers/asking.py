@@ -155,7 +155,7 @@ def moved_weights(layer: Any) -> dict[int, tf.Tensor]:
 def matches(outcomes: Sequence[Outcome], counts: Sequence[int]) -> Iterator[set[Way]]:
     """Yields for each tensor, and for the states together, the ways that fit."""
     whole, *parts = outcomes
-    columns = [[one for one in outcome.tensors()] for outcome in (whole, *parts)]
+    columns = [outcome.tensors() for outcome in (whole, *parts)]
     if len({len(column) for column in columns}) > 1:
         yield set()
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -20,6 +20,7 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import (
     Function,
     Operation,
+    flatten_layers,
     in_stateless_scope,
     set_keras_mask,
     stored_value,
@@ -50,11 +51,35 @@ def layers_on(devices: Sequence[str]) -> Iterator[LayerCalls]:
     try:
         with hooked():
             yield calls
+        calls.tell()
+    finally:
+        _CURRENT.reset(token)
+
+
+@contextlib.contextmanager
+def layers_of(model: keras.Model, devices: Sequence[str], *, quiet: bool = True) -> Iterator[None]:
+    """The scope in which a model's own code runs its layers on towers; one tower runs it as it is.
+
+    What was asked and traced is kept with the model.
+    """
+    if len(devices) == 1:
+        with tf.device(devices[0]):
+            yield
+        return
+    calls: LayerCalls | None = vars(model).get(CALLS)
+    if calls is None or calls.devices != tuple(devices):
+        calls = vars(model)[CALLS] = LayerCalls(devices)
+    calls.quiet = quiet
+    token = _CURRENT.set(calls)
+    try:
+        with hooked():
+            yield
     finally:
         _CURRENT.reset(token)
 
 
 _SCOPES = 0
+CALLS = "_layer_calls_of_towers"  # A model's attribute.
 
 
 @contextlib.contextmanager
@@ -103,10 +128,12 @@ class LayerCalls:
 
     Attributes:
         devices: as given.
+        quiet: whether nothing is printed of how layers are called.
     """
 
-    def __init__(self, devices: Sequence[str]):
-        self.devices = tuple(devices)
+    def __init__(self, devices: Sequence[str], quiet: bool = False):
+        self.devices, self.quiet = tuple(devices), quiet
+        self._told = ""
         self._answers: dict[Any, Answer] = {}
         self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
         self._twins: dict[int, tuple[Any, Any]] = {}
@@ -124,9 +151,45 @@ class LayerCalls:
             finally:
                 self._is_first_call = False
                 self._twins[id(function)] = (function, twin_of(function))
+                self.tell()
         if id(function) not in self._twins:
             self._twins[id(function)] = (function, twin_of(function))
         return CALL_FUNCTION(self._twins[id(function)][1], *args, **kwargs)
+
+    def tell(self) -> None:
+        """Prints which layers run whole, and why, unless it is known."""
+        text = self.describe()
+        if text != self._told and not self.quiet:
+            print(text)
+        self._told = text
+
+    def describe(self) -> str:
+        """Returns in a line which layers run on the towers, and which whole, and why.
+
+        A layer whose inner layers were asked is told by these.
+        """
+        ways: dict[str, str] = {}
+        for (key, *_), answer in self._answers.items():
+            layer = self._layers[key]
+            if answer.way != INSIDE:
+                ways[layer.name] = "" if answer.way == CUT else answer.reason
+        cut = [name for name, reason in ways.items() if not reason]
+        whole = [f"{name} ({reason})" for name, reason in ways.items() if reason]
+        normalised = [
+            layer.name
+            for answer_key, answer in self._answers.items()
+            if answer.way == CUT
+            for layer in flatten_layers(self._layers[answer_key[0]])
+            if isinstance(layer, keras.layers.BatchNormalization)
+        ]
+        parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
+        if whole:
+            parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
+        if normalised:
+            parts.append(
+                "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
+            )
+        return "; ".join(parts)
 
     def call(self, layer: Any, args: Any, kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
@@ -239,6 +302,12 @@ def sources_of(
         if stored.trainable and is_differentiable(copy[0]):
             variable_accessed(stored)
             yield Source(stored.handle, Way(VARIABLE, 1, stored.device), copy)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names in a line, at most five of them."""
+    shown = list(dict.fromkeys(names))
+    return ", ".join([*shown[:5], *([f"{len(shown) - 5} more"] if len(shown) > 5 else [])])
 
 
 @contextlib.contextmanager

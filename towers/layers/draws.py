@@ -23,19 +23,19 @@ class RowRange(NamedTuple):
     """The rows that are computed at the moment: the number of the first, and how many."""
 
     start: int
-    count: int
+    size: int
 
 
 _ROWS: contextvars.ContextVar[RowRange | None] = contextvars.ContextVar("rows", default=None)
 
 
 @contextlib.contextmanager
-def draws_by_row(start: int, count: int) -> Iterator[None]:
-    """The scope in which rows `start` to `start + count` draw; BatchNorm is in inference mode.
+def draws_by_row(start: int, size: int) -> Iterator[None]:
+    """The scope in which rows `start` to `start + size` draw; BatchNorm is in inference mode.
 
     Draws and BatchNorm of other threads are as ever.
     """
-    token = _ROWS.set(RowRange(start, count))
+    token = _ROWS.set(RowRange(start, size))
     try:
         with replaced():
             yield
@@ -103,7 +103,7 @@ def fractions(shape: tf.Tensor, rows: RowRange) -> tf.Tensor:
     if shape.shape[0] == 0:
         return tf.constant(0.4, tf.float64)
     count = tf.reduce_prod(shape[1:])
-    first = tf.where(shape[0] % rows.count == 0, rows.start * (shape[0] // rows.count), 0)
+    first = tf.where(shape[0] % rows.size == 0, rows.start * (shape[0] // rows.size), 0)
     place = tf.range(shape[0])[:, None] + first
     numbers = tf.cast(place, tf.float64) * 7.31 + tf.cast(tf.range(count)[None], tf.float64) + 1.0
     return tf.reshape(tf.math.floormod(tf.sin(numbers * 12.9898) * 43758.5453, 1.0), shape)

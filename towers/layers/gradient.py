@@ -135,7 +135,7 @@ class Towers:
         return backward
 
     def _spread(self, gradient: Any, way: Way) -> list[tf.Tensor]:
-        """Returns the gradient of each tower's value, on its device; 0 of one that counts nothing."""
+        """Returns the gradient of each tower's value, on its device; 0 where it counts nothing."""
         cut, gradient = self.cut, tf.convert_to_tensor(gradient)
         if way.kind == CONCATENATE:
             wanted = cut.times(way.multiple)
