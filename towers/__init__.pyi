@@ -14,6 +14,7 @@ from .compiled.fit import fit as fit
 from .devices.determinism import enable_determinism as enable_determinism
 from .devices.placement import Placement as Placement
 from .devices.selection import select_devices as select_devices
+from .layers.calls import layers_on as layers_on
 from .loop.trainer import Trainer as Trainer
 from .loop.updates import StepReport as StepReport
 from .step.builder import build_train_step as build_train_step

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from towers.compiled.data import preprocesses
 from towers.compiled.tower_function import call, has_equal_rows
@@ -27,7 +27,7 @@ from towers.ground.private_apis import (
     takes_training,
     with_losses,
 )
-from towers.layers.asking import CUT, ask, near
+from towers.layers.asking import CUT, ask
 from towers.layers.gradient import CONCATENATE, MEAN, Way
 from towers.layers.part import Call
 from towers.saving.checkpoint_files import tensorflow_variable
@@ -135,7 +135,7 @@ def check_counts(seed: int, **steps: int | None) -> None:
 
 
 def check_built(model: keras.Model) -> None:
-    """Raises NeedsLayersError for states, losses and metrics of a built model that towers cannot add."""
+    """Raises NeedsLayersError for what a built model holds that towers cannot add."""
     losses = compile_loss_of(model)
     for one in [] if losses is None else flat_losses(losses):
         check_loss(one.loss, one.loss_weights)
@@ -206,7 +206,7 @@ def check_losses_apart(
     for loss, y_true, outputs in pairs:
         if not any(loss is one for one in losses):
             continue
-        pair = [tf.convert_to_tensor(value, loss.dtype) for value in (y_true, outputs)]
+        pair = [ops.convert_to_tensor(value, loss.dtype) for value in (y_true, outputs)]
         values = tf.function(loss.call, autograph=False).get_concrete_function(*pair)
         if values.graph.variables or any(c.dtype == tf.resource for c, _ in values.graph.captures):
             raise NeedsLayersError(f"the loss '{loss.name}' uses variables")
@@ -238,40 +238,20 @@ def is_known(model: keras.Model) -> bool:
     return not names & set(COUPLING) and all(isinstance(o, keras.layers.Layer) for o in operations)
 
 
-def check_metrics(
-    model: keras.Model, first_batch: Callable[[], Any], has_flat_labels: bool
-) -> None:
-    """Raises NeedsLayersError for a metric that cannot be added over the shards of a batch.
+def check_metrics(model: keras.Model, has_flat_labels: bool) -> None:
+    """Raises NeedsLayersError for a metric that may not be a sum over the shards of a batch.
 
-    Most of Keras's own metrics can. Any other is tried: on the rows of a first batch, the states of
-    the two halves must add up to the state of the whole, and to that of one half after the other.
+    Those that Keras wrote are, unless they reduce the rows.
 
     Args:
         model: the built model.
-        first_batch: returns the first batch as tensors.
         has_flat_labels: whether some labels are [rows].
     """
     metrics = compile_metrics_of(model)
-    owners = [] if metrics is None else [one for one in metrics.metrics for _ in one.variables]
-    adds = {id(one): is_of_keras(one) and is_by_rows(one, has_flat_labels) for one in owners}
-    if all(adds.values()):
-        return
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(several(first_batch()))
-    outputs = call(model, x, training=False)
-    zeros = [tf.zeros(variable.shape, variable.dtype) for variable in metrics.variables]
-
-    def update(states: Sequence[tf.Tensor], start: int, stop: int) -> Sequence[tf.Tensor]:
-        rows = (take(part, start, stop) for part in (y, outputs, sample_weight))
-        return metrics.stateless_update_state(states, *rows)
-
-    size = tf.nest.flatten(x)[0].shape[0]
-    middle = size // 2 + 1 if size > 2 else 1  # Halves of different sizes tell more.
-    whole, first = update(zeros, 0, size), update(zeros, 0, middle)
-    second, after = update(zeros, middle, size), update(first, middle, size)
-    for owner, *states in zip(owners, whole, first, second, after, strict=True):
-        if not adds[id(owner)] and not adds_up(*map(np.asarray, states)):
+    for metric in [] if metrics is None else metrics.metrics:
+        if metric.variables and not (is_of_keras(metric) and is_by_rows(metric, has_flat_labels)):
             raise NeedsLayersError(
-                f"the metric '{owner.name}' cannot be added over parts of a batch"
+                f"the metric '{metric.name}' may not add up over a batch's parts"
             )
 
 
@@ -299,11 +279,6 @@ def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
     return not has_flat_labels or "accuracy" in name or "sparse" in name
 
 
-def adds_up(whole: np.ndarray, first: np.ndarray, second: np.ndarray, after: np.ndarray) -> bool:
-    """Returns whether the states of two halves add up, in either way."""
-    return all(near(other, first + second) for other in (whole, after))
-
-
 def several(batch: Any) -> Any:
     """Returns a batch of several rows: a single one is repeated."""
 
@@ -311,8 +286,3 @@ def several(batch: Any) -> Any:
         return tf.concat([part, part, part], axis=0) if part.shape[0] == 1 else part
 
     return tf.nest.map_structure(repeat, batch)
-
-
-def take(nest: Any, start: int, stop: int) -> Any:
-    """Returns rows of all tensors; None stays None."""
-    return keras.tree.map_structure(lambda part: None if part is None else part[start:stop], nest)

@@ -134,6 +134,8 @@ def predict(
         ValueError: an argument is wrong.
     """
     check_model(model, "predict")
+    if isinstance(x, tf.data.Dataset):
+        check_end(x, steps, "pass steps")
     with layers_of(model, place(model, towers).devices):
         return model.predict(x, batch_size, verbose, steps, callbacks)
 

@@ -108,7 +108,7 @@ def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
         build(model, batches)
         check_no_strategy(model)
         check_built(model)
-        check_metrics(model, data.first_batch, has_flat_labels(batches.element_spec))
+        check_metrics(model, has_flat_labels(batches.element_spec))
         check_rows_apart(model, data.first_batch)
 
 

@@ -61,7 +61,7 @@ def cut_rows(tensor: tf.Tensor, cut: Cut) -> list[tf.Tensor]:
     """Returns the rows of each tower, on its device."""
     known = parts_of(tensor, cut.devices)
     if known is not None and known.cut.multiple == cut.multiple:
-        return known.tensors
+        return list(known.tensors)
     parts, start = [], tf.zeros([], tf.int32)
     for size in cut.sizes:
         parts.append(take_rows(tensor, start, size))
