@@ -111,7 +111,8 @@ def call_layer(self: Any, *args: Any, **kwargs: Any) -> Any:
 def call_function(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Calls a `tf.function`, a twin of it where its thread runs layers on towers."""
     calls = _CURRENT.get()
-    if calls is None:
+    module = getattr(self.python_function, "__module__", None) or ""
+    if calls is None or module.startswith("tensorflow."):  # Of which some need a graph.
         return CALL_FUNCTION(self, *args, **kwargs)
     return calls.call_function(self, args, kwargs)
 
