@@ -139,7 +139,7 @@ def size_of(array: Any) -> float:
 
 
 def apart(one: Any, other: Any) -> float:
-    """Returns the largest absolute difference; infinite if the shapes differ or one is not finite."""
+    """Returns the largest absolute difference; infinite if one is not finite or shapes differ."""
     one, other = np.asarray(one, "float64"), np.asarray(other, "float64")
     if one.shape != other.shape or not (np.isfinite(one).all() and np.isfinite(other).all()):
         return float("inf")

@@ -12,10 +12,10 @@ from tests.kinds.registry import Program, adam, batches, dense, kind, labels, sg
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy
 
 
-def classified(loss, outputs: int = 3) -> Program:
+def classified(loss, rate: float = 0.1) -> Program:
     """Returns a classifier of three classes by a loss of the user's."""
-    model = dense(5, 8, outputs)
-    model.compile(sgd(), loss, metrics=["accuracy"])
+    model = dense(5, 8, 3)
+    model.compile(sgd(rate), loss, metrics=["accuracy"])
     return Program(model, batches((vectors(5), labels(3))), {"epochs": 2})
 
 
@@ -113,9 +113,7 @@ def triplets_of_the_batch() -> Program:
         nearest = ops.min(distances + 100.0 * same, 1)
         return ops.mean(ops.relu(farthest - nearest + 1.0))
 
-    program = classified(loss)
-    program.model.compile(sgd(0.02), loss)
-    return program
+    return classified(loss, rate=0.02)
 
 
 class MinibatchDeviation(layers.Layer):
@@ -252,7 +250,7 @@ class Matched(keras.Model):
         self.prototypes = self.add_weight(shape=(8, 4), initializer="glorot_normal", name="p")
 
     def call(self, x):
-        return self.meet(self.body(x), ops.identity(self.prototypes.value))
+        return self.meet(self.body(x), ops.convert_to_tensor(self.prototypes))
 
 
 class Meet(layers.Layer):

@@ -142,7 +142,7 @@ def res_net_backbone(**options):
     import keras_hub
 
     return keras_hub.models.ResNetBackbone(
-        input_conv_filters=[4], input_conv_kernel_sizes=[3], stackwise_num_filters=[4, 4, 4],
+        input_conv_filters=[4], input_conv_kernel_sizes=[3], stackwise_num_filters=[64, 8, 8],
         stackwise_num_blocks=[1, 1, 1], stackwise_num_strides=[1, 2, 2], block_type="basic_block",
         **options,
     )  # fmt: skip
@@ -169,10 +169,10 @@ def hub_object_detector() -> Program:
     for layer in encoder.layers:
         layer.trainable = not isinstance(layer, keras.layers.BatchNormalization)
     backbone = keras_hub.models.RetinaNetBackbone(
-        encoder, min_level=2, max_level=3, use_p5=False, image_shape=(32, 32, 3)
+        encoder, min_level=3, max_level=4, use_p5=False, image_shape=(32, 32, 3)
     )
     anchors = keras_hub.layers.AnchorGenerator(
-        "xyxy", min_level=2, max_level=3, num_scales=1, aspect_ratios=[1.0], anchor_size=4.0
+        "xyxy", min_level=3, max_level=4, num_scales=1, aspect_ratios=[1.0], anchor_size=4.0
     )
     model = keras_hub.models.RetinaNetObjectDetector(
         backbone, num_classes=2, bounding_box_format="xyxy", anchor_generator=anchors,
