@@ -171,7 +171,7 @@ class Style(Loop):
         self.optimizer = keras.optimizers.SGD(0.1)
 
     def step(self, batch):
-        content, style = batch[:1], batch[1:2]
+        content, style = batch[:1], -batch[-1:]
         both = ops.concatenate
         with tf.GradientTape() as tape:
             low, high = self.features(both([content, style, self.picture], 0))

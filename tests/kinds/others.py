@@ -11,6 +11,19 @@ from keras import layers
 from tests.kinds.registry import Program, dense, kind, labels, sgd, vectors
 
 
+def make_classifier() -> keras.Model:
+    model = dense(5, 8, 3)
+    model.add(layers.Softmax())
+    model.compile(sgd(), "sparse_categorical_crossentropy", jit_compile=False)
+    return model
+
+
+def make_regressor(width: int) -> keras.Model:
+    model = dense(5, width, 1)
+    model.compile(sgd(), "mse", jit_compile=False)
+    return model
+
+
 class Scikit:
     """scikeras's classifier, as scikit-learn calls it."""
 
@@ -18,14 +31,8 @@ class Scikit:
         from scikeras.wrappers import KerasClassifier
 
         self.classifier = KerasClassifier(
-            self.make_model, epochs=2, batch_size=8, shuffle=False, verbose=0, random_state=3
+            make_classifier, epochs=2, batch_size=8, shuffle=False, verbose=0, random_state=3
         )
-
-    def make_model(self):
-        model = dense(5, 8, 3)
-        model.add(layers.Softmax())
-        model.compile(sgd(), "sparse_categorical_crossentropy", jit_compile=False)
-        return model
 
     def fit(self, x, y):
         self.classifier.fit(x, y)
@@ -47,19 +54,13 @@ class ScikitGrid:
         from sklearn.model_selection import GridSearchCV
 
         regressor = KerasRegressor(
-            self.make_model, width=4, epochs=1, batch_size=8, shuffle=False, verbose=0,
+            make_regressor, width=4, epochs=1, batch_size=8, shuffle=False, verbose=0,
             random_state=3,
         )  # fmt: skip
         search = GridSearchCV(regressor, {"width": [4, 6]}, cv=2, error_score="raise")
         search.fit(x, y)
         self.model = search.best_estimator_.model_
         return {"scores": search.cv_results_["mean_test_score"].tolist()}
-
-    @staticmethod
-    def make_model(width):
-        model = dense(5, width, 1)
-        model.compile(sgd(), "mse", jit_compile=False)
-        return model
 
 
 @kind("loop", needs="scikeras")

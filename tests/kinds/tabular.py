@@ -124,7 +124,7 @@ class Tree(keras.Model):
     def call(self, x):
         decisions = self.decide(ops.matmul(x, ops.cast(self.used, x.dtype)))[..., None]
         decisions = ops.concatenate([decisions, 1 - decisions], 2)
-        reached, first = ops.ones_like(decisions[:, :1]), 1
+        reached, first = ops.ones_like(decisions[:, :1, :1]), 1
         for level in range(2):
             reached = ops.reshape(ops.tile(reached, (1, 1, 2)), (-1, 2**level, 2))
             reached = reached * decisions[:, first : first + 2**level]
@@ -349,8 +349,8 @@ class MeanF1(keras.metrics.Metric):
 
     def __init__(self, name="mean_f1"):
         super().__init__(name=name)
-        self.total = self.add_weight(shape=(), name="total")
-        self.count = self.add_weight(shape=(), name="count")
+        self.total = self.add_weight(shape=(), initializer="zeros", name="total")
+        self.count = self.add_weight(shape=(), initializer="zeros", name="count")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true, y_pred = ops.cast(y_true, "float64"), ops.round(y_pred)
@@ -490,7 +490,8 @@ def keras_rs_listwise_ranking() -> Program:
     model = keras.Model(inputs, layers.Dense(1)(layers.Dense(6, "relu")(inputs))[..., 0])
     metrics = [keras_rs.metrics.NDCG(k=3, name="ndcg"), keras_rs.metrics.MeanReciprocalRank()]
     model.compile(adam(), keras_rs.losses.ListMLELoss(), metrics=metrics)
-    return Program(model, batches((vectors(24).reshape(24, 6, 4), labels(4, 6).astype("float64"))))
+    ranks = np.argsort(vectors(6), 1).astype("float64")  # Its ties are broken at random.
+    return Program(model, batches((vectors(24).reshape(24, 6, 4), ranks)))
 
 
 @kind(needs="keras_rs")
