@@ -142,7 +142,7 @@ def res_net_backbone(**options):
     import keras_hub
 
     return keras_hub.models.ResNetBackbone(
-        input_conv_filters=[4], input_conv_kernel_sizes=[3], stackwise_num_filters=[64, 8, 8],
+        input_conv_filters=[64], input_conv_kernel_sizes=[3], stackwise_num_filters=[64, 8, 8],
         stackwise_num_blocks=[1, 1, 1], stackwise_num_strides=[1, 2, 2], block_type="basic_block",
         **options,
     )  # fmt: skip
