@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -37,6 +38,8 @@ class Difference(NamedTuple):
 
 def run(kind: Kind, num_towers: int) -> Outcome:
     """Makes the program anew and fits it on so many towers; 0 is plain Keras without towers."""
+    if kind.needs:
+        importlib.import_module(kind.needs)  # Importing may draw from the seeded generators.
     with float64():
         program = kind.make()
         return Outcome(*fit(program, kind, num_towers))
