@@ -177,7 +177,7 @@ def hub_object_detector() -> Program:
         encoder, min_level=3, max_level=4, use_p5=False, image_shape=(32, 32, 3)
     )
     anchors = keras_hub.layers.AnchorGenerator(
-        "xyxy", min_level=3, max_level=4, num_scales=1, aspect_ratios=[1.0], anchor_size=4.0
+        "xyxy", min_level=3, max_level=4, num_scales=1, aspect_ratios=[1.0], anchor_size=1.0
     )
     model = Detector(
         backbone, num_classes=2, bounding_box_format="xyxy", anchor_generator=anchors,
@@ -188,7 +188,7 @@ def hub_object_detector() -> Program:
         box_loss=keras.losses.Huber(reduction="sum"),
         classification_loss=keras.losses.BinaryFocalCrossentropy(from_logits=True, reduction="sum"),
     )
-    corner = random().uniform(0, 16, (24, 2, 2))
-    boxes = np.concatenate([corner, corner + 8], -1)
+    corners = 8.0 * labels(3, 2, 2) + random().uniform(0, 1, (24, 2, 2))  # Near to anchors.
+    boxes = np.concatenate([corners, corners + 8], -1)
     targets = {"boxes": boxes, "labels": labels(2, 2).astype("float64")}
     return Program(model, batches((images(32) / 255, targets)))
