@@ -188,7 +188,7 @@ def hub_object_detector() -> Program:
         box_loss=keras.losses.Huber(reduction="sum"),
         classification_loss=keras.losses.BinaryFocalCrossentropy(from_logits=True, reduction="sum"),
     )
-    corners = 8.0 * labels(3, 2, 2) + random().uniform(0, 1, (24, 2, 2))  # Near to anchors.
+    corners = 4.0 + 8 * labels(3, 2, 2) + random().uniform(0, 1, (24, 2, 2))  # Near to anchors.
     boxes = np.concatenate([corners, corners + 8], -1)
     targets = {"boxes": boxes, "labels": labels(2, 2).astype("float64")}
     return Program(model, batches((images(32) / 255, targets)))
