@@ -14,8 +14,6 @@ import tensorflow as tf
 import towers
 from tests.kinds.registry import Kind, Program
 
-TOLERANCE = 1e-12  # Of the largest number of the state; of a number of the History, or of one.
-
 
 class Outcome(NamedTuple):
     """What a run ends with.

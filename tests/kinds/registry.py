@@ -42,6 +42,7 @@ class Kind(NamedTuple):
         random_inside: whether a layer draws random numbers, which no number of towers draws as
             another does.
         couples: whether a layer or loss of it mixes the rows of a batch.
+        tolerance: of the state's largest number, and of the History's or of one.
         needs: the package without which it is skipped.
     """
 
@@ -51,6 +52,7 @@ class Kind(NamedTuple):
     make: Callable[[], Program]
     random_inside: bool = False
     couples: bool = False
+    tolerance: float = 1e-12
     needs: str | None = None
 
     @property

@@ -39,7 +39,7 @@ def test_a_kind_of_program_ends_on_towers_as_on_one_device(name, num_towers):
         assert_finite(found)
     else:
         apart = comparison.difference(plain(name), found)
-        assert max(apart) <= comparison.TOLERANCE, apart
+        assert max(apart) <= KINDS[name].tolerance, apart
 
 
 @pytest.mark.slow
