@@ -13,11 +13,11 @@ from towers.batches.shards import split
 from towers.compiled.checks import NeedsLayersError, check_model, check_own_code
 from towers.compiled.data import Data, read_samples
 from towers.compiled.logs import Logs, callback_list
+from towers.compiled.own_code import call_own
 from towers.compiled.setting import place, prepare
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_logs, pythonify_logs
-from towers.layers.calls import layers_of
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 
 
@@ -52,10 +52,10 @@ def evaluate(
         data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
         evaluation = Evaluation(model, placement, data, steps)
     except NeedsLayersError:
-        with layers_of(model, placement.devices):
-            return model.evaluate(
-                x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict
-            )
+        return call_own(
+            model, "evaluate", placement.devices, x=x, y=y, batch_size=batch_size, verbose=verbose,
+            sample_weight=sample_weight, steps=steps, callbacks=callbacks, return_dict=return_dict,
+        )  # fmt: skip
     logs = evaluation.run(callback_list(model, callbacks, verbose, steps or data.num_batches))
     return logs if return_dict else flatten_logs(model, logs)
 
@@ -136,8 +136,10 @@ def predict(
     check_model(model, "predict")
     if isinstance(x, tf.data.Dataset):
         check_end(x, steps, "pass steps")
-    with layers_of(model, place(model, towers).devices):
-        return model.predict(x, batch_size, verbose, steps, callbacks)
+    return call_own(
+        model, "predict", place(model, towers).devices, x=x, batch_size=batch_size,
+        verbose=verbose, steps=steps, callbacks=callbacks,
+    )  # fmt: skip
 
 
 def pass_of(data: Data, steps: int | None, remedy: str) -> tf.data.Dataset:

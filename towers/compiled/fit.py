@@ -16,15 +16,15 @@ from towers.compiled.checks import (
     check_model,
     check_own_code,
 )
-from towers.compiled.data import read_samples, sliceable
+from towers.compiled.data import Data, read_samples, sliceable
 from towers.compiled.epochs import FitUpdates, train
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
 from towers.compiled.logs import callback_list
+from towers.compiled.own_code import call_own, check_no_options
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import train_validation_split
-from towers.layers.calls import layers_of
 from towers.loop.updates import Position
 from towers.step.options import StepOptions
 
@@ -84,54 +84,65 @@ def fit(
     check_model(model, "fit")
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
-    begun = int(getattr(model.optimizer, "iterations", 0))
-    arrays, held_out = (x, y, sample_weight), validation_data
+    reading = {
+        "batch_size": batch_size, "class_weight": class_weight, "shuffle": shuffle,
+        "steps_per_epoch": steps_per_epoch, "validation_split": validation_split,
+        "validation_data": validation_data, "validation_steps": validation_steps,
+        "validation_batch_size": validation_batch_size,
+    }  # fmt: skip
+    begin = Position(step=int(getattr(model.optimizer, "iterations", 0)), epoch=initial_epoch)
+    own_seed = seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
     try:
-        check_own_code(model, "fit")
-        if validation_split and validation_data is None:
-            arrays, held_out = train_validation_split(
-                (sliceable(model, x), y, sample_weight), validation_split
-            )
-        data = read_samples(
-            model, *arrays, batch_size=batch_size, steps=steps_per_epoch,
-            class_weight=class_weight, shuffle=shuffle,
-            seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
-        )  # fmt: skip
-        prepare(model, placement, data)
-        validation = validation_of(
-            model, placement, held_out, validation_batch_size or batch_size, validation_steps
+        data, validation = read(model, placement, (x, y, sample_weight), own_seed, reading)
+    except NeedsLayersError as error:
+        reason = error
+    else:
+        options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
+        step, steps = LateStep(model, placement, data, options), steps_per_epoch
+        heard = callback_list(
+            model, callbacks, verbose, steps or data.num_batches, epochs, history=True
         )
-    except NeedsLayersError as reason:
-        check_layers_can(
-            reason, parameters=(parameters, "auto"), exchange=(exchange, "packs"),
-            clip_norm=(clip_norm, None), accumulate=(accumulate, 1), run_dir=(run_dir, None),
-        )  # fmt: skip
-        if verbose != 0 and len(placement.devices) > 1:
-            print(f"{model.name}: the towers run layers only, since {reason}.")
-        with layers_of(model, placement.devices, quiet=verbose == 0):
-            return model.fit(
-                x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data,
-                shuffle, class_weight, sample_weight, initial_epoch, steps_per_epoch,
-                validation_steps, validation_batch_size, validation_freq,
-            )  # fmt: skip
-    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
-    step = LateStep(model, placement, data, options)
-    num_steps = steps_per_epoch or data.num_batches
-    heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
-    updates = FitUpdates(step, model, data, steps_per_epoch, heard, validation, validation_freq)
-    return train(
-        updates, Position(step=begun, epoch=initial_epoch), epochs, run_dir, quiet=verbose == 0
-    )
+        updates = FitUpdates(step, model, data, steps, heard, validation, validation_freq)
+        return train(updates, begin, epochs, run_dir, quiet=verbose == 0)
+    check_no_options(reason, parameters, exchange, clip_norm, accumulate, run_dir)
+    return call_own(
+        model, "fit", placement.devices, reason, x=x, y=y, sample_weight=sample_weight,
+        epochs=epochs, initial_epoch=initial_epoch, verbose=verbose, callbacks=callbacks,
+        validation_freq=validation_freq, **reading,
+    )  # fmt: skip
 
 
-def check_layers_can(reason: Exception, **options: tuple[Any, Any]) -> None:
-    """Raises ValueError for options, each with its default, that a step of one's own lacks."""
-    for name, (value, default) in options.items():
-        if value != default:
-            raise ValueError(
-                f"{name} needs the towers' own step, and this model is trained by its own code on "
-                f"towers: {reason}. Received {name}={value!r}; leave it out."
-            )
+def read(
+    model: keras.Model,
+    placement: Placement,
+    arrays: tuple[Any, Any, Any],
+    seed: int,
+    options: dict[str, Any],
+) -> tuple[Data, Evaluation | None]:
+    """Returns the data as the towers' own step takes it, and the evaluation after an epoch.
+
+    Args:
+        model: the model.
+        placement: the towers' devices.
+        arrays: `x`, `y` and `sample_weight`.
+        seed: the order of the data follows from it.
+        options: the other arguments of `towers.fit` that say how data is read, by name.
+
+    Raises:
+        NeedsLayersError: the towers' own step does not serve this model.
+    """
+    check_own_code(model, "fit")
+    held_out = options["validation_data"]
+    if options["validation_split"] and held_out is None:
+        arrays = (sliceable(model, arrays[0]), *arrays[1:])
+        arrays, held_out = train_validation_split(arrays, options["validation_split"])
+    data = read_samples(
+        model, *arrays, batch_size=options["batch_size"], steps=options["steps_per_epoch"],
+        class_weight=options["class_weight"], shuffle=options["shuffle"], seed=seed,
+    )  # fmt: skip
+    prepare(model, placement, data)
+    size = options["validation_batch_size"] or options["batch_size"]
+    return data, validation_of(model, placement, held_out, size, options["validation_steps"])
 
 
 def validation_of(

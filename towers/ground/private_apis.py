@@ -60,9 +60,7 @@ HANDED_ON = {
     "squeeze_or_expand_to_same_rank": "keras.src.losses.loss",
     # All metrics that Keras itself wrote.
     "ALL_OBJECTS": "keras.src.metrics",
-    # The forms in which `fit`, `evaluate` and `predict` return what they return.
-    "convert_to_np_if_not_ragged": "keras.src.backend.tensorflow.trainer",
-    "potentially_ragged_concat": "keras.src.backend.tensorflow.trainer",
+    # The form in which `fit` and `evaluate` return what they return.
     "pythonify_logs": "keras.src.utils.python_utils",
     # How often each automatic name was given, by which the next one is numbered.
     "get_global_attribute": "keras.src.backend.common.global_state",
@@ -155,6 +153,16 @@ def own_losses(layer: Any) -> list[Any]:
     return layer._get_own_losses()
 
 
+def owner_of_loss(layer: Any, loss: Any) -> Any:
+    """Returns the layer, of a layer and those in it, that added a loss in a stateless scope."""
+    return next(one for one in flatten_layers(layer) if id(loss) in one._loss_ids)
+
+
+def add_joined_loss(layer: Any, loss: Any) -> None:
+    """Adds a loss to a layer, as `add_loss` does outside of every scope."""
+    layer._losses.append(loss)
+
+
 def weight_losses(model: Any) -> list[Any]:
     """Returns what the regularisers of a model's weights give."""
     return model._get_regularization_losses()
@@ -237,6 +245,13 @@ def has_neighbours(op: Any) -> bool:
 def leave_neighbours(op: Any) -> None:
     """Lets an op that is in a graph be placed apart from those that it was to be beside."""
     op._clear_attr("_class")
+
+
+def twin_of(function: Any) -> Any:
+    """Returns a `tf.function` that traces the same Python code anew, without XLA."""
+    twin = function._clone(None)
+    twin._jit_compile = None
+    return twin
 
 
 @contextlib.contextmanager

@@ -20,10 +20,13 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import (
     Function,
     Operation,
+    add_joined_loss,
     flatten_layers,
+    get_default_graph,
     in_stateless_scope,
     set_keras_mask,
     stored_value,
+    twin_of,
     variable_accessed,
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask
@@ -280,7 +283,7 @@ class LayerCalls:
         """Returns what was read in the current graph; nothing is kept without one."""
         if tf.executing_eagerly():
             return Reads(self.devices)
-        graph = tf.compat.v1.get_default_graph()
+        graph = get_default_graph()
         reads: Reads | None = getattr(graph, READS, None)
         if reads is None or reads.devices != self.devices:
             reads = Reads(self.devices, graph)
@@ -336,15 +339,8 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
         if mask is not None:
             set_keras_mask(output, next(tensors))
     for owner, _ in outcome.losses:
-        owner._losses.append(next(tensors))
+        add_joined_loss(owner, next(tensors))
     for one in outcome.stored:
         leaves = [next(tensors) for _ in tf.nest.flatten(one.value)]
         vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)
     return tf.nest.pack_sequence_as(outcome.outputs, outputs)
-
-
-def twin_of(function: Any) -> Any:
-    """Returns a function that traces the same Python code anew, without XLA."""
-    twin = function._clone(None)
-    twin._jit_compile = None
-    return twin

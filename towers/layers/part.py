@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from towers.ground.private_apis import flatten_layers, get_keras_mask, set_keras_mask
+from towers.ground.private_apis import flatten_layers, get_keras_mask, owner_of_loss, set_keras_mask
 from towers.other_steps.parallel import CallScope
 from towers.variables.tower_scope import no_new_variables
 
@@ -138,7 +138,7 @@ class Call:
         for key in changed:
             restore(after[key][0], key[1], before.get(key))
         masks_out = [get_keras_mask(one) for one in tf.nest.flatten(outputs) if tf.is_tensor(one)]
-        losses = [(owner_of(self.layer, loss), loss) for loss in scope.losses]
+        losses = [(owner_of_loss(self.layer, loss), loss) for loss in scope.losses]
         return Outcome(outputs, masks_out, losses, stored, scope)
 
 
@@ -181,8 +181,3 @@ def restore(owner: Any, name: str, before: tuple[Any, Any] | None) -> None:
         vars(owner).pop(name)
     else:
         vars(owner)[name] = before[1]
-
-
-def owner_of(layer: Any, loss: tf.Tensor) -> Any:
-    """Returns the layer that added a loss."""
-    return next(one for one in flatten_layers(layer) if id(loss) in one._loss_ids)

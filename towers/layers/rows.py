@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.batches.shards import take_rows
+from towers.ground.private_apis import get_default_graph
 from towers.travel.pairs import part_sizes
 
 PARTS = "_parts_on_towers"
@@ -45,7 +46,7 @@ class Parts(NamedTuple):
 def parts_of(tensor: tf.Tensor, devices: Sequence[str]) -> Parts | None:
     """Returns the parts of which a tensor was joined; None if it was not, or on other towers."""
     parts = getattr(tensor, PARTS, None)
-    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    graph = None if tf.executing_eagerly() else get_default_graph()
     if parts is None or parts.cut.devices != tuple(devices):
         return None
     same_graph = graph is None or getattr(parts.tensors[0], "graph", None) is graph
