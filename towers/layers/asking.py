@@ -59,12 +59,21 @@ def ask(call: Call, devices: Sequence[str]) -> Answer:
         return not_cut(call, "takes no rows")
     try:
         with stop_recording():
+            if not is_of_keras(call.layer) and call.takes_from_around(rows):
+                return not_cut(call, "computes from tensors that are not given to it")
             ways = ways_of(call, rows, devices)
     except (ValueError, TypeError, RuntimeError, IndexError, tf.errors.OpError) as error:
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
     if ways is None:
         return not_cut(call, "couples the rows of a batch")
     return Answer(CUT, rows, ways)
+
+
+def is_of_keras(layer: Any) -> bool:
+    """Returns whether Keras wrote a layer and those in it, but for functions of the user's."""
+    layers = flatten_layers(layer)
+    plain = all(type(one).__module__.startswith("keras.src.") for one in layers)
+    return plain and not any(isinstance(one, keras.layers.Lambda) for one in layers)
 
 
 def not_cut(call: Call, reason: str) -> Answer:

@@ -249,6 +249,7 @@ class LayerCalls:
         masks = {index: cut_rows(mask, cut) for index, mask in call.masks(answer.rows).items()}
         variables = [one for one in call.layer.variables if not is_seed(one)]
         copies = self._reads().copies(variables)
+        others = [one for one in call.others(answer.rows) if is_differentiable(one)]
         outcomes: list[Outcome] = []
         for tower, device in enumerate(self.devices):
             with alone(), tf.device(device), tf.name_scope(f"tower_{tower}"):
@@ -260,12 +261,14 @@ class LayerCalls:
                 own, own_masks = (
                     {index: parts[tower] for index, parts in each.items()} for each in (rows, masks)
                 )
-                sources = [*own.values(), *(copy[tower] for copy in copies)]
+                inner = [*own.values(), *(copy[tower] for copy in copies), *others]
                 with towers.tapes[tower] as tape:
-                    tape.watch(list(filter(is_differentiable, sources)))
+                    tape.watch(list(filter(is_differentiable, inner)))
                     outcomes.append(call.part(own, own_masks, scope))
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
         sources = list(sources_of(call, rows, variables, copies))
+        sources += [Source(one, Way(VARIABLE), [one] * len(self.devices)) for one in others]
+        sources += sources_read(towers.tapes)
         joined = towers.join(sources, columns, answer.ways)
         with tf.device(HOST):
             assign_once([outcome.scope for outcome in outcomes], list(cut.sizes))
@@ -306,6 +309,13 @@ def sources_of(
         if stored.trainable and is_differentiable(copy[0]):
             variable_accessed(stored)
             yield Source(stored.handle, Way(VARIABLE, 1, stored.device), copy)
+
+
+def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
+    """Yields the variables that towers read themselves, such as a `tf.Variable` of a layer."""
+    for variable in {v.ref() for tape in tapes for v in tape.watched_variables()}:
+        one = variable.deref()
+        yield Source(one.handle, Way(VARIABLE, 1, one.device), [one] * len(tapes))
 
 
 def listed(names: Sequence[str]) -> str:

@@ -56,8 +56,7 @@ class Towers:
 
     def __init__(self, cut: Cut, home: str):
         self.cut, self._home = cut, home
-        self.tapes = [tf.GradientTape(persistent=True, watch_accessed_variables=False)
-                      for _ in cut.devices]  # fmt: skip
+        self.tapes = [tf.GradientTape(persistent=True) for _ in cut.devices]
 
     def join(
         self, sources: Sequence[Source], values: Sequence[Sequence[Any]], ways: Sequence[Way]

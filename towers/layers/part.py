@@ -96,6 +96,28 @@ class Call:
         """Returns the tensors among the arguments."""
         return [leaf for leaf in self.leaves if tf.is_tensor(leaf)]
 
+    def others(self, rows: Sequence[int]) -> list[tf.Tensor]:
+        """Returns the tensors that each part takes whole: other arguments, and attributes."""
+        found = [leaf for i, leaf in enumerate(self.leaves) if tf.is_tensor(leaf) and i not in rows]
+        for _, value in attributes_of(self.layer).values():
+            found += tf.nest.flatten(value)
+        return list({id(tensor): tensor for tensor in found}.values())
+
+    def takes_from_around(self, rows: Sequence[int]) -> bool:
+        """Returns whether the layer computes from tensors that are neither arguments nor kept."""
+        known = {id(tensor) for tensor in self.others(rows)}
+
+        def call(tensors: list[tf.Tensor]) -> None:
+            scope = CallScope(0, ())
+            for variable in self.layer.variables:
+                scope.state_mapping[id(variable)] = tf.zeros(variable.shape, variable.dtype)
+            with scope, no_new_variables(scope.name):
+                self.with_tensors(tensors, {}).whole()
+
+        graph = tf.function(call, autograph=False).get_concrete_function(self.tensors()).graph
+        outer = [outer for outer, _ in graph.captures if outer.dtype.is_floating]
+        return any(id(tensor) not in known for tensor in outer)
+
     def with_tensors(self, tensors: Sequence[tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
         """Returns the call with other tensors as arguments, and their Keras masks by index."""
         values = iter(tensors)
