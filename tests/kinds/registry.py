@@ -42,6 +42,8 @@ class Kind(NamedTuple):
         random_inside: whether a layer draws random numbers, which no number of towers draws as
             another does.
         couples: whether a layer or loss of it mixes the rows of a batch.
+        repeated_rows: whether Keras's optimizer squares repeated rows of a table's gradient one by
+            one; towers sum them first, so that they are compared with one tower.
         tolerance: of the state's largest number, and of the History's or of one.
         needs: the package without which it is skipped.
     """
@@ -52,6 +54,7 @@ class Kind(NamedTuple):
     make: Callable[[], Program]
     random_inside: bool = False
     couples: bool = False
+    repeated_rows: bool = False
     tolerance: float = 1e-12
     needs: str | None = None
 
