@@ -7,8 +7,6 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
-import contextvars
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from towers.devices.placement import check_devices
+from towers.ground.hooks import Hook
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
     Function,
@@ -37,26 +36,37 @@ from towers.layers.rows import Cut, cut_rows, even_cut, parts_of
 from towers.other_steps.parallel import CallScope, assign_once
 from towers.variables.shared_variables import is_seed
 
-_CURRENT: contextvars.ContextVar[LayerCalls | None] = contextvars.ContextVar("calls", default=None)
-CALL_LAYER, CALL_FUNCTION = Operation.__call__, Function.__call__
+CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
+CALLS = "_layer_calls_of_towers"  # A model's attribute.
 
 
 @contextlib.contextmanager
 def layers_on(devices: Sequence[str]) -> Iterator[LayerCalls]:
     """The scope in which the layers of any Keras code run on towers.
 
+    Each outermost call of a layer is cut by rows, computed by the towers and joined; so is its
+    gradient. What surrounds the calls runs as it is written. A layer that couples the rows of a
+    batch runs whole on the first device; a line says which do.
+
     Args:
         devices: one device per tower, in the order of the rows.
+
+    Raises:
+        ValueError: the devices are no list of names.
+
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, use_bias=False)])
+    >>> model.layers[0].kernel.assign([[1.0], [1.0]])  # doctest: +ELLIPSIS
+    <...>
+    >>> with layers_on(["/CPU:0", "/CPU:0"]):
+    ...     print(model(tf.constant([[1.0, 2.0], [3.0, 4.0]])).numpy().tolist())
+    [[3.0], [7.0]]
+    2 towers run sequential
     """
     check_devices(devices)
     calls = LayerCalls(devices)
-    token = _CURRENT.set(calls)
-    try:
-        with hooked():
-            yield calls
-        calls.tell()
-    finally:
-        _CURRENT.reset(token)
+    with calls.scope():
+        yield calls
+    calls.tell()
 
 
 @contextlib.contextmanager
@@ -73,51 +83,8 @@ def layers_of(model: keras.Model, devices: Sequence[str], *, quiet: bool = True)
     if calls is None or calls.devices != tuple(devices):
         calls = vars(model)[CALLS] = LayerCalls(devices)
     calls.quiet = quiet
-    token = _CURRENT.set(calls)
-    try:
-        with hooked():
-            yield
-    finally:
-        _CURRENT.reset(token)
-
-
-_SCOPES = 0
-CALLS = "_layer_calls_of_towers"  # A model's attribute.
-
-
-@contextlib.contextmanager
-def hooked() -> Iterator[None]:
-    """The scope in which layers and functions ask for the scope of their thread."""
-    global _SCOPES
-    Operation.__call__, Function.__call__ = call_layer, call_function
-    _SCOPES += 1
-    try:
+    with calls.scope():
         yield
-    finally:
-        _SCOPES -= 1
-        if not _SCOPES:
-            Operation.__call__, Function.__call__ = CALL_LAYER, CALL_FUNCTION
-
-
-@functools.wraps(CALL_LAYER)
-def call_layer(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Calls a layer, on towers where its thread says so."""
-    calls = _CURRENT.get()
-    if calls is None or not isinstance(self, keras.layers.Layer) or in_stateless_scope():
-        return CALL_LAYER(self, *args, **kwargs)
-    if any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs))):
-        return CALL_LAYER(self, *args, **kwargs)
-    return calls.call(self, args, kwargs)
-
-
-@functools.wraps(CALL_FUNCTION)
-def call_function(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Calls a `tf.function`, a twin of it where its thread runs layers on towers."""
-    calls = _CURRENT.get()
-    module = getattr(self.python_function, "__module__", None) or ""
-    if calls is None or module.startswith("tensorflow."):  # Of which some need a graph.
-        return CALL_FUNCTION(self, *args, **kwargs)
-    return calls.call_function(self, args, kwargs)
 
 
 class LayerCalls:
@@ -144,8 +111,17 @@ class LayerCalls:
         self._compiled: dict[Any, Any] = {}
         self._is_first_call = False
 
-    def call_function(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Calls the twin of a function."""
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The scope in which the layers and the functions of this thread are called so."""
+        with CALL_LAYER.through(self.call), CALL_FUNCTION.through(self.call_function):
+            yield
+
+    def call_function(self, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns what a `tf.function` returns; a twin of it is called."""
+        module = getattr(function.python_function, "__module__", None) or ""
+        if module.startswith("tensorflow."):  # Of which some need a graph.
+            return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
         if id(function) not in self._twins and tf.executing_eagerly():
@@ -158,7 +134,7 @@ class LayerCalls:
                 self.tell()
         if id(function) not in self._twins:
             self._twins[id(function)] = (function, twin_of(function))
-        return CALL_FUNCTION(self._twins[id(function)][1], *args, **kwargs)
+        return original(self._twins[id(function)][1], *args, **kwargs)
 
     def tell(self) -> None:
         """Prints which layers run whole, and why, unless it is known."""
@@ -195,9 +171,13 @@ class LayerCalls:
             )
         return "; ".join(parts)
 
-    def call(self, layer: Any, args: Any, kwargs: Any) -> Any:
+    def call(self, original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
-        call = Call(layer, CALL_LAYER, args, kwargs)
+        leaves = keras.tree.flatten((args, kwargs))
+        is_symbolic = any(isinstance(leaf, keras.KerasTensor) for leaf in leaves)
+        if is_symbolic or in_stateless_scope() or not isinstance(layer, keras.layers.Layer):
+            return original(layer, *args, **kwargs)
+        call = Call(layer, original, args, kwargs)
         answer = self._answer(call)
         if answer.way == INSIDE:
             return call.whole()
@@ -327,11 +307,8 @@ def listed(names: Sequence[str]) -> str:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """The scope in which layers run whole."""
-    token = _CURRENT.set(None)
-    try:
+    with CALL_LAYER.through(None), CALL_FUNCTION.through(None):
         yield
-    finally:
-        _CURRENT.reset(token)
 
 
 def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:

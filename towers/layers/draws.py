@@ -8,7 +8,7 @@ in which they come.
 from __future__ import annotations
 
 import contextlib
-import contextvars
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from towers.ground.hooks import Hook
 from towers.ground.private_apis import random_ops
 
 
@@ -26,7 +27,8 @@ class RowRange(NamedTuple):
     size: int
 
 
-_ROWS: contextvars.ContextVar[RowRange | None] = contextvars.ContextVar("rows", default=None)
+NORMALISE = Hook(keras.layers.BatchNormalization, "call")
+DRAWS = {name: Hook(module, name) for module, name in random_ops()}
 
 
 @contextlib.contextmanager
@@ -35,56 +37,32 @@ def draws_by_row(start: int, size: int) -> Iterator[None]:
 
     Draws and BatchNorm of other threads are as ever.
     """
-    token = _ROWS.set(RowRange(start, size))
-    try:
-        with replaced():
-            yield
-    finally:
-        _ROWS.reset(token)
-
-
-@contextlib.contextmanager
-def replaced() -> Iterator[None]:
-    """The scope in which ops that draw ask for the rows of their thread."""
-    originals = [(module, name, getattr(module, name)) for module, name in random_ops()]
-    normalise = keras.layers.BatchNormalization.call
-    for module, name, original in originals:
-        setattr(module, name, by_row(name, original))
-    keras.layers.BatchNormalization.call = in_inference(normalise)
-    try:
+    rows = RowRange(start, size)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(NORMALISE.through(in_inference))
+        for name, hook in DRAWS.items():
+            stack.enter_context(hook.through(functools.partial(draw, name, rows)))
         yield
-    finally:
-        for module, name, original in originals:
-            setattr(module, name, original)
-        keras.layers.BatchNormalization.call = normalise
 
 
-def in_inference(normalise: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns BatchNorm's call, in inference mode where rows are asked."""
-
-    def call(self: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        training = training if _ROWS.get() is None else False
-        return normalise(self, inputs, training=training, mask=mask)
-
-    return call
+def in_inference(
+    original: Callable[..., Any], layer: Any, inputs: Any, training: Any = None, mask: Any = None
+) -> Any:
+    """Returns what BatchNorm does in inference mode."""
+    return original(layer, inputs, training=False, mask=mask)
 
 
-def by_row(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns an op that draws by row; the original where no rows are asked."""
-
-    def draw(shape: Any, *args: Any, **options: Any) -> Any:
-        rows = _ROWS.get()
-        if rows is None:
-            return original(shape, *args, **options)
-        if "shuffle" in name:
-            return tf.roll(shape, 1, axis=0)
-        given = inspect.signature(original).bind(shape, *args, **options)
-        given.apply_defaults()
-        static = tf.TensorShape(tf.get_static_value(tf.convert_to_tensor(shape), partial=True))
-        uniform = fractions(tf.cast(tf.convert_to_tensor(shape), tf.int32), rows)
-        return tf.ensure_shape(rescaled(name, uniform, given.arguments), static)
-
-    return draw
+def draw(
+    name: str, rows: RowRange, original: Callable[..., Any], shape: Any, *args: Any, **options: Any
+) -> tf.Tensor:
+    """Returns what an op draws by row; a shuffle brings every row to the next place."""
+    if "shuffle" in name:
+        return tf.roll(shape, 1, axis=0)
+    given = inspect.signature(original).bind(shape, *args, **options)
+    given.apply_defaults()
+    static = tf.TensorShape(tf.get_static_value(tf.convert_to_tensor(shape), partial=True))
+    uniform = fractions(tf.cast(tf.convert_to_tensor(shape), tf.int32), rows)
+    return tf.ensure_shape(rescaled(name, uniform, given.arguments), static)
 
 
 def rescaled(name: str, uniform: tf.Tensor, given: dict[str, Any]) -> tf.Tensor:
