@@ -24,7 +24,9 @@ from towers.compiled.logs import callback_list
 from towers.compiled.own_code import call_own, check_no_options
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
+from towers.ground.arguments import check_choice
 from towers.ground.private_apis import train_validation_split
+from towers.layers.calls import REPEATED_ROWS
 from towers.loop.updates import Position
 from towers.step.options import StepOptions
 
@@ -55,6 +57,7 @@ def fit(
     accumulate: int = 1,
     seed: int = 0,
     run_dir: str | os.PathLike[str] | None = None,
+    repeated_rows: str = "sum",
 ) -> keras.callbacks.History:
     """Trains a compiled Keras model on towers; returns what `keras.Model.fit` returns.
 
@@ -75,6 +78,7 @@ def fit(
             how many updates the model's optimizer has made before.
         run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
             each tower. The same call goes on from the newest checkpoint in it.
+        repeated_rows: as in `towers.layers_on`.
 
     Raises:
         ValueError: an argument is wrong. Nothing is trained then.
@@ -82,6 +86,7 @@ def fit(
     """
     check_alone()
     check_model(model, "fit")
+    check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
     reading = {
@@ -93,6 +98,8 @@ def fit(
     begin = Position(step=int(getattr(model.optimizer, "iterations", 0)), epoch=initial_epoch)
     own_seed = seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
     try:
+        if repeated_rows == "keras":
+            raise NeedsLayersError("repeated_rows='keras' asks for Keras's own update")
         data, validation = read(model, placement, (x, y, sample_weight), own_seed, reading)
     except NeedsLayersError as error:
         reason = error
@@ -106,8 +113,8 @@ def fit(
         return train(updates, begin, epochs, run_dir, quiet=verbose == 0)
     check_no_options(reason, parameters, exchange, clip_norm, accumulate, run_dir)
     return call_own(
-        model, "fit", placement.devices, reason, x=x, y=y, sample_weight=sample_weight,
-        epochs=epochs, initial_epoch=initial_epoch, verbose=verbose, callbacks=callbacks,
+        model, "fit", placement.devices, reason, repeated_rows, x=x, y=y, epochs=epochs,
+        sample_weight=sample_weight, initial_epoch=initial_epoch, verbose=verbose, callbacks=callbacks,
         validation_freq=validation_freq, **reading,
     )  # fmt: skip
 

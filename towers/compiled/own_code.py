@@ -12,7 +12,12 @@ from towers.layers.calls import layers_of
 
 
 def call_own(
-    model: keras.Model, name: str, devices: Sequence[str], reason: object = None, **arguments: Any
+    model: keras.Model,
+    name: str,
+    devices: Sequence[str],
+    reason: object = None,
+    repeated_rows: str = "sum",
+    **arguments: Any,
 ) -> Any:
     """Returns what a method of the model returns; its layers run on the towers.
 
@@ -21,6 +26,7 @@ def call_own(
         name: the method's name.
         devices: the towers' devices.
         reason: why the towers' own step does not serve, the end of a sentence; None: none would.
+        repeated_rows: as in `towers.layers_on`.
         arguments: as Keras's method takes them; those that are its defaults are left out.
     """
     defaults = inspect.signature(getattr(keras.Model, name)).parameters
@@ -30,7 +36,7 @@ def call_own(
     quiet = arguments["verbose"] == 0
     if reason is not None and not quiet and len(devices) > 1:
         print(f"{model.name}: the towers run layers only, since {reason}.")
-    with layers_of(model, devices, quiet=quiet):
+    with layers_of(model, devices, repeated_rows=repeated_rows, quiet=quiet):
         return getattr(model, name)(**given)
 
 

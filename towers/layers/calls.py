@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from towers.devices.placement import check_devices
+from towers.ground.arguments import check_choice
 from towers.ground.hooks import Hook
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
@@ -38,10 +39,11 @@ from towers.variables.shared_variables import is_seed
 
 CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
 CALLS = "_layer_calls_of_towers"  # A model's attribute.
+REPEATED_ROWS = ("sum", "keras")
 
 
 @contextlib.contextmanager
-def layers_on(devices: Sequence[str]) -> Iterator[LayerCalls]:
+def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator[LayerCalls]:
     """The scope in which the layers of any Keras code run on towers.
 
     Each outermost call of a layer is cut by rows, computed by the towers and joined; so is its
@@ -50,9 +52,12 @@ def layers_on(devices: Sequence[str]) -> Iterator[LayerCalls]:
 
     Args:
         devices: one device per tower, in the order of the rows.
+        repeated_rows: what an optimizer gets for a row of an `Embedding` that a batch looks up
+            several times: `sum`, the sum of its gradients, as everywhere in `towers`; `keras`, each
+            by itself, which Keras's Adam, Adagrad and RMSprop square one by one.
 
     Raises:
-        ValueError: the devices are no list of names.
+        ValueError: an argument is wrong.
 
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, use_bias=False)])
     >>> model.layers[0].kernel.assign([[1.0], [1.0]])  # doctest: +ELLIPSIS
@@ -63,25 +68,29 @@ def layers_on(devices: Sequence[str]) -> Iterator[LayerCalls]:
     2 towers run sequential
     """
     check_devices(devices)
-    calls = LayerCalls(devices)
+    check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
+    calls = LayerCalls(devices, repeated_rows)
     with calls.scope():
         yield calls
     calls.tell()
 
 
 @contextlib.contextmanager
-def layers_of(model: keras.Model, devices: Sequence[str], *, quiet: bool = True) -> Iterator[None]:
-    """The scope in which a model's own code runs its layers on towers; one tower runs it as it is.
+def layers_of(
+    model: keras.Model,
+    devices: Sequence[str],
+    *,
+    repeated_rows: str = "sum",
+    quiet: bool = True,
+) -> Iterator[None]:
+    """The scope in which a model's own code runs its layers on towers, as in `layers_on`.
 
     What was asked and traced is kept with the model.
     """
-    if len(devices) == 1:
-        with tf.device(devices[0]):
-            yield
-        return
     calls: LayerCalls | None = vars(model).get(CALLS)
-    if calls is None or calls.devices != tuple(devices):
-        calls = vars(model)[CALLS] = LayerCalls(devices)
+    setting = (tuple(devices), repeated_rows)
+    if calls is None or (calls.devices, calls.repeated_rows) != setting:
+        calls = vars(model)[CALLS] = LayerCalls(*setting)
     calls.quiet = quiet
     with calls.scope():
         yield
@@ -96,14 +105,16 @@ class LayerCalls:
 
     Args:
         devices: one device per tower.
+        repeated_rows: as in `layers_on`.
 
     Attributes:
-        devices: as given.
+        devices, repeated_rows: as given.
         quiet: whether nothing is printed of how layers are called.
     """
 
-    def __init__(self, devices: Sequence[str], quiet: bool = False):
-        self.devices, self.quiet = tuple(devices), quiet
+    def __init__(self, devices: Sequence[str], repeated_rows: str = "sum"):
+        self.devices, self.repeated_rows = tuple(devices), repeated_rows
+        self.quiet = False
         self._told = ""
         self._answers: dict[Any, Answer] = {}
         self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
@@ -224,7 +235,7 @@ class LayerCalls:
     def _cut(self, call: Call, answer: Answer) -> tuple[Outcome, list[tf.Tensor]]:
         """Returns what came out of the first tower, and its tensors of all towers."""
         cut = self._rows(call, answer)
-        towers = Towers(cut, self.devices[0])
+        towers = Towers(cut, self.devices[0], sums_rows=self.repeated_rows == "sum")
         rows = {index: cut_rows(call.leaves[index], cut) for index in answer.rows}
         masks = {index: cut_rows(mask, cut) for index, mask in call.masks(answer.rows).items()}
         variables = [one for one in call.layer.variables if not is_seed(one)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from towers.ground.private_apis import could_possibly_record, record_operation, recording_again
 from towers.layers.rows import Cut, cut_rows, join_rows, parts_of
 from towers.step.states import times_or_zero
-from towers.travel.gradients import Gradient, concat_rows, sum_gradients
+from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
+from towers.variables.tower_scope import depends_on
 
 # How the values of the towers become one tensor.
 KINDS = CONCATENATE, MEAN, SUM, FIRST = "concatenate", "mean", "sum", "first"
@@ -52,10 +54,12 @@ class Towers:
     Args:
         cut: how the rows are cut.
         home: the device on which outputs are joined.
+        sums_rows: whether the repeated rows of a table's gradient are summed.
     """
 
-    def __init__(self, cut: Cut, home: str):
-        self.cut, self._home = cut, home
+    def __init__(self, cut: Cut, home: str, *, sums_rows: bool):
+        self.cut, self._home, self._sums_rows = cut, home, sums_rows
+        self._sources: Sequence[Source] = ()  # Of the forward pass.
         self.tapes = [tf.GradientTape(persistent=True) for _ in cut.devices]
 
     def join(
@@ -71,6 +75,7 @@ class Towers:
             values: for each output, the value of each tower.
             ways: for each output, how they become one.
         """
+        self._sources = self._sources or sources
         joined = [self._join(column, way) for column, way in zip(values, ways, strict=True)]
         recorded = [index for index, one in enumerate(joined) if is_differentiable(one)]
         if recorded and sources and could_possibly_record():
@@ -90,13 +95,26 @@ class Towers:
         if way.kind == VARIABLE:
             with tf.device(way.device):
                 if all(isinstance(value, tf.IndexedSlices) for value in values):
-                    return concat_rows(values)  # As one device has them: repeated rows stay.
+                    return self._join_slices(values)
                 return sum_gradients([[value] for value in values])[0]
         with tf.device(self._home):
             if way.kind == FIRST:
                 return tf.identity(values[0])
             factors = self._factors(way.kind, values[0].dtype)
             return tf.add_n([times_or_zero(*pair) for pair in zip(values, factors, strict=True)])
+
+    def _join_slices(self, values: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+        """Returns the looked up rows of a table's gradient on all towers.
+
+        One device looks up what does not depend on the batch, such as positions, only once.
+        """
+        if self._sums_rows:
+            return sum_repeated_rows(concat_rows(values))
+        rows = [source.inner[0] for source in self._sources if source.way.kind == CONCATENATE]
+        if depends_on_rows([value.indices for value in values], rows):
+            return concat_rows(values)
+        total = tf.add_n([value.values for value in values])
+        return tf.IndexedSlices(total, values[0].indices, values[0].dense_shape)
 
     def _factors(self, kind: str, dtype: tf.DType) -> list[tf.Tensor]:
         """Returns by what the value of each tower is multiplied in a mean or a sum."""
@@ -172,6 +190,14 @@ class Towers:
                 output_gradients=own,
             )
         return found
+
+
+def depends_on_rows(indices: Sequence[tf.Tensor], rows: Sequence[tf.Tensor]) -> bool:
+    """Returns whether what a tower looks up, given for all towers, follows from its rows."""
+    if tf.executing_eagerly():
+        first, *others = (one.numpy() for one in indices)
+        return not all(np.array_equal(first, other) for other in others)
+    return depends_on(indices[0], rows)
 
 
 def is_differentiable(value: Any) -> bool:
