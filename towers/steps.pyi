@@ -13,7 +13,7 @@ from .other_steps.joint import JointUpdate as JointUpdate
 from .other_steps.joint import build_joint_step as build_joint_step
 from .other_steps.parallel import parallel as parallel
 from .other_steps.recompute import recompute as recompute
-from .step.precision import LossScale as LossScale
-from .step.precision import set_precision as set_precision
+from .step.options import LossScale as LossScale
+from .step.options import set_precision as set_precision
 from .step.tower_function import TowerFn as TowerFn
 from .travel.gradients import average_gradients as average_gradients

@@ -17,9 +17,8 @@ from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
-from towers.step.program import check_kinds
 from towers.step.results import StepResults, TowerResults
-from towers.step.tower_function import TowerFn
+from towers.step.tower_function import TowerFn, check_kinds
 from towers.variables.find_variables import trace_once
 from towers.variables.optimizers import Together
 from towers.variables.outside_writes import unobserved

@@ -21,7 +21,7 @@ from towers.batches.shards import Batches, Shard, split
 from towers.ground.host import HOST
 from towers.ground.private_apis import CoordinatedJob, context
 from towers.processes.peers import WAIT_SECONDS, read_cluster, wait_for_peers
-from towers.travel.gradients import sum_repeated_rows
+from towers.travel.gradients import identity, sum_repeated_rows
 from towers.travel.packing import cut_by_dtype, join_by_dtype
 
 HEARTBEAT_SECONDS = 100
@@ -185,15 +185,8 @@ def all_reduce(
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
     # Copied to the replica's device, whose full name differs from that of the host's CPU.
-    packs, sparse = list(map(tf.identity, packs)), list(map(copy_slices, sparse))
+    packs, sparse = list(map(tf.identity, packs)), list(map(identity, sparse))
     return list(map(total, packs)), list(map(total, sparse))
-
-
-def copy_slices(slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Returns a copy of the rows on the current device."""
-    return tf.IndexedSlices(
-        tf.identity(slices.values), tf.identity(slices.indices), slices.dense_shape
-    )
 
 
 def join_processes(*, wait_seconds: float = WAIT_SECONDS) -> Processes:

@@ -13,16 +13,15 @@ from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.devices.placement import Placement, check_present
 from towers.step.carried import Carried
-from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.program import TowerProgram, check_kinds, make_program
 from towers.step.results import EvaluationResults
-from towers.step.sums import Denominators, sum_results
+from towers.step.sums import Denominators, add_nests
 from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
-from towers.step.tower_function import TowerFn
+from towers.step.tower_function import TowerFn, TowerProgram, check_kinds, make_program
 from towers.step.tracing import number_on_host, trace
-from towers.travel.transfers import upload_for
+from towers.travel.packing import upload_for
+from towers.travel.pairs import add_in_pairs
 
 Pair = tuple[Any, Any]
 
@@ -59,9 +58,7 @@ def build_evaluation_step(
         Tower(program, program.shared.all, group, index)
         for index, group in enumerate(placement.groups)
     ]
-    step = EvaluationStep(towers, program, placement.device, specs)
-    check_handles(step.graph, program.shared)
-    return step
+    return EvaluationStep(towers, program, placement.device, specs)
 
 
 class EvaluationStep:
@@ -92,7 +89,8 @@ class EvaluationStep:
         self.devices = [tower.device for tower in towers]
         self._towers = list(towers)
         self._device = device
-        self._traced = trace(self._step, device, shard_specs, tf.TensorSpec([], tf.int64))
+        specs = (shard_specs, tf.TensorSpec([], tf.int64))
+        self._traced = trace(self._step, device, *specs, shared=program.shared)
 
     def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
         """Runs the towers on one batch and returns its sums.
@@ -118,7 +116,7 @@ class EvaluationStep:
             ]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
-            return EvaluationResults(*sum_results(sums))
+            return EvaluationResults(*add_in_pairs(add_nests, [tower[:3] for tower in sums]))
 
 
 def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> dict[str, float]:

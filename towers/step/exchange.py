@@ -10,15 +10,14 @@ import tensorflow as tf
 from towers.devices.determinism import is_deterministic
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
-from towers.step.program import TowerProgram
+from towers.step.carried import CarriedValues
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
-from towers.step.tower_function import CarriedValues
+from towers.step.tower_function import TowerProgram
 from towers.travel.exchanges import EXCHANGES, SumsOfPacks
 from towers.travel.gradients import Gradient, global_norm, identity, sum_gradients
 from towers.travel.packed_sums import sum_in_packs
-from towers.travel.packing import add_and_stack
+from towers.travel.packing import add_and_stack, download, needs_upload
 from towers.travel.pairs import add_in_pairs
-from towers.travel.transfers import download, needs_upload
 from towers.variables.shared_variables import SharedVariables
 
 
@@ -43,12 +42,12 @@ class Total(NamedTuple):
     loss: tf.Tensor
     weight: tf.Tensor
     metrics: dict[str, MetricSums]
-    gradients: list[list[Gradient]]
-    states: list[tf.Tensor | None]
+    gradients: Sequence[Sequence[Gradient]]
+    states: Sequence[tf.Tensor | None]
     state_weight: tf.Tensor
-    carried: list[CarriedValues]
-    assigned: list[tf.Tensor | None]
-    entries: list[Gradient]
+    carried: Sequence[CarriedValues]
+    assigned: Sequence[tf.Tensor | None]
+    entries: Sequence[Gradient]
 
 
 class EachTower(NamedTuple):
@@ -149,7 +148,7 @@ class Exchange:
         stacked = stack_nests([nest[:-1] for nest in nests])
         return add_in_pairs(add_nests, nests), EachTower(*stacked)
 
-    def _left(self, tower: TowerSums, device: str) -> list[Gradient]:
+    def _left(self, tower: TowerSums, device: str) -> Sequence[Gradient]:
         """Returns a tower's gradients that are in no pack, on the CPU if they are added there."""
         if tower.packed is not None:
             return tower.packed.left
@@ -179,7 +178,7 @@ class Exchange:
             return [[None] * len(sums[0].gradients) for _ in self._copy_devices], []
         return self._group.sum_packed([tower.packed for tower in sums if tower.packed])
 
-    def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
+    def _sum_gradients(self, tower_gradients: list[Sequence[Gradient]]) -> list[list[Gradient]]:
         """Returns, for each copy of the variables, the gradients summed over the towers.
 
         Each stage sums its own apart, on its devices.
@@ -199,7 +198,7 @@ class Exchange:
 
 
 def sum_between(
-    tower_gradients: list[list[Gradient]], copy_devices: Sequence[str]
+    tower_gradients: Sequence[Sequence[Gradient]], copy_devices: Sequence[str]
 ) -> list[list[Gradient]]:
     """Returns, for each copy's device, the gradients summed over the towers."""
     if len(tower_gradients) == 1:  # Each travels once, however often it is used.

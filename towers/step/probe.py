@@ -15,12 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.shards import Batch, Shard, any_number_of_rows
-from towers.step.parts import part_of
-from towers.step.passes import forward
-from towers.step.program import TowerProgram
-from towers.step.states import way_to_merge
-from towers.step.sums import Denominators
-from towers.step.tower import Tower
+from towers.step.micro_batches import part_of
+from towers.step.sums import Denominators, way_to_merge
+from towers.step.tower import Tower, forward
+from towers.step.tower_function import TowerProgram
 
 MAX_ROWS = 16
 TINY = 1e-30  # Below this, numbers are not told apart.

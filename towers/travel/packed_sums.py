@@ -5,29 +5,22 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from towers.ground.host import HOST
-from towers.travel.gradients import Gradient, sum_gradient
-from towers.travel.packing import ALIGNMENT, cut_pack, join_pack
+from towers.travel.gradients import Gradient, identity, sum_gradient
+from towers.travel.packing import ALIGNMENT, PACK_BYTES, cut_pack, join_pack, num_bytes, plan_packs
 from towers.travel.pairs import add_in_pairs, part_sizes
 
-PACK_BYTES = 4 * 2**20
 WHOLE_BYTES = 256 * 2**10  # Of smaller packs, slices would cost more launches than time on a link.
 CHECK_ROWS = 2**18
 CHECK_RANGE = 4096  # Sums of integers below this are exact in float32, in any order.
 
 Add = Callable[[Sequence[Any]], Sequence[Any]]
-
-
-def send(tensor: tf.Tensor, device: str) -> tf.Tensor:
-    """Returns the tensor on a device."""
-    with tf.device(device):
-        return tf.identity(tensor)
 
 
 def sum_in_packs(
@@ -72,52 +65,14 @@ def sum_in_packs(
     return totals
 
 
-def plan_packs(
-    tower_gradients: Sequence[Sequence[Gradient]], pack_bytes: int
-) -> Iterator[list[int]]:
-    """Yields the indices of the gradients in each pack, the last variable's first.
-
-    A pack with a quarter of the bytes that it may have is full: it does not wait for a gradient
-    that is computed later. A sparse gradient is a pack of its own, and so is one that some towers
-    lack.
-    """
-    pack: list[int] = []
-    bytes_left, dtype = pack_bytes, None
-    for index in reversed(range(len(tower_gradients[0]))):
-        gradients: list[Any] = [row[index] for row in tower_gradients]
-        size = num_bytes(gradients)
-        if size is None:
-            yield [index]
-            continue
-        if pack and (size > bytes_left or gradients[0].dtype != dtype):
-            yield pack
-            pack, bytes_left = [], pack_bytes
-        pack.append(index)
-        bytes_left, dtype = bytes_left - size, gradients[0].dtype
-        if pack_bytes - bytes_left >= pack_bytes / 4:
-            yield pack
-            pack, bytes_left = [], pack_bytes
-    if pack:
-        yield pack
-
-
-def num_bytes(gradients: Sequence[Gradient]) -> int | None:
-    """Returns a gradient's size; None unless all towers have a tensor of known shape."""
-    first: Any = gradients[0]
-    if not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
-        return None
-    elements = first.shape.num_elements()
-    return None if elements is None else elements * first.dtype.size
-
-
 def sum_single(gradients: Sequence[Gradient], owner: str, devices: Sequence[str]) -> list[Gradient]:
     """Returns the sum of one variable's gradients, copied to each device."""
     if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         total = sum_rows(gradients, owner)
     else:
         with tf.device(owner):
-            total = sum_gradient([send_gradient(gradient, owner) for gradient in gradients])
-    return [send_gradient(total, device) for device in devices]
+            total = sum_gradient([send(gradient, owner) for gradient in gradients])
+    return [send(total, device) for device in devices]
 
 
 def sum_rows(gradients: Sequence[Any], owner: str) -> tf.IndexedSlices:
@@ -144,12 +99,10 @@ def sum_rows(gradients: Sequence[Any], owner: str) -> tf.IndexedSlices:
     return add_in_pairs(add, sent)
 
 
-def send_gradient(gradient: Gradient, device: str) -> Gradient:
-    """Returns a gradient on a device: values and indices of a sparse one; None stays None."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return None if gradient is None else send(gradient, device)
-    values, indices = send(gradient.values, device), send(gradient.indices, device)
-    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+def send(gradient: Any, device: str) -> Any:
+    """Returns a gradient, or any tensor, on a device; None stays None."""
+    with tf.device(device):
+        return identity(gradient)
 
 
 def sum_pack(
