@@ -28,7 +28,7 @@ MAY_IMPORT = {
 # What other_steps still takes from inside of these rooms, without a public name.
 NOT_PUBLIC = {
     "asynchronous_step": {
-        "step.tower_function.check_kinds", "step.exchange.total_of", "step.tracing.check_handles",
+        "step.tower_function.check_kinds", "step.exchange.total_of",
         "step.results.mean_results", "variables.find_variables.captured_error",
     },
     "asynchronous_updates": {"batches.feed.check_end", "devices.placement.check_present"},
@@ -347,7 +347,7 @@ def test_one_generator_draws_every_order():
 
 def test_the_order_of_an_epoch_is_defined_once():
     once = {
-        "RowBatches": "towers.batches.own_rows",
+        "RowBatches": "towers.batches.shards",
         "permutation": "towers.ground.random_numbers",
         "steps_per_epoch": "towers.ground.epochs",
     }

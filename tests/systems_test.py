@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from tests.curves import read_scalars
 from tests.paths import ROOT
 from tests.programs import run as program
 from tests.small_data import write_data_sets
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe
 

@@ -1,5 +1,5 @@
-from .batches.own_rows import RowBatches as RowBatches
 from .batches.shards import Batches as Batches
+from .batches.shards import RowBatches as RowBatches
 from .batches.shards import Shard as Shard
 from .batches.shards import shard_specs as shard_specs
 from .batches.shards import split as split

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.commands import TINY, refuse
+from tests.curves import read_scalars
 from tests.paths import ROOT
 from tests.programs import run
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import main as towers_main
 
 IMAGES = ["shapes", *TINY, "--set", "optimizer=sgd", "--set", "schedule=constant"]

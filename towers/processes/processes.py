@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.own_rows import OwnRows, RowBatches
-from towers.batches.shards import Batches, Shard, split
+from towers.batches.shards import Batches, OwnRows, RowBatches, split
 from towers.ground.host import HOST
 from towers.ground.private_apis import CoordinatedJob, context
 from towers.processes.peers import WAIT_SECONDS, read_cluster, wait_for_peers
@@ -70,15 +69,7 @@ class Processes:
     def split(self, dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
         """Returns this process's shards of global batches, all of which it reads."""
         first = self.first_tower(num_towers)
-        shards = split(dataset, self.count * num_towers)
-        if self.count == 1:
-            return shards
-
-        @tf.autograph.experimental.do_not_convert
-        def own(*all_shards: Shard) -> tuple[Shard, ...]:
-            return all_shards[first : first + num_towers]
-
-        return shards.map(own)
+        return split(dataset, self.count * num_towers, slice(first, first + num_towers))
 
     def shards(
         self, batches: Batches, num_towers: int, epoch: int, first_step: int = 0

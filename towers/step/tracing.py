@@ -16,9 +16,9 @@ from tensorflow.types.experimental import ConcreteFunction
 from towers.ground.host import HOST
 from towers.step.tower_function import ShardFn, TowerProgram
 from towers.travel.gradients import Gradient
+from towers.variables.find_variables import CALLS, Uses
 from towers.variables.outside_writes import unobserved
 from towers.variables.shared_variables import SharedVariables
-from towers.variables.variable_uses import CALLS, Uses
 
 WRITES = re.compile(
     r"Assign\w*VariableOp|Resource(Sparse)?Apply\w+|Resource(Scatter|StridedSlice)\w+"
