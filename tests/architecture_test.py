@@ -34,7 +34,7 @@ NOT_PUBLIC = {
     "asynchronous_updates": {"batches.feed.check_end", "devices.placement.check_present"},
     "joint": {
         "step.tower_function.check_kinds", "variables.find_variables.trace_once",
-        "variables.optimizers.Together", "variables.outside_writes.unobserved",
+        "variables.outside_writes.unobserved",
     },
     "parallel": {
         "batches.shards.check_batch_spec", "devices.placement.check_devices",

@@ -132,14 +132,8 @@ class AsyncStep:
             self._count += 1
             number = self._count
             self.update.copies.wrote()
-        return AsyncResults(
-            number=number,
-            staleness=number - 1 - count_at_read,
-            **results,
-            gradient_norm=change.gradient_norm,
-            finite=change.finite,
-            **scales,
-        )
+        results |= {"gradient_norm": change.gradient_norm, "finite": change.finite, **scales}
+        return AsyncResults(number, number - 1 - count_at_read, results)
 
     def make_updates(
         self, batches: Batches | tf.data.Dataset, position: Position = Position()

@@ -54,20 +54,15 @@ def build_evaluation_step(
     specs = shard_specs(batches, len(placement.devices))
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)
-    towers = [
-        Tower(program, program.shared.all, group, index)
-        for index, group in enumerate(placement.groups)
-    ]
-    return EvaluationStep(towers, program, placement.device, specs)
+    return EvaluationStep(program, placement, specs)
 
 
 class EvaluationStep:
     """One step of an evaluation as a callable, made by `build_evaluation_step`.
 
     Args:
-        towers: the towers.
-        program: the program that they run.
-        device: the device of the variables, which adds the towers' sums.
+        program: the program that the towers run.
+        placement: their devices, and that of the variables, which adds their sums.
         shard_specs: the specs of each tower's shard.
 
     Attributes:
@@ -76,21 +71,17 @@ class EvaluationStep:
         after_batch: called by `evaluate_step` after each batch, such as to show progress, or None.
     """
 
-    def __init__(
-        self,
-        towers: Sequence[Tower],
-        program: TowerProgram,
-        device: str,
-        shard_specs: tuple[Shard, ...],
-    ):
+    def __init__(self, program: TowerProgram, placement: Placement, shard_specs: tuple[Shard, ...]):
         self.carried = program.carried
-        self._shared = program.shared
+        self.devices = placement.devices
         self.after_batch: Callable[[], object] | None = None
-        self.devices = [tower.device for tower in towers]
-        self._towers = list(towers)
-        self._device = device
+        self._shared, self._device = program.shared, placement.device
+        self._towers = [
+            Tower(program, program.shared.all, group, index)
+            for index, group in enumerate(placement.groups)
+        ]
         specs = (shard_specs, tf.TensorSpec([], tf.int64))
-        self._traced = trace(self._step, device, *specs, shared=program.shared)
+        self._traced = trace(self._step, self._device, *specs, shared=program.shared)
 
     def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
         """Runs the towers on one batch and returns its sums.

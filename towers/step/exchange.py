@@ -25,16 +25,14 @@ class Total(NamedTuple):
     """The sums over all towers of all processes, the input of an update.
 
     Attributes:
-        loss: scalar, summed over the examples (or tokens).
-        weight: scalar of the loss's dtype, the number of examples (or tokens).
-        metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
+        loss, weight, metrics: as in `TowerSums`.
         gradients: for each copy of the variables, the summed gradients, one per trainable
             variable.
         states: for each non-trainable variable, the sum of the shards' shares; None if no tower
             assigned it.
         state_weight: scalar, the weight of the moving averages in `states`.
         carried: for each tower, the state to carry into the next step.
-        assigned: for each trainable variable, the value that every tower assigned, or None.
+        assigned: as in `TowerSums`.
         entries: vectors and gradients that together have the entries of the first copy's gradients,
             and zeros; a norm takes fewer kernels of packs than of what is in them.
     """
@@ -54,9 +52,7 @@ class EachTower(NamedTuple):
     """What each tower found; every tensor begins with the dimension [num_towers].
 
     Attributes:
-        loss: summed over the tower's shard.
-        weight: the number of examples (or tokens) in the shard.
-        metrics: by name, a pair (sum, weight), or (sum, None), a sum of any shape.
+        loss, weight, metrics: as in `TowerSums`.
         norm: the norm of the tower's own mean gradient; None if it was not computed.
     """
 

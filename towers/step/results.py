@@ -60,9 +60,7 @@ class EvaluationResults(NamedTuple):
     """The sums over one batch and all towers: add those of all batches, then divide.
 
     Attributes:
-        loss: scalar, summed over the examples (or tokens); a tuple for several losses.
-        weight: scalar, the number of examples (or tokens); for several losses, `Denominators`.
-        metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
+        loss, weight, metrics: as in `TowerSums` before several losses are folded into one.
     """
 
     loss: Any
