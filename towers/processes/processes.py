@@ -21,7 +21,7 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import CoordinatedJob, context
 from towers.processes.peers import WAIT_SECONDS, read_cluster, wait_for_peers
 from towers.travel.gradients import identity, sum_repeated_rows
-from towers.travel.packing import cut_by_dtype, join_by_dtype
+from towers.travel.packing import Nest, cut_by_dtype, join_by_dtype
 
 HEARTBEAT_SECONDS = 100
 NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
@@ -100,15 +100,11 @@ class Processes:
         """
         if self.count == 1:
             return nest
-        parts = tf.nest.flatten(nest)
-        present = [part for part in parts if part is not None]
+        form = Nest(nest, expand=False)
         with tf.device(HOST), tf.name_scope("across_processes"):
-            *summed, requests = self._sum_all([*present, tf.identity(self._stop_requests)])
+            *summed, requests = self._sum_all([*form.tensors, tf.identity(self._stop_requests)])
             self._all_stop_requests.assign(requests)
-        values = iter(summed)
-        return tf.nest.pack_sequence_as(
-            nest, [None if part is None else next(values) for part in parts]
-        )
+        return form.pack(summed)
 
     def _sum_all(self, parts: Sequence[Any]) -> list[Any]:
         dense = [index for index, part in enumerate(parts) if isinstance(part, tf.Tensor)]

@@ -71,79 +71,6 @@ def build_train_step(
     return TrainStep(blueprint, Exchange(placement, processes, blueprint.program))
 
 
-class Blueprint(NamedTuple):
-    """What a training step is built from.
-
-    Attributes:
-        program: what every tower runs.
-        towers: the towers of this process.
-        update: changes the variables; `update.copies` are their copies.
-        specs: the specs of the shards that a step takes.
-        probe: asks the tower function before the first step.
-    """
-
-    program: TowerProgram
-    towers: list[Tower]
-    update: Update
-    specs: tuple[Shard, ...]
-    probe: Probe
-
-
-def draw_blueprint(
-    tower_fn: TowerFn,
-    variables: keras.Model | Sequence[keras.Variable],
-    optimizer: keras.optimizers.Optimizer,
-    placement: Placement,
-    batches: Batches | tf.data.Dataset,
-    options: StepOptions,
-    processes: Processes,
-    *,
-    jointly: bool = True,
-) -> Blueprint:
-    """Returns the blueprint of a step; arguments as in `build_train_step`, which are checked.
-
-    Args:
-        jointly: whether all towers share each batch; otherwise each takes whole ones.
-
-    Raises:
-        ValueError: an argument is wrong.
-    """
-    check_optimizer(optimizer)
-    check_kinds(placement, options, processes)
-    num_shards = len(placement.devices) if jointly else 1
-    specs = shard_specs(batches, num_shards)
-    num_parts = processes.count * num_shards * options.accumulate
-    program = make_program(tower_fn, variables, placement, specs, options, num_parts)
-    check_trainable(program.shared)
-    check_one_process(program, processes)
-    copies = Copies(program.shared, optimizer, placement.copy_groups)
-    first = processes.first_tower(len(placement.devices))
-    towers = [
-        Tower(program, copies.variables_of(index), group, index, first, alone=not jointly)
-        for index, group in enumerate(placement.groups)
-    ]
-    return Blueprint(program, towers, Update(copies, program), specs, Probe(program, towers[0]))
-
-
-def check_trainable(shared: SharedVariables) -> None:
-    """Raises ValueError if no variable is trainable."""
-    if not shared.trainable:
-        paths = [variable.path for variable in shared.states]
-        raise ValueError(
-            "There is nothing to train: none of the variables is trainable. Received "
-            f"{paths or 'no variables'}."
-        )
-
-
-def check_one_process(program: TowerProgram, processes: Processes) -> None:
-    """Raises ValueError if several processes share towers of several devices each."""
-    if program.stages is not None and processes.count > 1:
-        raise ValueError(
-            "Towers of several devices train in one process. Received "
-            f"{processes.count} processes; use one, or give each tower one device."
-        )
-
-
 class TrainStep:
     """One synchronous step as a callable, made by `build_train_step`.
 
@@ -231,3 +158,76 @@ class TrainStep:
     def graph(self) -> tf.Graph:
         """The step's graph, with a name scope for each tower."""
         return self._traced.graph
+
+
+class Blueprint(NamedTuple):
+    """What a training step is built from.
+
+    Attributes:
+        program: what every tower runs.
+        towers: the towers of this process.
+        update: changes the variables; `update.copies` are their copies.
+        specs: the specs of the shards that a step takes.
+        probe: asks the tower function before the first step.
+    """
+
+    program: TowerProgram
+    towers: list[Tower]
+    update: Update
+    specs: tuple[Shard, ...]
+    probe: Probe
+
+
+def draw_blueprint(
+    tower_fn: TowerFn,
+    variables: keras.Model | Sequence[keras.Variable],
+    optimizer: keras.optimizers.Optimizer,
+    placement: Placement,
+    batches: Batches | tf.data.Dataset,
+    options: StepOptions,
+    processes: Processes,
+    *,
+    jointly: bool = True,
+) -> Blueprint:
+    """Returns the blueprint of a step; arguments as in `build_train_step`, which are checked.
+
+    Args:
+        jointly: whether all towers share each batch; otherwise each takes whole ones.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    check_optimizer(optimizer)
+    check_kinds(placement, options, processes)
+    num_shards = len(placement.devices) if jointly else 1
+    specs = shard_specs(batches, num_shards)
+    program = make_program(tower_fn, variables, placement, specs, options)
+    check_trainable(program.shared)
+    check_one_process(program, processes)
+    copies = Copies(program.shared, optimizer, placement.copy_groups)
+    first = processes.first_tower(len(placement.devices))
+    towers = [
+        Tower(program, copies.variables_of(index), group, index, first, alone=not jointly)
+        for index, group in enumerate(placement.groups)
+    ]
+    probe = Probe(program, towers[0], processes.count * num_shards * options.accumulate)
+    return Blueprint(program, towers, Update(copies, program), specs, probe)
+
+
+def check_trainable(shared: SharedVariables) -> None:
+    """Raises ValueError if no variable is trainable."""
+    if not shared.trainable:
+        paths = [variable.path for variable in shared.states]
+        raise ValueError(
+            "There is nothing to train: none of the variables is trainable. Received "
+            f"{paths or 'no variables'}."
+        )
+
+
+def check_one_process(program: TowerProgram, processes: Processes) -> None:
+    """Raises ValueError if several processes share towers of several devices each."""
+    if program.stages is not None and processes.count > 1:
+        raise ValueError(
+            "Towers of several devices train in one process. Received "
+            f"{processes.count} processes; use one, or give each tower one device."
+        )

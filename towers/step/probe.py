@@ -60,14 +60,15 @@ class Probe:
     Args:
         program: the program of the towers; its options say whether it is asked at all.
         tower: the first tower, which is asked.
+        num_parts: the number of parts into which a batch is cut for one update.
 
     If a batch is one part, a loss over the whole batch is right, and only a mean is refused.
     """
 
-    def __init__(self, program: TowerProgram, tower: Tower):
+    def __init__(self, program: TowerProgram, tower: Tower, num_parts: int):
         self._program = program
         self._tower = tower
-        self._num_parts = program.num_parts
+        self._num_parts = num_parts
         self._pending = program.options.probe
         self._lock = threading.Lock()
         self._has_averages = False

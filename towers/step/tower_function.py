@@ -41,7 +41,6 @@ class TowerProgram(NamedTuple):
         shared: the variables that it uses.
         carried: the state that it carries from step to step.
         options: the step's options.
-        num_parts: the number of parts into which a batch is cut for one update.
         synchronized: whether layers sum over the replicas.
         stages: of towers of several devices, the stages of their layers; None for one device each.
     """
@@ -50,7 +49,6 @@ class TowerProgram(NamedTuple):
     shared: SharedVariables
     carried: CarriedState
     options: StepOptions
-    num_parts: int = 1
     synchronized: bool = False
     stages: Stages | None = None
 
@@ -60,15 +58,13 @@ def make_program(
     variables: keras.Model | Sequence[keras.Variable],
     placement: Placement,
     specs: Sequence[Shard],
-    options: StepOptions = StepOptions(),
-    num_parts: int = 1,
+    options: StepOptions,
 ) -> TowerProgram:
     """Returns the program of a tower function; an unbuilt model is built on the parameter device.
 
     Args:
         tower_fn, variables, placement, options: as in `build_train_step`.
         specs: the specs of each tower's shard.
-        num_parts: the number of parts into which a batch is cut for one update.
     """
     check_variables(variables)
     carried = CarriedState(options.carried, placement.devices)
@@ -82,7 +78,7 @@ def make_program(
         check_homes(shared, stages, placement)
         check_stepwise(options)
         shard_fn, shared = shard_fn.within(stages), StagedVariables(shared, stages)
-    return TowerProgram(shard_fn, shared, carried, options, num_parts, listener.has_heard, stages)
+    return TowerProgram(shard_fn, shared, carried, options, listener.has_heard, stages)
 
 
 def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:

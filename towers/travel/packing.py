@@ -5,7 +5,7 @@ Variables travel so from the CPU to towers on GPUs, and gradients back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -162,6 +162,35 @@ def num_bytes(gradients: Sequence[Gradient]) -> int | None:
     return None if elements is None else elements * first.dtype.size
 
 
+class Nest:
+    """A nest as the list of its tensors, without what is None.
+
+    Args:
+        like: a nest; those that are flattened have its structure.
+        expand: whether values and indices of sparse tensors are apart.
+    """
+
+    def __init__(self, like: Any, *, expand: bool = True):
+        self._like, self._expand = like, expand
+
+    def flatten(self, nest: Any) -> list[Any]:
+        """Returns the tensors of a nest."""
+        leaves = tf.nest.flatten(nest, expand_composites=self._expand)
+        return [leaf for leaf in leaves if leaf is not None]
+
+    def pack(self, tensors: Iterable[Any]) -> Any:
+        """Returns the nest of such a list."""
+        values = iter(tensors)
+        leaves = tf.nest.flatten(self._like, expand_composites=self._expand)
+        packed = [None if leaf is None else next(values) for leaf in leaves]
+        return tf.nest.pack_sequence_as(self._like, packed, expand_composites=self._expand)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The tensors of the nest that was given."""
+        return self.flatten(self._like)
+
+
 def send_together(nest: Any, source: str, targets: Sequence[str]) -> list[Any]:
     """Returns the nest on each of the target devices; it travels as one vector of each dtype.
 
@@ -170,18 +199,16 @@ def send_together(nest: Any, source: str, targets: Sequence[str]) -> list[Any]:
         source: the device.
         targets: devices; to the source itself nothing travels.
     """
-    parts = tf.nest.flatten(nest)
-    present = [part for part in parts if part is not None]
-    if not present or all(target == source for target in targets):
+    form = Nest(nest)
+    if not form.tensors or all(target == source for target in targets):
         return [nest] * len(targets)
     with tf.device(source):
-        vectors = join_by_dtype(present)
+        vectors = join_by_dtype(form.tensors)
     sent = []
     for target in targets:
         with tf.device(target):
-            values = iter(cut_by_dtype(list(map(tf.identity, vectors)), present))
-        copies = [None if part is None else next(values) for part in parts]
-        sent.append(nest if target == source else tf.nest.pack_sequence_as(nest, copies))
+            values = cut_by_dtype(list(map(tf.identity, vectors)), form.tensors)
+        sent.append(nest if target == source else form.pack(values))
     return sent
 
 
@@ -196,23 +223,15 @@ def add_and_stack(nests: Sequence[Any], sources: Sequence[str], target: str) -> 
         sources: where the tensors of each nest are.
         target: the device.
     """
-    parts = tf.nest.flatten(nests[0])
-    like = [part for part in parts if part is not None]
-    rows = []
+    form, rows = Nest(nests[0]), []
     for nest, source in zip(nests, sources, strict=True):
         with tf.device(source):
-            rows.append(join_by_dtype([part for part in tf.nest.flatten(nest) if part is not None]))
+            rows.append(join_by_dtype(form.flatten(nest)))
     with tf.device(target):
         columns = [list(map(tf.identity, column)) for column in zip(*rows, strict=True)]
-        sums = cut_by_dtype([add_in_pairs(tf.add, column) for column in columns], like)
-        stacks = cut_by_dtype(list(map(tf.stack, columns)), like)
-
-    def as_nest(tensors: list[tf.Tensor]) -> Any:
-        values = iter(tensors)
-        filled = [None if part is None else next(values) for part in parts]
-        return tf.nest.pack_sequence_as(nests[0], filled)
-
-    return as_nest(sums), as_nest(stacks)
+        sums = [add_in_pairs(tf.add, column) for column in columns]
+        stacks = list(map(tf.stack, columns))
+        return tuple(form.pack(cut_by_dtype(one, form.tensors)) for one in (sums, stacks))
 
 
 def join_by_dtype(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
