@@ -99,6 +99,15 @@ def sum_rows(gradients: Sequence[Any], owner: str) -> tf.IndexedSlices:
     return add_in_pairs(add, sent)
 
 
+def on_each(devices: Sequence[str], function: Callable[..., Any], *columns: Any) -> list[Any]:
+    """Returns what a function returns on each device, for the device's row of the columns."""
+    results = []
+    for device, *row in zip(devices, *columns, strict=True):
+        with tf.device(device):
+            results.append(function(*row))
+    return results
+
+
 def send(gradient: Any, device: str) -> Any:
     """Returns a gradient, or any tensor, on a device; None stays None."""
     with tf.device(device):
@@ -115,15 +124,8 @@ def sum_pack(
         add: from a vector on each device to their sum on each device.
         devices: the towers' devices.
     """
-    vectors = []
-    for device, gradients in zip(devices, parts, strict=True):
-        with tf.device(device):
-            vectors.append(join_pack(gradients))
-    split_sums = []
-    for device, total, gradients in zip(devices, add(vectors), parts, strict=True):
-        with tf.device(device):
-            split_sums.append(cut_pack(total, gradients))
-    return [list(copies) for copies in zip(*split_sums, strict=True)]
+    sums = on_each(devices, cut_pack, add(on_each(devices, join_pack, parts)), parts)
+    return [list(copies) for copies in zip(*sums, strict=True)]
 
 
 def sum_whole(owner: str, devices: Sequence[str], vectors: Sequence[Any]) -> list[Any]:
@@ -136,27 +138,18 @@ def sum_whole(owner: str, devices: Sequence[str], vectors: Sequence[Any]) -> lis
 def sum_slices(devices: Sequence[str], vectors: Sequence[Any]) -> list[Any]:
     """Returns the sum of the vectors on each device; each device adds a slice of them."""
     sizes = slice_sizes(vectors[0], len(devices))
-    slices = []
-    for device, vector in zip(devices, vectors, strict=True):
-        with tf.device(device):
-            starts = itertools.accumulate(sizes[:-1], initial=0)
-            slices.append(
-                [
-                    tf.slice(vector, *([one] for one in cut))
-                    for cut in zip(starts, sizes, strict=True)
-                ]
-            )
+    starts = list(itertools.accumulate(sizes[:-1], initial=0))
+
+    def cut(vector: tf.Tensor) -> list[tf.Tensor]:
+        return [
+            tf.slice(vector, [start], [size]) for start, size in zip(starts, sizes, strict=True)
+        ]
+
+    slices = on_each(devices, cut, vectors)
     arrived = send_by_turns(lambda source, target: slices[source][target], devices)
-    totals = []
-    for device, own in zip(devices, arrived, strict=True):
-        with tf.device(device):
-            totals.append(sum_gradient(own))
+    totals = on_each(devices, sum_gradient, arrived)
     arrived = send_by_turns(lambda source, target: totals[source], devices)
-    sums = []
-    for device, parts in zip(devices, arrived, strict=True):
-        with tf.device(device):
-            sums.append(tf.concat(parts, axis=0))
-    return sums
+    return on_each(devices, lambda parts: tf.concat(parts, axis=0), arrived)
 
 
 def slice_sizes(vector: tf.Tensor, count: int) -> list[int]:
@@ -206,12 +199,12 @@ def wrong_devices(
         devices: one per tower.
         add: from a list of gradients on each device to their sums on each device.
     """
-    ramp = np.arange(CHECK_ROWS) % CHECK_RANGE
-    gradients: list[list[Gradient]] = []
-    for tower, device in enumerate(devices):
-        with tf.device(device):
-            gradients.append([tf.constant((tower + 1) * ramp, tf.float32) for _ in devices])
-    count = len(devices)
+    ramp, count = np.arange(CHECK_ROWS) % CHECK_RANGE, len(devices)
+
+    def ramps(factor: int) -> list[Gradient]:
+        return [tf.constant(factor * ramp, tf.float32) for _ in devices]
+
+    gradients = on_each(devices, ramps, range(1, count + 1))
     expected = (count * (count + 1) // 2 * ramp).astype(np.float32)
     return [
         device
