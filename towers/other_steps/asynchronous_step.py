@@ -132,8 +132,14 @@ class AsyncStep:
             self._count += 1
             number = self._count
             self.update.copies.wrote()
-        results |= {"gradient_norm": change.gradient_norm, "finite": change.finite, **scales}
-        return AsyncResults(number, number - 1 - count_at_read, results)
+        return AsyncResults(
+            number=number,
+            staleness=number - 1 - count_at_read,
+            **results,
+            gradient_norm=change.gradient_norm,
+            finite=change.finite,
+            **scales,
+        )
 
     def make_updates(
         self, batches: Batches | tf.data.Dataset, position: Position = Position()

@@ -15,6 +15,7 @@ from towers.devices.placement import check_present
 from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.other_steps.tower_threads import (
     AsynchronousStep,
+    AsyncResults,
     FinishedUpdate,
     TowerThreads,
 )
@@ -107,7 +108,7 @@ class AsynchronousUpdates(Updates):
         update, tower = finished.results, finished.tower
         waits = np.zeros(len(self.step.devices))
         waits[tower] = finished.wait
-        results = as_step_results(update.results, tower, len(waits))
+        results = as_step_results(update, tower, len(waits))
         step = int(update.number)
         self._finite.add(step, results, tower)
         before = Position(step - 1, begin.epoch, begin.epoch_step + step - 1 - begin.step)
@@ -124,20 +125,27 @@ class AsynchronousUpdates(Updates):
         )
 
 
-def as_step_results(update: dict[str, Any], tower: int, num_towers: int) -> StepResults:
+def as_step_results(update: AsyncResults, tower: int, num_towers: int) -> StepResults:
     """Returns the results of one tower's update as those of a step, the other towers NaN."""
+    own = update._asdict()
+    shared = {name: own[name] for name in StepResults._fields if name in own}
 
     def alone(value: Any, others: float = np.nan) -> np.ndarray:
         each = np.full([num_towers, *np.shape(value)], others)
         each[tower] = value
         return each
 
-    weights = update["metric_weights"].items()
-    towers = TowerResults(
-        loss=alone(update["loss"]),
-        weight=alone(update["weight"], 0),
-        metrics={name: alone(value) for name, value in update["metrics"].items()},
-        metric_weights={name: None if one is None else alone(one, 0) for name, one in weights},
-        gradient_norm=alone(update["gradient_norm"]),
+    weights = update.metric_weights
+    return StepResults(
+        **shared,
+        towers=TowerResults(
+            loss=alone(update.loss),
+            weight=alone(update.weight, 0),
+            metrics={name: alone(value) for name, value in update.metrics.items()},
+            metric_weights={
+                name: None if weight is None else alone(weight, 0)
+                for name, weight in weights.items()
+            },
+            gradient_norm=alone(update.gradient_norm),
+        ),
     )
-    return StepResults(**update, towers=towers)

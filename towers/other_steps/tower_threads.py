@@ -260,18 +260,25 @@ def as_number(value: Any) -> np.ndarray | None:
 
 
 class AsyncResults(NamedTuple):
-    """The results of one update by one tower.
+    """The results of one update by one tower, scalars over its batch.
 
     Attributes:
         number: the update's number, from 1.
         staleness: how many updates of other towers came between its read and its write.
-        results: by name, what a `StepResults` holds but for `towers`, scalars over the tower's
-            batch.
+        loss, weight, metrics, metric_weights, gradient_norm, learning_rate, finite, loss_scale:
+            as in `StepResults`.
     """
 
     number: int
     staleness: int
-    results: dict[str, Any]
+    loss: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tf.Tensor]
+    metric_weights: dict[str, tf.Tensor | None]
+    gradient_norm: tf.Tensor
+    learning_rate: tf.Tensor
+    finite: tf.Tensor
+    loss_scale: tf.Tensor
 
 
 class AsynchronousStep(Step, Protocol):

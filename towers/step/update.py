@@ -65,19 +65,6 @@ class Update:
         on_gpu = tf.DeviceSpec.from_string(self._device).device_type == "GPU"
         self._host = HOST if on_gpu else self._device
 
-    def groups(self) -> Groups:
-        """Returns the variables that a checkpoint saves, by group name."""
-        groups = {"variables": self.copies.shared.all, "optimizer": self.copies.optimizer.variables}
-        if self.loss_scale is not None:
-            groups["loss_scale"] = self.loss_scale.variables
-        if self.carried.variables:
-            groups["carried"] = self.carried.variables
-        return groups
-
-    def averaged(self) -> contextlib.AbstractContextManager[None]:
-        """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
-        return Averaged(self.copies.optimizer, self.copies.shared.trainable)
-
     def change(self, total: Total) -> Change:
         """Returns the change that follows from the sums over all towers."""
         with tf.device(self._device), tf.name_scope("average"):
@@ -128,3 +115,16 @@ class Update:
             if self.loss_scale is not None:
                 self.loss_scale.update(change.finite)
             return {"learning_rate": learning_rate, "loss_scale": loss_scale}
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        groups = {"variables": self.copies.shared.all, "optimizer": self.copies.optimizer.variables}
+        if self.loss_scale is not None:
+            groups["loss_scale"] = self.loss_scale.variables
+        if self.carried.variables:
+            groups["carried"] = self.carried.variables
+        return groups
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
+        return Averaged(self.copies.optimizer, self.copies.shared.trainable)
