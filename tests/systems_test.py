@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from tests.benchmarks.commands import write_output
+from tests.curves import read_scalars
 from tests.paths import ROOT
 from tests.programs import exit_code
 from tests.programs import run as program
 from tests.small_data import write_data_sets
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe
 

@@ -6,8 +6,8 @@ from . import engine as engine
 from . import optimizers as optimizers
 from . import processes as processes
 from . import steps as steps
+from .batches.feed import StopTraining as StopTraining
 from .batches.sources import batches_from as batches_from
-from .batches.stop_signals import StopTraining as StopTraining
 from .compiled.evaluation import evaluate as evaluate
 from .compiled.evaluation import predict as predict
 from .compiled.fit import fit as fit

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.commands import TINY, refuse, write_output
+from tests.curves import read_scalars
 from tests.programs import exit_code
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import main as towers_main
 
 IMAGES = ["shapes", *TINY, "--set", "optimizer=sgd", "--set", "schedule=constant"]

@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 
+from tests.curves import read_scalars
 from tests.faults.injector import Scenario
 from tests.scripts.runs import arrays_of
-from towers.saving.summaries import read_scalars
 
 TRAIN = [
     "--batch-size", "250", "--set", "filters=2,3", "--set", "hidden_size=4", "--deterministic",

@@ -114,8 +114,8 @@ def fit(
     check_no_options(reason, parameters, exchange, clip_norm, accumulate, run_dir)
     return call_own(
         model, "fit", placement.devices, reason, repeated_rows, x=x, y=y, epochs=epochs,
-        sample_weight=sample_weight, initial_epoch=initial_epoch, verbose=verbose, callbacks=callbacks,
-        validation_freq=validation_freq, **reading,
+        sample_weight=sample_weight, initial_epoch=initial_epoch, verbose=verbose,
+        callbacks=callbacks, validation_freq=validation_freq, **reading,
     )  # fmt: skip
 
 

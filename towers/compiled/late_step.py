@@ -17,8 +17,7 @@ from towers.ground.host import HOST
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
-from towers.step.options import StepOptions
-from towers.step.precision import LossScale
+from towers.step.options import LossScale, StepOptions
 from towers.step.results import StepResults
 from towers.variables.optimizers import Averaged
 from towers.variables.shared_variables import is_seed

@@ -19,7 +19,7 @@ from towers.layers.draws import draws_by_row
 from towers.layers.gradient import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
 from towers.layers.part import Call, Outcome
 from towers.other_steps.parallel import CallScope
-from towers.step.states import way_to_merge
+from towers.step.sums import way_to_merge
 from towers.travel.pairs import part_sizes
 from towers.variables.shared_variables import is_seed
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from towers.ground.private_apis import could_possibly_record, record_operation, recording_again
 from towers.layers.rows import Cut, cut_rows, join_rows, parts_of
-from towers.step.states import times_or_zero
+from towers.step.sums import times_or_zero
 from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
 from towers.variables.tower_scope import depends_on
 

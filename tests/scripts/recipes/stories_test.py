@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.curves import read_scalars
 from tests.scripts.runs import arrays_of
 from towers.data.prepared import prepare_words
 from towers.data.reading.word_files import read_words
@@ -18,7 +19,6 @@ from towers.ground.special_ids import PAD
 from towers.ground.special_ids import WORD_END as END
 from towers.ground.special_ids import WORD_UNKNOWN as UNKNOWN
 from towers.models.decoding import Decoding
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.recipes import ptb_small
 from towers.scripts.training.catalogue import load_recipe

@@ -10,8 +10,8 @@ import pytest
 
 import towers
 from tests import helpers
+from tests.curves import read_scalars
 from tests.scripts.runs import arrays_of, train_shapes
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.engine import MeasuredPlacement

@@ -15,16 +15,11 @@ from tensorboard.plugins.hparams.metadata import (
 )
 from tensorboard.util.tensor_util import make_ndarray
 
+from tests.curves import read_scalars
 from tests.file_faults import Watch
 from tests.programs import exit_code, forked
 from towers.saving.graph_boxes import box_graph
-from towers.saving.summaries import (
-    SummaryWriters,
-    event_files,
-    read_events,
-    read_scalars,
-    remove_events_after,
-)
+from towers.saving.summaries import SummaryWriters, event_files, read_events, remove_events_after
 
 RUNS = ["average", "evaluation", "tower_0", "tower_1"]
 
