@@ -14,6 +14,7 @@ from keras import ops
 
 from towers.compiled.data import preprocesses
 from towers.compiled.tower_function import call, has_equal_rows
+from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
     ALL_OBJECTS,
@@ -28,6 +29,7 @@ from towers.ground.private_apis import (
     with_losses,
 )
 from towers.layers.asking import CUT, ask
+from towers.layers.calls import REPEATED_ROWS
 from towers.layers.gradient import CONCATENATE, MEAN, Way
 from towers.layers.part import Call
 from towers.saving.checkpoint_files import tensorflow_variable
@@ -66,8 +68,14 @@ def check_model(model: keras.Model, purpose: str) -> None:
         raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
 
 
-def check_own_code(model: keras.Model, purpose: str) -> None:
-    """Raises NeedsLayersError for a model with steps of its own, or that runs without a graph."""
+def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum") -> None:
+    """Raises NeedsLayersError for a model with steps of its own, or that runs without a graph.
+
+    So it does if Keras's own update is asked for.
+    """
+    check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
+    if repeated_rows != "sum":
+        raise NeedsLayersError(f"repeated_rows={repeated_rows!r} asks for Keras's own update")
     for name in OWN_STEPS[purpose]:
         if is_overridden(model, name) and not (name == purpose and preprocesses(model)):
             raise NeedsLayersError(f"{type(model).__name__} has a {name}() of its own")

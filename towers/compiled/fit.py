@@ -24,9 +24,7 @@ from towers.compiled.logs import callback_list
 from towers.compiled.own_code import call_own, check_no_options
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
-from towers.ground.arguments import check_choice
 from towers.ground.private_apis import train_validation_split
-from towers.layers.calls import REPEATED_ROWS
 from towers.loop.updates import Position
 from towers.step.options import StepOptions
 
@@ -86,7 +84,6 @@ def fit(
     """
     check_alone()
     check_model(model, "fit")
-    check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
     reading = {
@@ -98,8 +95,7 @@ def fit(
     begin = Position(step=int(getattr(model.optimizer, "iterations", 0)), epoch=initial_epoch)
     own_seed = seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
     try:
-        if repeated_rows == "keras":
-            raise NeedsLayersError("repeated_rows='keras' asks for Keras's own update")
+        check_own_code(model, "fit", repeated_rows)
         data, validation = read(model, placement, (x, y, sample_weight), own_seed, reading)
     except NeedsLayersError as error:
         reason = error
@@ -138,7 +134,6 @@ def read(
     Raises:
         NeedsLayersError: the towers' own step does not serve this model.
     """
-    check_own_code(model, "fit")
     held_out = options["validation_data"]
     if options["validation_split"] and held_out is None:
         arrays = (sliceable(model, arrays[0]), *arrays[1:])
