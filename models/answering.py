@@ -1,9 +1,10 @@
-"""The loss of a question-answering model, as a tower function."""
+"""What every question-answering model is, and its loss as a tower function."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from towers.ground.special_ids import START, UNKNOWN
@@ -13,8 +14,8 @@ from towers.models.losses import TowerFn
 from towers.models.text_layers import Projection
 
 
-class AnsweringModel(Protocol):
-    """A network that answers: `Seq2Seq` or `Transformer`, or one of your own.
+class AnsweringModel(keras.Model):
+    """The base of networks that answer, or what one of your own is like.
 
     Attributes:
         padding_id: fills questions and answers behind their last token.
@@ -23,6 +24,17 @@ class AnsweringModel(Protocol):
 
     padding_id: int
     projection: Projection
+
+    def call(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Returns the logits of each answer token, [batch, answer_length, vocabulary].
+
+        Args:
+            inputs: question int32 [batch, question_length], and the decoder's inputs int32
+                [batch, answer_length]: a start token and the answer without its last token.
+            training: whether dropout is on.
+        """
+        question, answer_inputs = inputs
+        return self.projection(self.hidden(question, answer_inputs, training=training))
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
@@ -34,6 +46,7 @@ class AnsweringModel(Protocol):
             answer_inputs: int32 [batch, answer_length], of `decoder_inputs`.
             training: whether dropout is on.
         """
+        raise NotImplementedError
 
 
 def answering(

@@ -41,7 +41,6 @@ class Attention(layers.Layer):
     Args:
         kind: luong, luong_scaled or bahdanau.
         units: size of queries, keys and values.
-        options: of every Keras layer.
     """
 
     def __init__(self, kind: str, units: int, **options: Any):

@@ -110,13 +110,7 @@ class AWDLanguageModel(LanguageModel):
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
     ) -> tuple[tf.Tensor, State]:
-        """Returns the inputs of the projection, [batch, length, embedding_size], and the state.
-
-        Args:
-            token_ids: int32 [batch, length].
-            state: before the first token, by default zero.
-            training: whether dropout is on.
-        """
+        """Returns the inputs of the projection, and the state, as `LanguageModel` does."""
         state = self.zero_state(tf.shape(token_ids)[0]) if state is None else state
         x = self.embedding(token_ids)
         if training and self.word_dropout.rate:
@@ -148,11 +142,6 @@ class WeightDroppedLSTM(layers.Layer):
 
     Keras's LSTM takes no mask for its weights; here it runs with values in their place, so that it
     may use its fused kernel. They are made before its loop, which reads no variable.
-
-    Args:
-        units: number of units.
-        weight_dropout_rate: fraction of the recurrent weights that are dropped in training.
-        options: of every Keras layer.
     """
 
     def __init__(self, units: int, weight_dropout_rate: float, **options: Any):

@@ -92,10 +92,6 @@ def streams(model: LanguageModel, *, training: bool) -> StatefulTowerFn:
     - weight: number of these tokens.
     - metrics: `{"accuracy": number of them that were the most probable prediction}`.
     - state: for the next batch.
-
-    Args:
-        model: the model.
-        training: whether dropout is on and gradients are computed.
     """
 
     def tower_fn(

@@ -167,13 +167,8 @@ def sums_and_gradients(
 def cut(tokens: Chunk, chunk_size: int) -> Chunk:
     """Returns the tokens in equal chunks, as many as are needed, at least one.
 
-    Args:
-        tokens: [n, ...].
-        chunk_size: the most tokens of a chunk.
-
-    Returns:
-        Parts [num_chunks, size, ...] with `size <= chunk_size`. Tokens of weight zero fill the last
-        chunk: fewer than there are chunks, or one if there was none.
+    Parts of [n, ...] are [num_chunks, size, ...] with `size <= chunk_size`. Tokens of weight zero
+    fill the last chunk: fewer than there are chunks, or one if there was none.
     """
     num_tokens = tf.shape(tokens.labels)[0]
     count = tf.maximum(-(-num_tokens // chunk_size), 1)

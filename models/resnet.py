@@ -77,13 +77,7 @@ def blocks_per_stage(depth: int) -> int:
 
 
 class Parts:
-    """The layers of a residual network, with the options that all of them share.
-
-    Args:
-        batch_norm_momentum: of every batch normalisation.
-        weight_decay: of every kernel.
-        shortcut: kind of the shortcuts between stages.
-    """
+    """The layers of a residual network, with the options that all of them share."""
 
     def __init__(self, batch_norm_momentum: float, weight_decay: float, shortcut: str):
         self.batch_norm_momentum = batch_norm_momentum
@@ -136,13 +130,7 @@ class Parts:
 
 @keras.saving.register_keras_serializable(package="towers")
 class IdentityShortcut(layers.Layer):
-    """Takes every `strides`-th pixel and adds channels of zeros; no parameters (option A).
-
-    Args:
-        filters: number of output channels.
-        strides: distance between the pixels that are taken.
-        options: of every Keras layer.
-    """
+    """Takes every `strides`-th pixel and adds channels of zeros; no parameters (option A)."""
 
     def __init__(self, filters: int, strides: int, **options: Any):
         super().__init__(**options)

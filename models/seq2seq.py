@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD
+from towers.models.answering import AnsweringModel
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.linear_cross_entropy import is_compiled
@@ -34,7 +34,7 @@ class State(NamedTuple):
     memory: Memory
 
 
-class Seq2Seq(keras.Model):
+class Seq2Seq(AnsweringModel):
     """From (question, answer inputs) to logits, with recurrent layers; it is built when it is made.
 
     Padding changes nothing: an answer's logits do not depend on the padding of its question. No
@@ -158,17 +158,6 @@ class Seq2Seq(keras.Model):
         self.combine.build((None, None, 2 * hidden))
         self.projection.build()
         self.built = True
-
-    def call(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Returns the logits of each answer token, [batch, answer_length, vocabulary].
-
-        Args:
-            inputs: question int32 [batch, question_length], and the decoder's inputs int32
-                [batch, answer_length]: a start token and the answer without its last token.
-            training: whether dropout is on.
-        """
-        question, answer_inputs = inputs
-        return self.projection(self.hidden(question, answer_inputs, training=training))
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False

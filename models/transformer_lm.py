@@ -17,30 +17,22 @@ from towers.models.arguments import check_at_least, check_fraction
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
 from towers.models.text_layers import (
-    FEED_FORWARDS,
     Embedding,
     FeedForward,
-    GatedFeedForward,
     Projection,
 )
 
+FEED_FORWARDS = ("gelu", "swiglu")
 State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.
 
 
 class Block(layers.Layer):
-    """A layer of the Transformer: attention and feed-forward, each `x + dropout(part(norm(x)))`.
-
-    Args:
-        attention: to this token and those before it.
-        feed_forward: applied to each token.
-        dropout_rate: fraction of the parts' outputs dropped in training.
-        options: of every Keras layer.
-    """
+    """A layer of the Transformer: attention and feed-forward, each `x + dropout(part(norm(x)))`."""
 
     def __init__(
         self,
         attention: GroupedAttention,
-        feed_forward: FeedForward | GatedFeedForward,
+        feed_forward: FeedForward,
         dropout_rate: float,
         **options: Any,
     ):
@@ -131,10 +123,11 @@ class TransformerLanguageModel(LanguageModel):
         )
         check_fraction(dropout_rate=dropout_rate)
         check_choice("feed_forward", feed_forward, FEED_FORWARDS)
+        gated = feed_forward == "swiglu"
         blocks = [
             Block(
                 GroupedAttention(size, heads, key_value_heads, window, name="attention"),
-                FEED_FORWARDS[feed_forward](size, feed_forward_size, name="feed_forward"),
+                FeedForward(size, feed_forward_size, gated=gated, name="feed_forward"),
                 dropout_rate,
                 name=f"block_{index}",
             )
@@ -162,12 +155,9 @@ class TransformerLanguageModel(LanguageModel):
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
     ) -> tuple[tf.Tensor, State]:
-        """Returns the inputs of the projection, [batch, length, size], and the state.
+        """Returns the inputs of the projection, and the state, as `LanguageModel` does.
 
-        Args:
-            token_ids: int32 [batch, length].
-            state: the keys and values before the first token, by default none.
-            training: whether dropout is on.
+        The state has the keys and values before the first token.
         """
         x = self.embedding(token_ids) * tf.cast(self.hidden_size**0.5, self.compute_dtype)
         x = self.embedding_dropout(x, training=training)

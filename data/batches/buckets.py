@@ -183,8 +183,7 @@ def edges_of(lengths: np.ndarray) -> np.ndarray:
 def balanced_rows(lengths: np.ndarray) -> np.ndarray:
     """Returns an order of the rows of a batch in which every contiguous block is about as long.
 
-    Args:
-        lengths: int64 [n], the length of each row.
+    The length of each row is int64 [n].
     """
     return np.argsort(lengths, kind="stable")[balanced_order(len(lengths))]
 

@@ -49,13 +49,7 @@ def slices_of(corpus: DialogueCorpus, pairs: np.ndarray, direction: str) -> Slic
     - answers: one UNKNOWN is read, whose position in the slices is that of the answer's SEPARATOR,
       and the answer is written: a language model of answers.
 
-    Args:
-        corpus: the prepared corpus.
-        pairs: int [n, 2], as in `DialogueCorpus.pairs`.
-        direction: forward, backward or answers.
-
-    Raises:
-        ValueError: there is no such direction.
+    Pairs are int [n, 2], as in `DialogueCorpus.pairs`; another direction is a ValueError.
     """
     check_choice("direction", direction, DIRECTIONS)
     offsets, (firsts, answers) = corpus.offsets, pairs.T
@@ -74,8 +68,7 @@ def lengths_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the numbers of ids that are read and written of each pair, int32 [n] each.
 
-    Args:
-        corpus, pairs, direction: as in `slices_of`, of which few are in memory at a time.
+    Arguments as in `slices_of`, of whose slices few are in memory at a time.
     """
     lengths = np.empty([2, len(pairs)], np.int32)
     for start in range(0, len(pairs), _BLOCK_PAIRS):

@@ -13,17 +13,12 @@ from towers.ground.random_numbers import REPEATS_STREAM, permutation
 
 
 def within_repeats(corpus: DialogueCorpus, answers: np.ndarray, most: int) -> np.ndarray:
-    """Returns bool [n]: which pairs stay so that no answer occurs more often.
+    """Returns bool [n]: which pairs stay so that no answer, given by its turn, occurs more often.
 
     Answers are the same if they differ in punctuation, in capital letters, or in how often a word
     is said in a row. Which of them stay is a function of the answers alone: the first in a fixed
     random order, so that they come from everywhere in the corpus, and are the same ones for every
     seed of a run.
-
-    Args:
-        corpus: the prepared corpus.
-        answers: int [n], the turn of each pair's answer.
-        most: how often an answer may occur, at least 1.
     """
     stays = np.zeros(len(answers), bool)
     seen: collections.Counter[bytes] = collections.Counter()

@@ -29,9 +29,7 @@ LOWEST_RATE = 1000.0  # Bytes a second; with fewer a server is given up.
 UNPACKING = ".unpacking-"
 
 
-def download(
-    name: str, folder: str | Path, *, base_url: str | None = None, progress: bool = True
-) -> Path:
+def download(name: str, folder: str | Path, *, base_url: str | None = None) -> Path:
     """Downloads a data set and returns its folder.
 
     Files that exist are not downloaded again, and an unfinished download is resumed.
@@ -40,7 +38,6 @@ def download(
         name: mnist, fashion_mnist, cifar10 or ptb.
         folder: of the files; created if it does not exist.
         base_url: of a mirror, instead of the official address.
-        progress: whether a terminal shows a progress bar.
 
     Raises:
         ValueError: the name is unknown, or a file is not the published one.
@@ -54,9 +51,9 @@ def download(
     for file in data_set.files:
         url = (base_url or data_set.base_url).rstrip("/") + "/" + file.name
         if file.unpacks_to is None:
-            fetch(url, target / file.name, file, progress=progress)
+            fetch(url, target / file.name, file)
         elif not (target / file.unpacks_to).is_dir():
-            archive = fetch(url, target / file.name, file, progress=progress)
+            archive = fetch(url, target / file.name, file)
             unpack(archive, target, wanted=file.unpacks_to)
             archive.unlink()
         elif is_published(target / file.name, file):  # Killed before it could remove it.
@@ -64,7 +61,7 @@ def download(
     return target
 
 
-def fetch(url: str, path: Path, file: RemoteFile, *, progress: bool) -> Path:
+def fetch(url: str, path: Path, file: RemoteFile) -> Path:
     """Downloads a file, unless it exists, and returns its path; its digest is checked."""
     if path.exists():
         check_digest(path, file, remedy="Move it away, or choose another folder.")
@@ -73,7 +70,7 @@ def fetch(url: str, path: Path, file: RemoteFile, *, progress: bool) -> Path:
     with part.open("ab") as stream, sole_writer(stream, part):
         try:
             if not is_published(part, file):
-                receive(url, stream, file.size, progress=progress)
+                receive(url, stream, file.size)
             stream.flush()
             check_digest(part, file, remedy=f"It is deleted; fetch {url} again, or from a mirror.")
         except ValueError:
@@ -139,7 +136,7 @@ def digest(path: Path, algorithm: str) -> str:
     return state.hexdigest()
 
 
-def receive(url: str, stream: BinaryIO, size: int | None, *, progress: bool) -> None:
+def receive(url: str, stream: BinaryIO, size: int | None) -> None:
     """Appends the missing bytes to a part file, or starts again if the server cannot resume.
 
     Raises:
@@ -160,7 +157,7 @@ def receive(url: str, stream: BinaryIO, size: int | None, *, progress: bool) -> 
             total=size or whole,
             unit="B",
             unit_scale=True,
-            disable=None if progress else True,  # None: off where stderr is no terminal.
+            disable=None,  # Off where stderr is no terminal.
         )
         with bar:
             for block in blocks(response, url):

@@ -29,12 +29,7 @@ QUALITY = 95  # Of pictures that are made smaller and encoded again as JPEG.
 
 @dataclasses.dataclass
 class Prepared:
-    """A folder of record files.
-
-    Attributes:
-        folder: the folder; `--data` takes it as it is.
-        summary: lines about what is in it.
-    """
+    """A folder of record files, which `--data` takes as it is, and lines about it."""
 
     folder: Path
     summary: list[str]

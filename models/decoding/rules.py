@@ -75,11 +75,7 @@ def completes_ngram(
 ) -> tf.Tensor:
     """Returns bool [rows, vocabulary], True for tokens that would complete an n-gram again.
 
-    Args:
-        generated: int32 [rows, length].
-        position: number of tokens in each row.
-        size: n.
-        vocabulary_size: number of columns of the result.
+    A row, int32 [length], has `position` tokens.
     """
     rows, length = tf.unstack(tf.shape(generated))
     # Column j of `same`: whether the n-1 tokens from j on are the last n-1 tokens of the row.

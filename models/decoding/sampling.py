@@ -16,12 +16,7 @@ def generate(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns ids int32 [rows, length], log probabilities float32 [rows] and lengths int32 [rows].
 
-    Args:
-        step: the model's next-token logits.
-        state: before the first token.
-        first: int32 [rows], the input of the first step.
-        rules: for the next token.
-        seed: int64 [2], of the samples.
+    The input of the first step is int32 [rows], and the seed of the samples int64 [2].
     """
     decoding, end, padding = rules.decoding, rules.end, rules.padding
     rows = tf.shape(first)[0]

@@ -14,13 +14,7 @@ UNKNOWN_ALARM = 0.2  # Above this fraction of unknown tokens a model cannot unde
 
 
 class Exchange(NamedTuple):
-    """A held-out question with its answers.
-
-    Attributes:
-        turns: of a dialogue, the question the last.
-        reference: the answer of the corpus.
-        answer: the chatbot's.
-    """
+    """A held-out question, the last of its turns, with the corpus's answer and the chatbot's."""
 
     turns: Sequence[str]
     reference: str
@@ -36,7 +30,6 @@ class ChatEvaluator:
         corpus: the prepared pairs.
         language: `zh` or `en`.
         num_questions: an evaluation asks at most so many.
-        unknown_id: the id of tokens that the vocabulary does not have.
     """
 
     def __init__(
@@ -46,8 +39,6 @@ class ChatEvaluator:
         corpus: Any,
         language: str,
         num_questions: int,
-        *,
-        unknown_id: int,
     ):
         self.answerer = answerer
         self._seed = 0
@@ -55,7 +46,6 @@ class ChatEvaluator:
         self._corpus = corpus
         self._language = language
         self._num_questions = num_questions
-        self._unknown_id = unknown_id
 
     def answer_by(self, chatbot: Chatbot, seed: int) -> None:
         """Makes another chatbot answer from now on, with a seed for its samples."""
@@ -101,14 +91,6 @@ class ChatEvaluator:
             return {}
         return {"hits_1_10": hits}
 
-    def judge_answers(self) -> dict[str, float]:
-        """Returns the metrics of the answers alone, as `evaluate` does beside others."""
-        return judge(self._exchanges(self._num_questions), self._language)
-
-    def first_exchanges(self, number: int) -> list[Exchange]:
-        """Returns the first exchanges of the held-out part, unselected."""
-        return self._ask(self._corpus.held_out_pairs[:number])
-
     def spare_questions(self) -> None:
         """Makes `evaluate` ask at most every second held-out question, the others being to tune."""
         half = -(-len(self._corpus.held_out_pairs) // 2)
@@ -137,7 +119,7 @@ class ChatEvaluator:
     def _unknown_fraction(self, questions: Sequence[Sequence[str]]) -> float:
         text = self._corpus.text
         ids = [one for turns in questions for one in text.encode_question(turns).ids]
-        unknown = {self._unknown_id, *text.vocabulary.copies}
+        unknown = {text.vocabulary.unknown, *text.vocabulary.copies}
         return sum(one in unknown for one in ids) / max(1, len(ids))
 
 

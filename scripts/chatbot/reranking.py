@@ -23,11 +23,9 @@ from towers.scripts.chatbot.ranking import AnswerRanker, Turns
 
 
 class SecondModel(NamedTuple):
-    """The model that says how much an answer has to do with its question.
+    """A ranker of a model that says how much an answer has to do with its question.
 
-    Attributes:
-        ranker: of a model of another direction than forward.
-        direction: backward or answers.
+    Its direction is backward or answers.
     """
 
     ranker: AnswerRanker
@@ -93,12 +91,7 @@ class Reranker:
         self._n_best = n_best
 
     def answer(self, questions: Sequence[Turns], *, seed: int = 0) -> list[list[Answer]]:
-        """Returns the answers to each question, the best first.
-
-        Args:
-            questions: for each the turns of a dialogue, of which the last is the question.
-            seed: of sampled candidates.
-        """
+        """Returns the answers to each question, the best first; arguments as in `Answerer`."""
         return self.choose(self.candidates(questions, seed=seed))
 
     def candidates(self, questions: Sequence[Turns], *, seed: int = 0) -> list[list[Candidate]]:

@@ -14,8 +14,8 @@ import json
 import sys
 from typing import Annotated
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Count, Flag
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input

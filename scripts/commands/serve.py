@@ -7,17 +7,17 @@ towers serve runs/chatbot --port 0 --beam 5
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from towers.ground.extras import import_extra
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import File, Port, all_settings
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.serving.limits import Limits
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, DeviceOptions, ModelOptions
-from towers.scripts.wrong_input import WrongInputError, wrong_input
+from towers.scripts.wrong_input import wrong_input
 
 if TYPE_CHECKING:
     import socket
@@ -57,7 +57,9 @@ class ServeOptions(ModelOptions):
 
 def run(options: ServeOptions) -> int:
     """Serves until it is interrupted."""
-    check_libraries()
+    with wrong_input():
+        for name in LIBRARIES:
+            import_extra(name, "serve", "`towers serve` answers over HTTP")
     from towers.scripts.serving import server
 
     with wrong_input():
@@ -66,18 +68,6 @@ def run(options: ServeOptions) -> int:
     with bound:
         serve(options, bound, token)
     return 0
-
-
-def check_libraries() -> None:
-    """Raises WrongInputError if the libraries of the service are not installed."""
-    for name in LIBRARIES:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise WrongInputError(
-                f"`towers serve` needs {' and '.join(LIBRARIES)}, and {name} is not installed. "
-                "Install them with: pip install 'towers[serve]'"
-            ) from error
 
 
 def read_token(path: str | None) -> str | None:

@@ -197,6 +197,16 @@ def values_of(options: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def arguments_for(function: Callable[..., Any], options: Any, **others: Any) -> dict[str, Any]:
+    """Returns the arguments that a function or a class takes of options, by their names.
+
+    The others win; those that the function does not take are left out.
+    """
+    own: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    values = {**vars(options), **others}
+    return {name: values[name] for name in inspect.signature(own).parameters if name in values}
+
+
 def unwrapped(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
     """Returns a type without annotations and None, the annotations, and whether None was there."""
     extras: tuple[Any, ...] = ()

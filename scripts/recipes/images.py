@@ -100,14 +100,8 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     num_classes = image_files.num_classes
 
     def batches(part: Part, kind: str, **options: Any) -> Epochs:
-        augmentation = Augmentation(
-            fields.size,
-            kind,
-            smallest_crop=fields.smallest_crop,
-            central_share=fields.central_share,
-            magnitude=fields.magnitude,
-            only_jpeg=part.is_jpeg,
-        )
+        own = common.arguments_for(Augmentation, fields, kind=kind, only_jpeg=part.is_jpeg)
+        augmentation = Augmentation(**own)
         several = fields.multi_label
         return image_file_batches(
             part, num_classes, fields.batch_size, augmentation, several, **options
@@ -208,14 +202,8 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         if fields.standardize:
             prepared = standardized(prepared)
         return keras.Model(images, body(prepared), name=fields.network)
-    return applications.application(
-        fields.network,
-        shape,
-        num_classes,
-        weights=fields.weights or None,
-        frozen=fields.frozen,
-        dropout_rate=fields.dropout_rate,
-    )
+    own = common.arguments_for(applications.application, fields, weights=fields.weights or None)
+    return applications.application(fields.network, shape, num_classes, **own)
 
 
 def standardized(images: keras.KerasTensor) -> keras.KerasTensor:

@@ -18,7 +18,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from towers.scripts.serving.batching import Batcher, ClosedError, FullError
-from towers.scripts.serving.chat_request import ChatRequest, RequestRules, read_chat_request
+from towers.scripts.serving.chat_request import (
+    ChatRequest,
+    RequestRules,
+    other_model,
+    read_chat_request,
+)
 from towers.scripts.serving.chat_response import completion, events
 from towers.scripts.serving.limits import RefusedError, error_body
 from towers.scripts.serving.page import HEADERS, read_page
@@ -50,14 +55,7 @@ class Access:
 def make_app(
     chatbot: ServedChatbot, batcher: Batcher, rules: RequestRules, access: Access
 ) -> FastAPI:
-    """Returns the application.
-
-    Args:
-        chatbot: says which requests are answered together.
-        batcher: answers them.
-        rules: of requests.
-        access: of clients.
-    """
+    """Returns the application."""
     service = Service(chatbot, batcher, rules, access)
     checked = [Depends(service.check_host)]
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
@@ -77,11 +75,7 @@ def make_app(
 
 
 class Service:
-    """What happens at the addresses of the API.
-
-    Args:
-        chatbot, batcher, rules, access: as for `make_app`.
-    """
+    """What happens at the addresses of the API."""
 
     def __init__(
         self, chatbot: ServedChatbot, batcher: Batcher, rules: RequestRules, access: Access
@@ -143,11 +137,7 @@ class Service:
     async def show_model(self, name: str) -> dict[str, Any]:
         """Returns the model of this name."""
         if name != self._rules.model:
-            raise RefusedError(
-                f"The only model here is {self._rules.model!r}. Received {name[:60]!r}.",
-                status=404,
-                code="model_not_found",
-            )
+            raise other_model(self._rules.model, name)
         return self._model()
 
     async def health(self) -> dict[str, Any]:

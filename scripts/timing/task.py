@@ -52,11 +52,7 @@ class Task(NamedTuple):
 
 
 def open_task(recipe: Recipe, options: TimingOptions, num_towers: int) -> Task:
-    """Returns the task, the first batches of its data in memory.
-
-    Args:
-        recipe, options: as given.
-        num_towers: the most towers, or replicas, that are timed in this process.
+    """Returns the task for this many towers or replicas, the first batches of its data in memory.
 
     Raises:
         ValueError: the devices or the data cannot be used.

@@ -44,11 +44,6 @@ def find_run(
 
     A run that saved no checkpoint gives way to another.
 
-    Args:
-        directory: the run's.
-        record: what the run is to be.
-        overwrite: whether the run that is there is to be removed.
-
     Raises:
         ValueError: the directory holds another run, or other files.
     """

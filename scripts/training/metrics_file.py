@@ -17,11 +17,7 @@ TRAIN, TEST, END = "train", "test", "end"  # The kinds of lines.
 
 
 class MetricsFile:
-    """The file of a run's metrics, to which one process appends.
-
-    Args:
-        path: the file; the first line makes it.
-    """
+    """The file of a run's metrics, to which one process appends; the first line makes it."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -68,12 +64,7 @@ class MetricsFile:
             self._is_synced = True
 
     def cut(self, step: int, evaluated_step: int) -> None:
-        """Removes what a run that continues at a step is going to write again, and its old ends.
-
-        Args:
-            step: the run's position.
-            evaluated_step: the step of the last evaluation that counts.
-        """
+        """Removes what a run that continues at a step is going to write again, and its old ends."""
         last = {TRAIN: step, TEST: evaluated_step, END: -1}
         lines = read_metrics(self.path)
         kept = [line for line in lines if line["step"] <= last.get(line["kind"], step)]

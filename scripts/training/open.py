@@ -24,17 +24,7 @@ from towers.scripts.training.stages import describe_stages
 
 
 class OpenRun(NamedTuple):
-    """A run that is ready to train.
-
-    Attributes:
-        plan: what it is to be.
-        record: what run.json says of it.
-        session: its devices, its data and its model.
-        updates: what it does in a step.
-        files: its checkpoints, metrics and curves.
-        output: what it prints.
-        total_steps: the number of its last step.
-    """
+    """A run that is ready to train: what it is to be, what it consists of, and its last step."""
 
     plan: Plan
     record: dict[str, Any]
@@ -49,9 +39,7 @@ class OpenRun(NamedTuple):
 def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
     """The scope of a run at its newest checkpoint, recorded as one that trains.
 
-    Args:
-        plan: what the run is to be.
-        before: what the run that goes on recorded, or None where one begins.
+    It begins, or goes on with what was recorded before.
 
     Raises:
         ValueError: the devices, the data or the weights cannot be used.

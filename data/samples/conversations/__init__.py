@@ -2,9 +2,8 @@
 
 from towers.data.samples.conversations.generation import (
     conversations,
-    dialogues,
     labelled_dialogues,
 )
 from towers.data.samples.conversations.patterns import read_patterns
 
-__all__ = ["conversations", "dialogues", "labelled_dialogues", "read_patterns"]
+__all__ = ["conversations", "labelled_dialogues", "read_patterns"]

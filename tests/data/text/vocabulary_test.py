@@ -148,11 +148,6 @@ def test_token_that_looks_special_or_marked_is_plain():
     assert vocabulary.unit(looks_marked) != Unit("b", continues=True)
 
 
-def test_too_small_size_is_refused():
-    with pytest.raises(ValueError, match=r"size must be at least 6.*Received 5"):
-        build_vocabulary(COUNTS, 5)
-
-
 @pytest.mark.parametrize("wrong", [-1, 6])
 def test_id_that_is_none_is_refused(wrong):
     with pytest.raises(ValueError, match=rf"ids must be in 0\.\.5. Received {wrong}"):

@@ -4,7 +4,7 @@ import json
 import pathlib
 import sys
 
-from towers.scripts.quiet import import_tensorflow_quietly
+from towers.ground.quiet import import_tensorflow_quietly
 
 import_tensorflow_quietly()
 
