@@ -124,7 +124,7 @@ def _full_batches(
         longest = [np.maximum.accumulate(lengths[runs]) for lengths in (questions, answers)]
         tokens = sum(longest) * np.arange(1, len(rows) + 1)
         size = max(1, int(np.searchsorted(tokens, batch_tokens, "right")))
-        # Of these, as many batches as a run has of equal examples; one where a run ends.
+        # As many such batches as a run has of equal examples; one where a run ends.
         number = max(1, (int(ends[runs[0]]) - start - batch_size) // size + 1)
         bounds.append(start + size * np.arange(1, number + 1))
         shapes += [(size, *(lengths[size - 1] for lengths in longest))] * number

@@ -124,7 +124,7 @@ class Pairs:
         return int(self.corpus.characters[turns].sum()) + len(turns)
 
     @property
-    def padding_share(self) -> float:
+    def padding_fraction(self) -> float:
         """The fraction of padding among the ids of an epoch."""
         used = int(self.read.sum() + self.written.sum())
         return 1 - used / num_tokens(self.layout.shapes)
@@ -136,7 +136,7 @@ class Pairs:
         left_out = ", ".join(f"{count:,} with {why}" for why, count in reasons.items() if count)
         return (
             f"{len(self.pairs):,} pairs in {self.layout.num_batches:,} batches, "
-            f"{self.padding_share:.1%} of the tokens are padding"
+            f"{self.padding_fraction:.1%} of the tokens are padding"
             f"{f'; left out: {left_out}' if left_out else ''}"
         )
 

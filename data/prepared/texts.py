@@ -149,7 +149,7 @@ def _finish(
     summary = [
         *report,
         f"tokens: {parts}; vocabulary of {len(ids.codec.vocabulary):,}, "
-        f"{ids.unknown_share:.2%} of the tokens are unknown",
+        f"{ids.unknown_fraction:.2%} of the tokens are unknown",
     ]
     facts = {"characters": ids.num_characters, "parts": [p for p in PARTS if num_tokens[p]]}
     write_manifest(folder, key, summary, {part: [ids.dtype.name] for part in PARTS}, facts)
@@ -190,7 +190,7 @@ class TextIds(TokenFiles):
         return sum(self.num_tokens.values())
 
     @property
-    def unknown_share(self) -> float:
+    def unknown_fraction(self) -> float:
         """The fraction of unknown tokens."""
         return self.state["unknown"] / max(1, self._total)
 

@@ -2,7 +2,7 @@
 
 It is declared once: its type as the field's annotation, its default beside it, its meaning below
 `Attributes:` in the docstring. An `Annotated` type adds `Bound`s, as a text the name that the help
-gives to the value, and a `Flag`. Of that are made: flags, help, `--set`, config files, checks, and
+gives to the value, and a `Flag`. From that come flags, help, `--set`, config files, checks, and
 what `towers recipes` prints.
 """
 

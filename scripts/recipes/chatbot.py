@@ -50,7 +50,7 @@ class Fields(common.TextFields):
         simplify: whether traditional Chinese characters become simplified ones.
         pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
         context: number of earlier turns of the dialogue that belong to a question.
-        held_out: share of a corpus's dialogues that is kept for evaluation.
+        held_out: fraction of a corpus's dialogues that is kept for evaluation.
         vocabulary_size: most frequent words that get an id; without copies also characters.
         min_dialogues: words that are in fewer dialogues of the training part get no id; 0 for 1,
             and for 3 with the embedded dialogues, whose made-up names are there to be copied.
@@ -76,8 +76,8 @@ class Fields(common.TextFields):
         input_feeding: whether the recurrent decoder also reads its last attention output.
         tied_output: whether the output projection is the embedding table.
         residual: whether each recurrent layer adds its input to its output where the sizes agree.
-        dropout_rate: share of numbers dropped between layers in training.
-        label_smoothing: share of each target that is spread over the vocabulary.
+        dropout_rate: fraction of numbers dropped between layers in training.
+        label_smoothing: fraction of each target that is spread over the vocabulary.
         unigram_bias: whether the untrained network predicts each token as often as the training
             answers have it.
         exam_questions: at most so many held-out questions are asked by `towers evaluate`.
@@ -180,7 +180,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
-    """Lets the network begin with the shares of the training answers' tokens."""
+    """Lets the network begin with the frequencies of the training answers' tokens."""
     from towers.models.text_layers import predict_unigrams
 
     if fields.unigram_bias:

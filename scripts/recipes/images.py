@@ -51,19 +51,19 @@ class Fields(common.Fields):
         weight_decay: L2 penalty of cifar_resnet and cifar_cnn; -1 for the usual one of each, 0.0001
             and 0.004.
         multi_label: whether a picture has any number of labels, joined by | in a table.
-        validation_share: share that is held out where there are no train/ and val/; chosen by name.
+        validation_share: fraction that is held out without train/ and val/; chosen by name.
         part: the part that is evaluated, validation or test; by default the first that is there.
         augmentation: none, flip, crop (the square of central_share at a random place, and flip),
             standard (random resized crop and flip), colour (that, and brightness, contrast and
             saturation) or randaugment.
-        smallest_crop: the random resized crop has at least this share of a picture's area.
-        central_share: side of the central square that an evaluation sees, as a share of the shorter
-            side of a picture.
+        smallest_crop: the random resized crop has at least this fraction of a picture's area.
+        central_share: side of the central square that an evaluation sees, as a fraction of the
+            shorter side of a picture.
         standardize: whether our networks see each picture with mean 0 and variance 1, as the
             tutorial's did, in place of pixels from -1 to 1.
         magnitude: strength of randaugment.
         mixup: parameter of mixup's beta distribution, such as 0.2; 0 for none.
-        label_smoothing: share of each label that is spread evenly over all classes.
+        label_smoothing: fraction of each label that is spread evenly over all classes.
         max_broken: the most pictures that are left out since they cannot be decoded.
         stored_side: towers prepare shrinks pictures to this shorter side; 0 keeps their bytes.
     """

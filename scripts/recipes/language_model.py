@@ -49,8 +49,8 @@ class Fields(common.TextFields):
         vocabulary_size: most frequent words that get an id, and characters, which spell the others.
         encoding: encoding of the files of text.
         text_field: the name of the text in JSON Lines, or the column in Parquet.
-        held_out: share of the text for the part valid, and again for test, where the names of the
-            files do not tell the parts.
+        held_out: fraction of the text for the part valid, and again for test, where the names of
+            the files do not tell the parts.
         form: streams, which carry their state from batch to batch, or pieces, which are shuffled
             and read each by itself.
         num_steps: tokens of a stream in a batch, or of a piece.
@@ -63,11 +63,11 @@ class Fields(common.TextFields):
         feed_forward: gelu or swiglu, of the Transformer.
         feed_forward_size: units of its feed-forward layers.
         window: number of earlier tokens to which each of its layers attends.
-        dropout_rate: share of numbers dropped between layers in training.
-        input_dropout_rate: for awd_lstm, share of the numbers of tokens that is dropped.
-        output_dropout_rate: for awd_lstm, share of the last layer's numbers that is dropped.
-        weight_dropout_rate: for awd_lstm, share of the recurrent weights that is dropped.
-        word_dropout_rate: for awd_lstm, share of the words that is dropped.
+        dropout_rate: fraction of numbers dropped between layers in training.
+        input_dropout_rate: for awd_lstm, fraction of the numbers of tokens that is dropped.
+        output_dropout_rate: for awd_lstm, fraction of the last layer's numbers that is dropped.
+        weight_dropout_rate: for awd_lstm, fraction of the recurrent weights that is dropped.
+        word_dropout_rate: for awd_lstm, fraction of the words that is dropped.
         unigram_bias: whether the untrained network predicts each token as often as the training
             text has it.
         part: which part of the text is evaluated: valid or test.
@@ -174,7 +174,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
-    """Lets the network begin with the shares of the training text's tokens."""
+    """Lets the network begin with the frequencies of the training text's tokens."""
     from towers.models.text_layers import predict_unigrams
 
     if fields.unigram_bias:

@@ -36,7 +36,7 @@ class Fields(common.Fields):
         depth: number of layers of resnet, 6n+2.
         augmentation: none, shifts (by up to two pixels) or shifts_and_flips.
         dropout_rate: before the last layer of lenet and mlp.
-        label_smoothing: share of each label that is spread evenly over all classes.
+        label_smoothing: fraction of each label that is spread evenly over all classes.
     """
 
     network: str = "lenet"

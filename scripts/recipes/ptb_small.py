@@ -42,7 +42,7 @@ class Fields(common.Fields):
         vocabulary_size: most frequent words that get an id.
         hidden_size: units of each LSTM layer, and numbers for a token.
         num_layers: stacked LSTM layers.
-        dropout_rate: share of numbers dropped before, between and after the layers in training.
+        dropout_rate: fraction of numbers dropped before, between and after the layers in training.
         initial_scale: the parameters are uniform in [-initial_scale, initial_scale) at first.
         part: which part of the text is evaluated: valid or test.
         evaluation_rows: streams into which that part is cut; 1 carries the state from its start

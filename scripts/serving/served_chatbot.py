@@ -90,7 +90,7 @@ class ServedChatbot:
     def rows(self, request: ChatRequest) -> int:
         """Returns how many rows of a batch a request takes: one for each sample.
 
-        Of samples that a second run ranks, one row has the best ones.
+        Samples that a second run ranks take one row, which has the best ones.
         """
         decoding = self._decoding(request)
         return request.choices if decoding.samples and decoding.mmi is None else 1

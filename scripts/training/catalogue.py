@@ -33,7 +33,7 @@ def chosen_recipe(options: RecipeOptions) -> Recipe:
 def check_contradictions(given: Mapping[str, Any]) -> None:
     """Raises ValueError if options say one thing twice: steps and epochs, or a field by two.
 
-    Of several values for one option the last counts, as everywhere.
+    The last of several values for one option counts, as everywhere.
     """
     texts = [one for one in given.get("overrides", ()) if "=" in one]
     fields = {one.partition("=")[0].strip().replace("-", "_"): f"--set {one}" for one in texts}

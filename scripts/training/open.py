@@ -84,7 +84,7 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
 def read_initial_weights(plan: Plan, before: dict[str, Any] | None) -> InitialWeights | None:
     """Returns the weights with which the run is to begin, None where it goes on or has no wish.
 
-    Of several processes, the chief sends them to the others.
+    The chief of several processes sends them to the others.
     """
     goes_on = before is not None and not plan.directory.is_unsaved
     if plan.options.init_from is None or goes_on or not plan.is_chief:
@@ -136,7 +136,7 @@ def print_opening(run: OpenRun) -> None:
 def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights | None) -> None:
     """Restores the newest checkpoint, else the initial weights; all processes get what it holds.
 
-    Of several, only the chief needs the files.
+    Only the chief of several needs the files.
     """
     updates = run.updates
     checkpoint = run.files.restore() if run.plan.is_chief and before is not None else None

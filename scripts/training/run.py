@@ -97,7 +97,7 @@ class Training(OpenRun):
     def _actions(self) -> Iterator[towers.actions.Action]:
         """Yields the actions in the order in which they run; the save is the last.
 
-        Of several processes, only the chief evaluates and saves.
+        Only the chief of several processes evaluates and saves.
         """
         periods, is_chief = self.plan.options.periods, self.session.processes.is_chief
         if self.output.bar is not None:

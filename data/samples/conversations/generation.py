@@ -7,8 +7,8 @@ The held-out part consists of combinations: for about every third content, one p
 of the training part, which has the same content in the other phrasings, and the same phrasing with
 other contents. So the training part has no dialogue with a held-out question. A model can still
 answer it if it has learned content and phrasing separately: all phrasings of a kind ask for the
-same thing. Of kinds whose contents have few uses, such as made-up names, every tenth content is
-held out: the training part has no dialogue with this name.
+same thing. Where contents have few uses, such as made-up names, every tenth content is held out:
+the training part has no dialogue with this name.
 """
 
 from __future__ import annotations

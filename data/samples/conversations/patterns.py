@@ -38,8 +38,8 @@ class Kind(NamedTuple):
         held_out: whether some combinations of content and phrasing are held out.
         variants: how often each dialogue occurs, at most 3 times: as it is, and without the marks
             at the ends of the questions or after an opening.
-        uses: how many dialogues each content has, None for `variants` of each phrasing. Of few uses
-            every tenth content is held out as a whole.
+        uses: how many dialogues each content has, None for `variants` of each phrasing. With few
+            uses every tenth content is held out as a whole.
         alone: whether the answers are right only where nothing was said before.
     """
 
