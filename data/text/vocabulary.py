@@ -43,11 +43,8 @@ def build_vocabulary(counts: Mapping[str, int], size: int, *, copies: bool = Fal
 
     Args:
         counts: the number of occurrences of each token.
-        size: maximum number of ids, the special ones included.
+        size: maximum number of ids, the special ones included; one at least is a token's.
         copies: whether unknown words are numbered instead of spelled.
-
-    Raises:
-        ValueError: the size leaves no id for a token.
     """
     num_copies = NUM_COPIES if copies else 0
     places = size - len(SPECIALS) - num_copies

@@ -18,9 +18,6 @@ def build_words(counts: Mapping[str, int], size: int) -> WordVocabulary:
     """Returns the `size` most frequent words; alphabetical order decides between equal counts.
 
     `<eos>` and `<unk>` are always two of them; padding is no word and not counted.
-
-    Raises:
-        ValueError: the size is below 3.
     """
     words = sorted(set(counts) - set(SPECIALS), key=lambda word: (-counts[word], word))
     return WordVocabulary(map(Unit, [*SPECIALS[1:], *words][:size]))
