@@ -7,7 +7,7 @@ Models").
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ DIRECTIONS = ("forward", "backward", "answers")
 _BLOCK_PAIRS = 1 << 20
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Slices:
+class Slices(NamedTuple):
     """The two parts of each pair as slices of the corpus's tokens.
 
     Attributes:
@@ -29,16 +28,6 @@ class Slices:
 
     read: np.ndarray
     written: np.ndarray
-
-    @property
-    def read_lengths(self) -> np.ndarray:
-        """The number of ids that are read, int64 [n]."""
-        return self.read[:, 1] - self.read[:, 0]
-
-    @property
-    def written_lengths(self) -> np.ndarray:
-        """The number of ids that are written, END included, int64 [n]."""
-        return self.written[:, 1] - self.written[:, 0]
 
 
 def slices_of(corpus: DialogueCorpus, pairs: np.ndarray, direction: str) -> Slices:
@@ -74,7 +63,7 @@ def lengths_of(
     for start in range(0, len(pairs), _BLOCK_PAIRS):
         block = slice(start, start + _BLOCK_PAIRS)
         slices = slices_of(corpus, pairs[block], direction)
-        lengths[:, block] = slices.read_lengths, slices.written_lengths
+        lengths[:, block] = [np.diff(part)[:, 0] for part in slices]
     return lengths[0], lengths[1]
 
 

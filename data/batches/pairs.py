@@ -158,15 +158,10 @@ class Pairs:
         if self.direction == "answers":
             question[:] = UNKNOWN
         answer[~counts] = PAD
-        if vocabulary := self._copying:
+        vocabulary = self.corpus.text.vocabulary
+        if vocabulary.copies:
             question, answer = number_unknown(question, answer, vocabulary)
         return question, answer
-
-    @functools.cached_property
-    def _copying(self) -> Vocabulary | None:
-        """The vocabulary if it has copies."""
-        vocabulary = self.corpus.text.vocabulary
-        return vocabulary if vocabulary.copies else None
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
         """Returns slices of the tokens as int32 [n, length], padded."""

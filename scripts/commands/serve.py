@@ -105,11 +105,10 @@ def serve(options: ServeOptions, bound: socket.socket, token: str | None) -> Non
     rules = RequestRules(name, limits, default_choices, options.ignore_system)
     is_open = token is not None or not server.is_local(bound)
     hosts = None if is_open else server.local_names(options.host, bound)
-    access = api.Access(token, hosts, options.log_messages)
     with Batcher(
         chatbot.answer, max_batch=limits.max_batch, max_waiting=limits.max_waiting
     ) as batcher:
-        app = api.make_app(chatbot, batcher, rules, access)
+        app = api.make_app(api.Service(chatbot, batcher, rules, token, hosts, options.log_messages))
         with wrong_input(OSError):
             server.listen(bound)
         print_start(name, bound, token)

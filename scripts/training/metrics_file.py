@@ -30,7 +30,8 @@ class MetricsFile:
             OSError: the file cannot be written.
         """
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        line = {"kind": kind, "step": step, "time": now, **map_values(values)}
+        plain_values = {name: plain(value) for name, value in values.items()}
+        line = {"kind": kind, "step": step, "time": now, **plain_values}
         try:
             make_folder(self.path.parent)
             with open(self.path, "a", encoding="utf-8") as file:
@@ -90,13 +91,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def map_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values as JSON takes them: floats of seven digits, null where none is finite."""
-    return {
-        name: plain(value) if isinstance(value, float) else value for name, value in values.items()
-    }
-
-
-def plain(value: float) -> float | None:
-    """Returns a number with as many digits as a float32 has, or None if it is not finite."""
+def plain(value: Any) -> Any:
+    """Returns a value; of a float the digits of a float32, or None if it is not finite."""
+    if not isinstance(value, float):
+        return value
     return float(f"{value:.7g}") if math.isfinite(value) else None

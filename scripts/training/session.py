@@ -181,19 +181,14 @@ def step_parts(
     """Returns what every step of a session is built of."""
     recipe, train = session.recipe, session.data.train
     tower_fn = recipe.make_tower_fn(recipe.fields, session.model, True)
-    optimizer, placement = open_optimizer(session, options), session.placement
-    own = step_options(session, options, carried)
-    return tower_fn, session.model, optimizer, placement, train, own
-
-
-def step_options(
-    session: Session, options: TrainOptions, carried: towers.Carried | None = None
-) -> towers.StepOptions:
-    """Returns the options of a session's step."""
+    epochs = recipe.fields.epochs
+    if options.steps is not None:
+        epochs = options.steps / train.steps_per_epoch
     with session.placement.scope():
+        optimizer = make_optimizer(recipe.fields, session.data, epochs)
         loss_scale = towers.steps.LossScale() if options.engine.precision == "float16" else None
-    return towers.StepOptions(
-        clip_norm=session.recipe.fields.clip_norm or None,
+    own = towers.StepOptions(
+        clip_norm=recipe.fields.clip_norm or None,
         accumulate=options.engine.accumulate,
         batch_norm=options.engine.batch_norm,
         seed=options.seed,
@@ -201,20 +196,7 @@ def step_options(
         compiled=options.engine.xla,
         carried=carried,
     )
-
-
-def open_optimizer(session: Session, options: TrainOptions) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of a session, made on the parameter device."""
-    with session.placement.scope():
-        epochs = total_epochs(options, session)
-        return make_optimizer(session.recipe.fields, session.data, epochs)
-
-
-def total_epochs(options: TrainOptions, session: Session) -> float:
-    """Returns how many epochs the run is going to take."""
-    if options.steps is not None:
-        return options.steps / session.data.train.steps_per_epoch
-    return session.recipe.fields.epochs
+    return tower_fn, session.model, optimizer, session.placement, train, own
 
 
 def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.Optimizer:
