@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from towers.ground.arguments import check_choice
-
-
-def find_data_set(name: str) -> DataSet:
-    """Returns a data set by its name; a ValueError suggests the nearest name."""
-    check_choice("name", name, DATA_SETS)
-    return DATA_SETS[name]
-
 
 @dataclasses.dataclass(frozen=True)
 class RemoteFile:
@@ -20,14 +12,14 @@ class RemoteFile:
     Attributes:
         name: of the file, below the base URL and in the local folder.
         digest: hexadecimal, of an algorithm that its length tells.
-        unpacks_to: the folder to take from a tar archive; None for a file kept as it is.
         size: in bytes; None if it is not known, and a server may send without end.
+        unpacks_to: the folder to take from a tar archive; None for a file kept as it is.
     """
 
     name: str
     digest: str
-    unpacks_to: str | None = None
     size: int | None = None
+    unpacks_to: str | None = None
 
     @property
     def algorithm(self) -> str:
@@ -48,18 +40,10 @@ DATA_SETS = {
     "mnist": DataSet(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         (
-            RemoteFile(
-                "train-images-idx3-ubyte.gz",
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                size=9912422,
-            ),
-            RemoteFile(
-                "train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", size=28881
-            ),
-            RemoteFile(
-                "t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", size=1648877
-            ),
-            RemoteFile("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", size=4542),
+            RemoteFile("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9912422),
+            RemoteFile("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28881),
+            RemoteFile("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1648877),
+            RemoteFile("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4542),
         ),
     ),
     # github.com/zalandoresearch/fashion-mnist
@@ -95,8 +79,8 @@ DATA_SETS = {
             RemoteFile(
                 "cifar-10-binary.tar.gz",
                 "c32a1d4ab5d03f1284b67883e8d87530",
-                unpacks_to="cifar-10-batches-bin",
                 size=170052171,
+                unpacks_to="cifar-10-batches-bin",
             ),
         ),
     ),

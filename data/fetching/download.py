@@ -18,8 +18,9 @@ from typing import BinaryIO
 
 from tqdm import tqdm
 
-from towers.data.fetching.data_sets import RemoteFile, find_data_set
+from towers.data.fetching.data_sets import DATA_SETS, RemoteFile
 from towers.data.text.files import reason_of
+from towers.ground.arguments import check_choice
 from towers.ground.durable import make_folder, publish
 
 BLOCK_SIZE = 1 << 18  # Bytes between two updates of the progress bar.
@@ -43,7 +44,8 @@ def download(name: str, folder: str | Path, *, base_url: str | None = None) -> P
         ValueError: the name is unknown, or a file is not the published one.
         ConnectionError: the server cannot be reached, refuses, or stops midway.
     """
-    data_set = find_data_set(name)
+    check_choice("name", name, DATA_SETS)
+    data_set = DATA_SETS[name]
     target = Path(folder)
     make_folder(target)
     for leftover in target.glob(f"{UNPACKING}*"):  # Of a killed process.

@@ -111,7 +111,7 @@ def publish(monkeypatch):
 
     def publish(content=CONTENT, *, name="thing.gz", unpacks_to=None, size=None):
         digest = hashlib.sha256(content).hexdigest()
-        file = RemoteFile(name, digest, unpacks_to, size)
+        file = RemoteFile(name, digest, size, unpacks_to)
         monkeypatch.setitem(data_sets.DATA_SETS, "thing", DataSet("http://127.0.0.1:9/", (file,)))
 
     publish()
