@@ -16,11 +16,7 @@ from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
-from towers.models.text_layers import (
-    Embedding,
-    FeedForward,
-    Projection,
-)
+from towers.models.text_layers import Embedding, FeedForward, Projection
 
 FEED_FORWARDS = ("gelu", "swiglu")
 State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.

@@ -13,11 +13,7 @@ import tensorflow as tf
 
 from towers.data.image_files.decoding import decode
 from towers.data.image_files.image_files import ImageFiles, Part
-from towers.data.image_files.records import (
-    CLASS_NAMES,
-    lines_of_names,
-    make_record,
-)
+from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record
 from towers.data.prepared.caches import open_or_prepare
 from towers.ground.durable import PARTIAL, publish, write_file
 from towers.ground.progress import progress

@@ -39,12 +39,7 @@ class PredictOptions(ModelOptions):
 def run(options: PredictOptions) -> int:
     """Prints a line for each file; those that are no images do not stop the others."""
     import_tensorflow_quietly()
-    from towers.scripts.classifying.predictions import (
-        Refusal,
-        check_images,
-        find_images,
-        predict,
-    )
+    from towers.scripts.classifying.predictions import Refusal, check_images, find_images, predict
     from towers.scripts.training.saved_run import open_evaluation
 
     with wrong_input():

@@ -192,11 +192,7 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     from towers.models import answering
 
     smoothing = fields.label_smoothing if training else 0.0
-    return answering.answering(
-        model,
-        training=training,
-        label_smoothing=smoothing,
-    )
+    return answering.answering(model, training=training, label_smoothing=smoothing)
 
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:

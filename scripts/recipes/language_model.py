@@ -20,11 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import END
-from towers.scripts.recipes.ptb_small import (
-    EVALUATION_STEPS,
-    make_carried,
-    make_tower_fn,
-)
+from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, make_carried, make_tower_fn
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS

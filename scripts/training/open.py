@@ -10,11 +10,7 @@ import towers
 from towers.ground.durable import write_file
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
-from towers.scripts.training.engine import (
-    MeasuredPlacement,
-    describe_parameters,
-    open_updates,
-)
+from towers.scripts.training.engine import MeasuredPlacement, describe_parameters, open_updates
 from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
