@@ -88,11 +88,7 @@ def fetch(url: str, path: Path, file: RemoteFile) -> Path:
 
 @contextlib.contextmanager
 def sole_writer(stream: BinaryIO, part: Path) -> Iterator[None]:
-    """The scope in which no other process downloads this file, which is open.
-
-    Raises:
-        BlockingIOError: another process does.
-    """
+    """The scope in which no other process downloads this open file; BlockingIOError if one does."""
     try:
         import fcntl
     except ImportError:  # There is no such lock on this system.

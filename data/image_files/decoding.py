@@ -28,11 +28,7 @@ class Picture(NamedTuple):
 
 
 def examine(encoded: bytes) -> Picture:
-    """Returns what a picture file holds, by decoding it as the training will.
-
-    Raises:
-        ValueError: it cannot be decoded; the message says why in a few words.
-    """
+    """Returns what decoding a picture file finds; ValueError says why it cannot be decoded."""
     if not encoded:
         raise ValueError("the file is empty")
     check_palette(encoded)

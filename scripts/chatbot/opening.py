@@ -80,11 +80,7 @@ def decode_with(
 
 
 def open_second(run_dir: str, language: str) -> SecondModel:
-    """Returns the model of a run that reranks answers in a language.
-
-    Raises:
-        ValueError: the run cannot rerank them.
-    """
+    """Returns the model of a run that reranks answers in a language; ValueError if it cannot."""
     policy = keras.config.dtype_policy()
     try:
         opened = open_model(ModelOptions(run_dir))

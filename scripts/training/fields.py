@@ -101,11 +101,7 @@ class TextFields(Fields):
 
 
 def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
-    """Returns fields with other values.
-
-    Raises:
-        ValueError: a value is of another type, as in a record by hand, or outside of its bounds.
-    """
+    """Returns fields with other values; ValueError for one of another type or out of bounds."""
     replaced = dataclasses.replace(fields, **values)
     for name, setting in settings_of(type(fields)).items():
         value = getattr(replaced, name)

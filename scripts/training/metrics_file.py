@@ -24,11 +24,7 @@ class MetricsFile:
         self._is_synced = True
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """Appends a line; what is no finite number becomes null.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Appends a line, null for what is no finite number; OSError if it cannot be written."""
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         plain_values = {name: plain(value) for name, value in values.items()}
         line = {"kind": kind, "step": step, "time": now, **plain_values}

@@ -107,11 +107,7 @@ class RunDirectory:
         )
 
     def read(self) -> dict[str, Any]:
-        """Returns the contents of run.json.
-
-        Raises:
-            ValueError: if the directory holds no run, or run.json is damaged.
-        """
+        """Returns the contents of run.json; ValueError if there is no run, or it is damaged."""
         try:
             return self._read_record()
         except ValueError as error:
@@ -144,11 +140,7 @@ class RunDirectory:
 
 
 def complete(record: Any) -> dict[str, Any]:
-    """Returns a record with what runs of earlier releases left unsaid.
-
-    Raises:
-        ValueError: an entry is missing, or not of its kind; a stranger may have written it.
-    """
+    """Returns a record with what earlier releases left unsaid; ValueError for a wrong entry."""
     if not isinstance(record, dict):
         raise ValueError("it holds no object")
     record = {**BEFORE, **record}

@@ -68,11 +68,7 @@ class Patterns(NamedTuple):
 
 @functools.cache
 def read_patterns(language: str) -> Patterns:
-    """Returns the patterns of `en` or `zh`.
-
-    Raises:
-        ValueError: there are no patterns of the language.
-    """
+    """Returns the patterns of `en` or `zh`; ValueError for another language."""
     if language not in LANGUAGES:
         raise ValueError(
             f"There are embedded dialogues in {', '.join(LANGUAGES)}. Received {language!r}."
