@@ -12,7 +12,6 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
 from towers.models.rnn_lm import lstm
@@ -38,7 +37,6 @@ class AWDLanguageModel(LanguageModel):
         weight_dropout_rate: fraction of the recurrent weights dropped (DropConnect, section 2).
         word_dropout_rate: fraction of the vocabulary's words whose vectors are zero in a batch
             (section 4.3).
-        padding_id: of targets that do not count.
         name, options: of every Keras model.
     """
 
@@ -54,7 +52,6 @@ class AWDLanguageModel(LanguageModel):
         output_dropout_rate: float = 0.4,
         weight_dropout_rate: float = 0.5,
         word_dropout_rate: float = 0.1,
-        padding_id: int = PAD,
         name: str = "awd_lstm",
         **options: Any,
     ):
@@ -75,7 +72,6 @@ class AWDLanguageModel(LanguageModel):
         }
         check_fraction(**rates)
         units = [*[hidden_size] * (num_layers - 1), embedding_size]
-        self.padding_id = padding_id
         self.vocabulary_size = vocabulary_size
         self.hidden_size = units[-1]
         scale = keras.initializers.RandomUniform(-EMBEDDING_SCALE, EMBEDDING_SCALE)

@@ -11,7 +11,6 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
 from towers.models.recurrent import LSTM
@@ -33,7 +32,6 @@ class RNNLanguageModel(LanguageModel):
         dropout_rate: fraction of activations dropped before, between and after the layers in
             training.
         initial_scale: all parameters are initially uniform in [-initial_scale, initial_scale).
-        padding_id: of targets that do not count.
         name, options: of every Keras model.
     """
 
@@ -45,7 +43,6 @@ class RNNLanguageModel(LanguageModel):
         num_layers: int = 2,
         dropout_rate: float = 0.0,
         initial_scale: float = 0.1,
-        padding_id: int = PAD,
         name: str = "rnn_lm",
         **options: Any,
     ):
@@ -56,7 +53,6 @@ class RNNLanguageModel(LanguageModel):
         check_fraction(dropout_rate=dropout_rate)
         if not 0 < initial_scale < float("inf"):
             raise ValueError(f"initial_scale must be above 0. Received {initial_scale!r}.")
-        self.padding_id = padding_id
         self.vocabulary_size = vocabulary_size
         self.hidden_size = hidden_size
         self.initial_scale = initial_scale

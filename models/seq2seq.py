@@ -59,7 +59,6 @@ class Seq2Seq(AnsweringModel):
             embedding_size equal to hidden_size the encoder's outputs contain the embeddings of the
             words, which makes it easy to repeat them.
         dropout_rate: fraction of activations dropped between layers in training.
-        padding_id: fills questions behind their last token.
         name, options: of every Keras model.
     """
 
@@ -77,7 +76,6 @@ class Seq2Seq(AnsweringModel):
         tied_output: bool = False,
         residual: bool = False,
         dropout_rate: float = 0.0,
-        padding_id: int = PAD,
         name: str = "seq2seq",
         **options: Any,
     ):
@@ -97,7 +95,6 @@ class Seq2Seq(AnsweringModel):
             raise ValueError(
                 f"hidden_size must be even, half for each direction. Received {hidden_size}."
             )
-        self.padding_id = padding_id
         self.input_feeding = input_feeding
         self.residual = residual
         self.hidden_size = hidden_size
@@ -178,10 +175,10 @@ class Seq2Seq(AnsweringModel):
         """Returns the state before the first token of the answers.
 
         Args:
-            question: int32 [batch, question_length], padded with `padding_id` at the end.
+            question: int32 [batch, question_length], padded at the end.
             training: whether dropout is on.
         """
-        mask = tf.not_equal(question, self.padding_id)
+        mask = tf.not_equal(question, PAD)
         lengths = tf.maximum(tf.reduce_sum(tf.cast(mask, tf.int32), 1), 1)
         outputs, ends = self._encode(question, lengths, training)
         cells = tuple(tuple(bridge(ends) for bridge in bridges) for bridges in self.bridges)

@@ -96,7 +96,6 @@ class Transformer(AnsweringModel):
         tied_output: whether the output projection is the embedding table (Press and Wolf 2017).
         dropout_rate: fraction of numbers dropped after each part and from the embeddings, in
             training.
-        padding_id: fills questions behind their last token.
         name, options: of every Keras model.
     """
 
@@ -111,7 +110,6 @@ class Transformer(AnsweringModel):
         decoder_layers: int = 2,
         tied_output: bool = True,
         dropout_rate: float = 0.0,
-        padding_id: int = PAD,
         name: str = "transformer",
         **options: Any,
     ):
@@ -124,7 +122,6 @@ class Transformer(AnsweringModel):
             decoder_layers=decoder_layers,
         )
         check_fraction(dropout_rate=dropout_rate)
-        self.padding_id = padding_id
         self.output_size = size
         self.tied_output = tied_output
 
@@ -234,7 +231,7 @@ class Transformer(AnsweringModel):
     ) -> tuple[tuple[KeysAndValues, ...], tf.Tensor]:
         """Returns the keys and values for each decoder layer, and which positions are visible."""
         # In a question of padding alone all are: a softmax needs something.
-        visible = tf.not_equal(question, self.padding_id)
+        visible = tf.not_equal(question, PAD)
         visible |= ~tf.reduce_any(visible, 1, keepdims=True)
         visible = visible[:, None, None, :]
         x = self._embed(question, training)

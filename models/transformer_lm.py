@@ -12,7 +12,6 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_choice
-from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
@@ -89,7 +88,6 @@ class TransformerLanguageModel(LanguageModel):
         window: how many earlier tokens a token attends to. Each layer looks that much further
             back (Child et al. 2019; Dai et al. 2019 for the carried keys and values).
         dropout_rate: fraction of numbers dropped after each part and from the embeddings.
-        padding_id: of targets that do not count.
         name, options: of every Keras model.
     """
 
@@ -105,7 +103,6 @@ class TransformerLanguageModel(LanguageModel):
         num_layers: int = 4,
         window: int = 128,
         dropout_rate: float = 0.1,
-        padding_id: int = PAD,
         name: str = "transformer_lm",
         **options: Any,
     ):
@@ -129,7 +126,6 @@ class TransformerLanguageModel(LanguageModel):
             )
             for index in range(num_layers)
         ]
-        self.padding_id = padding_id
         self.window = window
         self.hidden_size = size
         self.embedding = Embedding(vocabulary_size, size, scale=size**-0.5, name="embedding")

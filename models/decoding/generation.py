@@ -46,7 +46,6 @@ def decode(
     forbidden: Sequence[int],
     batch_size: tf.Tensor,
     seed: tf.Tensor,
-    padding: int = PAD,
 ) -> Decoded:
     """Returns the sequences that the model generates with these options.
 
@@ -56,12 +55,11 @@ def decode(
         decoding: the options.
         start: the id that is the input of the first step.
         end: the id that ends a sequence.
-        forbidden: ids that are never generated; `padding` is one of them, or is the end.
+        forbidden: ids that are never generated; padding is one of them, or is the end.
         batch_size: number of rows.
         seed: int64 [2], of the samples.
-        padding: the id that fills a row behind its end.
     """
-    rules = Rules(decoding, tuple(forbidden), end, padding)
+    rules = Rules(decoding, tuple(forbidden), end)
     first = tf.fill([batch_size], start)
     if decoding.beam_size > 1:
         return Decoded(*beam_search.search(step, state, first, rules))
