@@ -63,7 +63,6 @@ class Attention(layers.Layer):
             self.direction = self.add_weight(
                 shape=(self.units, 1), initializer="glorot_uniform", name="direction"
             )
-        self.built = True
 
     def remember(self, values: tf.Tensor, mask: tf.Tensor) -> Memory:
         """Returns the memory of an encoder's outputs, [batch, question_length, units]."""

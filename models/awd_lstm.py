@@ -63,14 +63,13 @@ class AWDLanguageModel(LanguageModel):
             hidden_size=hidden_size,
             num_layers=num_layers,
         )
-        rates = {
-            "dropout_rate": dropout_rate,
-            "input_dropout_rate": input_dropout_rate,
-            "output_dropout_rate": output_dropout_rate,
-            "weight_dropout_rate": weight_dropout_rate,
-            "word_dropout_rate": word_dropout_rate,
-        }
-        check_fraction(**rates)
+        check_fraction(
+            dropout_rate=dropout_rate,
+            input_dropout_rate=input_dropout_rate,
+            output_dropout_rate=output_dropout_rate,
+            weight_dropout_rate=weight_dropout_rate,
+            word_dropout_rate=word_dropout_rate,
+        )
         units = [*[hidden_size] * (num_layers - 1), embedding_size]
         self.vocabulary_size = vocabulary_size
         self.hidden_size = units[-1]
@@ -78,13 +77,13 @@ class AWDLanguageModel(LanguageModel):
         self.embedding = Embedding(
             vocabulary_size, self.hidden_size, initializer=scale, name="embedding"
         )
-        self.word_dropout = layers.Dropout(rates["word_dropout_rate"], name="word_dropout")
-        self.input_dropout = same_at_every_token(rates["input_dropout_rate"], "input_dropout")
+        self.word_dropout = layers.Dropout(word_dropout_rate, name="word_dropout")
+        self.input_dropout = same_at_every_token(input_dropout_rate, "input_dropout")
         self.lstm_layers = [
-            WeightDroppedLSTM(size, rates["weight_dropout_rate"], name=f"lstm_{index}")
+            WeightDroppedLSTM(size, weight_dropout_rate, name=f"lstm_{index}")
             for index, size in enumerate(units)
         ]
-        after = [rates["dropout_rate"]] * (len(units) - 1) + [rates["output_dropout_rate"]]
+        after = [dropout_rate] * (len(units) - 1) + [output_dropout_rate]
         self.dropouts = [
             same_at_every_token(rate, f"dropout_{index}") for index, rate in enumerate(after)
         ]
@@ -101,7 +100,6 @@ class AWDLanguageModel(LanguageModel):
             layer.build((None, None, size))
             size = layer.units
         self.projection.build()
-        self.built = True
 
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
@@ -149,7 +147,6 @@ class WeightDroppedLSTM(layers.Layer):
     def build(self, input_shape: Any) -> None:
         """Creates the variables."""
         self.lstm.build(input_shape)
-        self.built = True
 
     def call(
         self, inputs: tf.Tensor, state: dict[str, tf.Tensor], training: bool = False

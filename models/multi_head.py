@@ -64,7 +64,6 @@ class MultiHeadAttention(layers.Layer):
         """Creates the variables."""
         for layer in (self.query, self.key, self.value, self.output_layer):
             layer.build((None, None, self.size))
-        self.built = True
 
     def remember(self, inputs: tf.Tensor, first: int | tf.Tensor = 0) -> KeysAndValues:
         """Returns the keys and values of inputs [batch, length, size], from position `first` on."""

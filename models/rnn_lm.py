@@ -76,7 +76,6 @@ class RNNLanguageModel(LanguageModel):
         scale = self.initial_scale
         self.kernel = self.add_weight(shape=shape, initializer=uniform(scale), name="kernel")
         self.bias = self.add_weight(shape=shape[:1], initializer=uniform(scale), name="bias")
-        self.built = True
 
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False

@@ -154,7 +154,6 @@ class Seq2Seq(AnsweringModel):
         self.attention.build()
         self.combine.build((None, None, 2 * hidden))
         self.projection.build()
-        self.built = True
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False

@@ -109,7 +109,6 @@ class FeedForward(layers.Layer):
         for layer in filter(None, (self.gate, self.inner)):
             layer.build((None, None, self.size))
         self.outer.build((None, None, self.inner.units))
-        self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns outputs in the shape of the inputs, [..., size]."""

@@ -41,7 +41,6 @@ class Sublayer(layers.Layer):
         """Creates the variables."""
         self.norm.build((None, None, self.part.size))
         self.part.build()
-        self.built = True
 
     def call(
         self,
@@ -163,7 +162,6 @@ class Transformer(AnsweringModel):
         for norm in (self.encoder_norm, self.decoder_norm):
             norm.build((None, None, self.output_size))
         self.projection.build()
-        self.built = True
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False

@@ -48,7 +48,6 @@ class Block(layers.Layer):
             norm.build((None, None, self.attention.size))
         self.attention.build()
         self.feed_forward.build()
-        self.built = True
 
     def call(
         self,
@@ -142,7 +141,6 @@ class TransformerLanguageModel(LanguageModel):
             block.build()
         self.norm.build((None, None, self.hidden_size))
         self.projection.build()
-        self.built = True
 
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
