@@ -64,6 +64,8 @@ def check_model(model: keras.Model, purpose: str) -> None:
     if not isinstance(model, keras.Model):
         raise ValueError(f"towers.{purpose} takes a Keras model. Received {model!r}.")
     check_no_strategy(model)
+    if purpose == "fit":
+        check_alone()
     if purpose != "predict" and not model.compiled:
         raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
 

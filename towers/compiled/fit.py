@@ -11,7 +11,6 @@ import numpy as np
 
 from towers.compiled.checks import (
     NeedsLayersError,
-    check_alone,
     check_counts,
     check_model,
     check_own_code,
@@ -82,7 +81,6 @@ def fit(
         ValueError: an argument is wrong. Nothing is trained then.
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
-    check_alone()
     check_model(model, "fit")
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
@@ -101,11 +99,9 @@ def fit(
         reason = error
     else:
         options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
-        step, steps = LateStep(model, placement, data, options), steps_per_epoch
-        heard = callback_list(
-            model, callbacks, verbose, steps or data.num_batches, epochs, history=True
-        )
-        updates = FitUpdates(step, model, data, steps, heard, validation, validation_freq)
+        step, count = LateStep(model, placement, data, options), steps_per_epoch or data.num_batches
+        heard = callback_list(model, callbacks, verbose, count, epochs, history=True)
+        updates = FitUpdates(step, model, data, steps_per_epoch, heard, validation, validation_freq)
         return train(updates, begin, epochs, run_dir, quiet=verbose == 0)
     check_no_options(reason, parameters, exchange, clip_norm, accumulate, run_dir)
     return call_own(
