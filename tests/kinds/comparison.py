@@ -68,9 +68,11 @@ def fit(program: Program, kind: Kind, num_towers: int) -> tuple[dict[str, np.nda
     if num_towers == 0:
         history = model.fit(*arrays, **options)
     elif kind.how == "loop":
-        with towers.layers_on(["/CPU:0"] * num_towers):
+        with towers.layers_on(["/CPU:0"] * num_towers, repeated_rows="keras"):
             history = model.fit(*arrays, **options)
     else:
+        if kind.how != "plain":  # Its own code updates the tables as one device does.
+            options = {"repeated_rows": "keras", **options}
         history = towers.fit(model, *arrays, towers=num_towers, **options)
     state = {name: variable.numpy() for name, variable in variables_of(model).items()}
     return state, getattr(history, "history", history)

@@ -42,6 +42,15 @@ def test_a_kind_of_program_ends_on_towers_as_on_one_device(name, num_towers):
         assert max(apart) <= KINDS[name].tolerance, apart
 
 
+@pytest.mark.parametrize("num_towers", [2, 3])
+def test_repeated_rows_that_are_left_to_keras_end_as_on_one_device(num_towers):
+    """Words come again in a batch; positions are looked up by every tower, but count once."""
+    kind = KINDS["reviews_by_a_transformer_and_adam"]
+    expected = comparison.run(kind, 0)
+    found = comparison.run(kind._replace(how="own step"), num_towers)
+    assert max(comparison.difference(expected, found)) <= kind.tolerance
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_kind_of_program_ends_the_same_when_it_runs_again(name):

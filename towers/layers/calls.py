@@ -38,6 +38,7 @@ from towers.other_steps.parallel import CallScope, assign_once
 from towers.variables.shared_variables import is_seed
 
 CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
+OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 CALLS = "_layer_calls_of_towers"  # A model's attribute.
 REPEATED_ROWS = ("sum", "keras")
 
@@ -138,7 +139,8 @@ class LayerCalls:
         if id(function) not in self._twins and tf.executing_eagerly():
             self._is_first_call = True
             try:
-                return function.python_function(*args, **kwargs)
+                with OPTIONAL.through(of_values):
+                    return function.python_function(*args, **kwargs)
             finally:
                 self._is_first_call = False
                 self._twins[id(function)] = (function, twin_of(function))
@@ -166,20 +168,23 @@ class LayerCalls:
                 ways[layer.name] = "" if answer.way == CUT else answer.reason
         cut = [name for name, reason in ways.items() if not reason]
         whole = [f"{name} ({reason})" for name, reason in ways.items() if reason]
-        normalised = [
-            layer.name
-            for answer_key, answer in self._answers.items()
+        inner = [
+            one
+            for (key, *_), answer in self._answers.items()
             if answer.way == CUT
-            for layer in flatten_layers(self._layers[answer_key[0]])
-            if isinstance(layer, keras.layers.BatchNormalization)
+            for one in flatten_layers(self._layers[key])
         ]
         parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
         if whole:
             parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
-        if normalised:
+        if any(isinstance(one, keras.layers.BatchNormalization) for one in inner):
             parts.append(
                 "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
             )
+        if self.repeated_rows == "sum" and any(
+            isinstance(o, keras.layers.Embedding) for o in inner
+        ):
+            parts.append("an Embedding's repeated rows are summed (repeated_rows='keras': not)")
         return "; ".join(parts)
 
     def call(self, original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -256,6 +261,7 @@ class LayerCalls:
                 with towers.tapes[tower] as tape:
                     tape.watch(list(filter(is_differentiable, inner)))
                     outcomes.append(call.part(own, own_masks, scope))
+        towers.rows = [parts[0] for parts in rows.values()]
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
         sources = list(sources_of(call, rows, variables, copies))
         sources += [Source(one, Way(VARIABLE), [one] * len(self.devices)) for one in others]
@@ -307,6 +313,15 @@ def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
     for variable in {v.ref() for tape in tapes for v in tape.watched_variables()}:
         one = variable.deref()
         yield Source(one.handle, Way(VARIABLE, 1, one.device), [one] * len(tapes))
+
+
+def of_values(original: Any, nest: Any) -> Any:
+    """Returns an optional of what a step returned, which without a graph may hold no variables."""
+    return original(
+        tf.nest.map_structure(
+            lambda one: tf.convert_to_tensor(one) if isinstance(one, tf.Variable) else one, nest
+        )
+    )
 
 
 def listed(names: Sequence[str]) -> str:

@@ -55,11 +55,14 @@ class Towers:
         cut: how the rows are cut.
         home: the device on which outputs are joined.
         sums_rows: whether the repeated rows of a table's gradient are summed.
+
+    Attributes:
+        rows: the rows of the first tower, of all arguments that are cut.
     """
 
     def __init__(self, cut: Cut, home: str, *, sums_rows: bool):
         self.cut, self._home, self._sums_rows = cut, home, sums_rows
-        self._sources: Sequence[Source] = ()  # Of the forward pass.
+        self.rows: Sequence[tf.Tensor] = ()
         self.tapes = [tf.GradientTape(persistent=True) for _ in cut.devices]
 
     def join(
@@ -75,7 +78,6 @@ class Towers:
             values: for each output, the value of each tower.
             ways: for each output, how they become one.
         """
-        self._sources = self._sources or sources
         joined = [self._join(column, way) for column, way in zip(values, ways, strict=True)]
         recorded = [index for index, one in enumerate(joined) if is_differentiable(one)]
         if recorded and sources and could_possibly_record():
@@ -110,8 +112,7 @@ class Towers:
         """
         if self._sums_rows:
             return sum_repeated_rows(concat_rows(values))
-        rows = [source.inner[0] for source in self._sources if source.way.kind == CONCATENATE]
-        if depends_on_rows([value.indices for value in values], rows):
+        if depends_on_rows([value.indices for value in values], self.rows):
             return concat_rows(values)
         total = tf.add_n([value.values for value in values])
         return tf.IndexedSlices(total, values[0].indices, values[0].dense_shape)
