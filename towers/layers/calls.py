@@ -41,6 +41,8 @@ CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call_
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 CALLS = "_layer_calls_of_towers"  # A model's attribute.
 REPEATED_ROWS = ("sum", "keras")
+Parts = dict[int, list[tf.Tensor]]  # By an argument's index, the part of each tower.
+Read = Sequence[tuple[keras.Variable, Sequence[tf.Tensor]]]
 
 
 @contextlib.contextmanager
@@ -244,28 +246,12 @@ class LayerCalls:
         rows = {index: cut_rows(call.leaves[index], cut) for index in answer.rows}
         masks = {index: cut_rows(mask, cut) for index, mask in call.masks(answer.rows).items()}
         variables = [one for one in call.layer.variables if not is_seed(one)]
-        copies = self._reads().copies(variables)
+        read = list(zip(variables, self._reads().copies(variables), strict=True))
         others = [one for one in call.others(answer.rows) if is_differentiable(one)]
-        outcomes: list[Outcome] = []
-        for tower, device in enumerate(self.devices):
-            with alone(), tf.device(device), tf.name_scope(f"tower_{tower}"):
-                scope = CallScope(tower, ())
-                for variable, copy in zip(variables, copies, strict=True):
-                    scope.state_mapping[id(variable)] = copy[tower]
-                for parts in rows.values():  # A tower's own, whatever else uses them.
-                    parts[tower] = tf.identity(parts[tower])
-                own, own_masks = (
-                    {index: parts[tower] for index, parts in each.items()} for each in (rows, masks)
-                )
-                inner = [*own.values(), *(copy[tower] for copy in copies), *others]
-                with towers.tapes[tower] as tape:
-                    tape.watch(list(filter(is_differentiable, inner)))
-                    outcomes.append(call.part(own, own_masks, scope))
+        outcomes = list(run_parts(call, towers, (rows, masks), read, others))
         towers.rows = [parts[0] for parts in rows.values()]
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
-        sources = list(sources_of(call, rows, variables, copies))
-        sources += [Source(one, Way(VARIABLE), [one] * len(self.devices)) for one in others]
-        sources += sources_read(towers.tapes)
+        sources = [*sources_of(call, rows, read, others), *sources_read(towers.tapes)]
         joined = towers.join(sources, columns, answer.ways)
         with tf.device(HOST):
             assign_once([outcome.scope for outcome in outcomes], list(cut.sizes))
@@ -291,21 +277,47 @@ class LayerCalls:
         return reads
 
 
+def run_parts(
+    call: Call, towers: Towers, parts: tuple[Parts, Parts], read: Read, others: Sequence[tf.Tensor]
+) -> Iterator[Outcome]:
+    """Yields what comes out of each tower, whose tape records it.
+
+    Args:
+        call: the call.
+        towers: the towers.
+        parts: by index, the rows of each tower, and their masks.
+        read: variables, each with its value on each tower.
+        others: what all towers take as it is.
+    """
+    rows, masks = parts
+    for tower, device in enumerate(towers.cut.devices):
+        with alone(), tf.device(device), tf.name_scope(f"tower_{tower}"):
+            scope = CallScope(tower, ())
+            scope.state_mapping.update({id(one): copies[tower] for one, copies in read})
+            for each in rows.values():  # A tower's own, whatever else uses them.
+                each[tower] = tf.identity(each[tower])
+            own = {index: each[tower] for index, each in rows.items()}
+            inner = [*own.values(), *(copies[tower] for _, copies in read), *others]
+            with towers.tapes[tower] as tape:
+                tape.watch(list(filter(is_differentiable, inner)))
+                own_masks = {index: each[tower] for index, each in masks.items()}
+                yield call.part(own, own_masks, scope)
+
+
 def sources_of(
-    call: Call,
-    rows: dict[int, list[tf.Tensor]],
-    variables: Sequence[keras.Variable],
-    copies: Sequence[Sequence[tf.Tensor]],
+    call: Call, rows: Parts, read: Read, others: Sequence[tf.Tensor]
 ) -> Iterator[Source]:
-    """Yields what a call is computed from and has a gradient: rows, and variables."""
+    """Yields what a call is computed from and has a gradient: rows, variables, other tensors."""
     for index, parts in rows.items():
         if is_differentiable(call.leaves[index]):
             yield Source(call.leaves[index], Way(CONCATENATE), parts)
-    for variable, copy in zip(variables, copies, strict=True):
+    for variable, copies in read:
         stored = stored_value(variable)
-        if stored.trainable and is_differentiable(copy[0]):
+        if stored.trainable and is_differentiable(copies[0]):
             variable_accessed(stored)
-            yield Source(stored.handle, Way(VARIABLE, 1, stored.device), copy)
+            yield Source(stored.handle, Way(VARIABLE, 1, stored.device), copies)
+    for one in others:
+        yield Source(one, Way(VARIABLE), [one] * len(next(iter(rows.values()))))
 
 
 def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
