@@ -7,7 +7,7 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -20,7 +20,7 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import (
     Function,
     Operation,
-    add_joined_loss,
+    added_losses,
     flatten_layers,
     get_default_graph,
     in_stateless_scope,
@@ -29,15 +29,24 @@ from towers.ground.private_apis import (
     twin_of,
     variable_accessed,
 )
-from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask
-from towers.layers.gradient import CONCATENATE, VARIABLE, Source, Towers, Way, is_differentiable
-from towers.layers.part import Call, Outcome
+from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace
+from towers.layers.gradient import (
+    CONCATENATE,
+    TABLE,
+    VARIABLE,
+    Source,
+    Towers,
+    Way,
+    is_differentiable,
+)
+from towers.layers.part import Call, Outcome, attributes_of, settings_of
 from towers.layers.reads import READS, Reads
 from towers.layers.rows import Cut, cut_rows, even_cut, parts_of
 from towers.other_steps.parallel import CallScope, assign_once
 from towers.variables.shared_variables import is_seed
 
 CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
+MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 CALLS = "_layer_calls_of_towers"  # A model's attribute.
 REPEATED_ROWS = ("sum", "keras")
@@ -99,6 +108,10 @@ def layers_of(
         yield
 
 
+class OtherTensorsError(Exception):
+    """A call from which other tensors come than when its layer was asked."""
+
+
 class LayerCalls:
     """How the layers of a scope are called.
 
@@ -141,7 +154,8 @@ class LayerCalls:
         if id(function) not in self._twins and tf.executing_eagerly():
             self._is_first_call = True
             try:
-                with OPTIONAL.through(of_values):
+                update = None if knows_rows(args) else as_in_graph
+                with OPTIONAL.through(of_values), MEAN_METRIC.through(update):
                     return function.python_function(*args, **kwargs)
             finally:
                 self._is_first_call = False
@@ -202,10 +216,13 @@ class LayerCalls:
         if answer.way == WHOLE:
             with alone():
                 return call.whole()
-        if tf.executing_eagerly() and not self._is_first_call:
-            return self._call_compiled(call, answer)
-        outcome, joined = self._cut(call, answer)
-        return put_together(outcome, joined)
+        try:
+            if tf.executing_eagerly() and not self._is_first_call:
+                return self._call_without_graph(call, answer)
+            return put_together(*self._cut(call, answer))
+        except OtherTensorsError:
+            with alone():
+                return call.whole()
 
     def _answer(self, call: Call) -> Answer:
         """Returns how a layer is called; it is asked when it is first called without a graph."""
@@ -215,20 +232,28 @@ class LayerCalls:
                 return Answer(INSIDE, reason="was called in a graph before")
             self._layers[id(call.layer)] = call.layer
             with alone():
-                self._answers[key] = ask(call, self.devices)
+                traces = needs_trace(call.layer, self.repeated_rows)
+                self._answers[key] = ask(call, self.devices, traces=traces)
         return self._answers[key]
 
-    def _call_compiled(self, call: Call, answer: Answer) -> Any:
-        """Returns what a layer returns that is called without a graph, computed by a function."""
+    def _call_without_graph(self, call: Call, answer: Answer) -> Any:
+        """Returns what a layer returns that is called without a graph, if possible by a function.
+
+        The function is traced anew for other values that the layers may read.
+        """
         if call.num_rows(answer.rows) < len(self.devices):
             with alone():
                 return call.whole()
-        key = call.key()
+        settings = settings_of(call.layer)
+        if settings is None or attributes_of(call.layer):
+            return put_together(*self._cut(call, answer))
+        key = (call.key(), settings)
         if key not in self._compiled:
             outcomes: list[Outcome] = []
 
             def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
-                outcome, joined = self._cut(call.with_tensors(tensors, masks), answer)
+                again = call.with_tensors(tensors, masks)
+                outcome, joined = self._cut(again, answer, for_function=True)
                 outcomes[:] = [outcome]
                 return joined
 
@@ -239,19 +264,24 @@ class LayerCalls:
             joined = function(call.tensors(), call.masks(answer.rows))
         return put_together(outcomes[0], joined)
 
-    def _cut(self, call: Call, answer: Answer) -> tuple[Outcome, list[tf.Tensor]]:
+    def _cut(
+        self, call: Call, answer: Answer, *, for_function: bool = False
+    ) -> tuple[Outcome, list[tf.Tensor]]:
         """Returns what came out of the first tower, and its tensors of all towers."""
         cut = self._rows(call, answer)
-        towers = Towers(cut, self.devices[0], sums_rows=self.repeated_rows == "sum")
+        sums_rows = self.repeated_rows == "sum"
+        towers = Towers(cut, self.devices[0], sums_rows=sums_rows, for_function=for_function)
         rows = {index: cut_rows(call.leaves[index], cut) for index in answer.rows}
         masks = {index: cut_rows(mask, cut) for index, mask in call.masks(answer.rows).items()}
         variables = [one for one in call.layer.variables if not is_seed(one)]
         read = list(zip(variables, self._reads().copies(variables), strict=True))
         others = [one for one in call.others(answer.rows) if is_differentiable(one)]
         outcomes = list(run_parts(call, towers, (rows, masks), read, others))
-        towers.rows = [parts[0] for parts in rows.values()]
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
-        sources = [*sources_of(call, rows, read, others), *sources_read(towers.tapes)]
+        if len(columns) != len(answer.ways):
+            raise OtherTensorsError
+        fixed = {id(call.layer.variables[index]) for index in answer.fixed}
+        sources = [*sources_of(call, rows, read, others, fixed), *sources_read(towers.tapes)]
         joined = towers.join(sources, columns, answer.ways)
         with tf.device(HOST):
             assign_once([outcome.scope for outcome in outcomes], list(cut.sizes))
@@ -305,9 +335,12 @@ def run_parts(
 
 
 def sources_of(
-    call: Call, rows: Parts, read: Read, others: Sequence[tf.Tensor]
+    call: Call, rows: Parts, read: Read, others: Sequence[tf.Tensor], fixed: Container[int]
 ) -> Iterator[Source]:
-    """Yields what a call is computed from and has a gradient: rows, variables, other tensors."""
+    """Yields what a call is computed from and has a gradient: rows, variables, other tensors.
+
+    Of the variables with ids in `fixed`, all towers look up the same rows.
+    """
     for index, parts in rows.items():
         if is_differentiable(call.leaves[index]):
             yield Source(call.leaves[index], Way(CONCATENATE), parts)
@@ -315,7 +348,8 @@ def sources_of(
         stored = stored_value(variable)
         if stored.trainable and is_differentiable(copies[0]):
             variable_accessed(stored)
-            yield Source(stored.handle, Way(VARIABLE, 1, stored.device), copies)
+            kind = TABLE if id(variable) in fixed else VARIABLE
+            yield Source(stored.handle, Way(kind, 1, stored.device), copies)
     for one in others:
         yield Source(one, Way(VARIABLE), [one] * len(next(iter(rows.values()))))
 
@@ -325,6 +359,21 @@ def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
     for variable in {v.ref() for tape in tapes for v in tape.watched_variables()}:
         one = variable.deref()
         yield Source(one.handle, Way(VARIABLE, 1, one.device), [one] * len(tapes))
+
+
+def knows_rows(args: Sequence[Any]) -> bool:
+    """Returns whether a graph of a function with these arguments knows how many rows there are."""
+    specs = [tf.nest.flatten(getattr(one, "element_spec", ())) for one in args]
+    return any(spec.shape.rank and spec.shape[0] for each in specs for spec in each)
+
+
+def as_in_graph(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> Any:
+    """Updates a metric as in a graph, where the number of rows of a batch is unknown.
+
+    `compile` weighs the mean of each of several losses with it, if it is known.
+    """
+    weight = None if isinstance(sample_weight, int) else sample_weight
+    return original(metric, values, sample_weight=weight)
 
 
 def of_values(original: Any, nest: Any) -> Any:
@@ -364,7 +413,7 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
         if mask is not None:
             set_keras_mask(output, next(tensors))
     for owner, _ in outcome.losses:
-        add_joined_loss(owner, next(tensors))
+        added_losses(owner).append(next(tensors))
     for one in outcome.stored:
         leaves = [next(tensors) for _ in tf.nest.flatten(one.value)]
         vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)
