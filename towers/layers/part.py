@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -205,12 +205,21 @@ def settings_of(layer: Any) -> Any:
     found = []
     for owner in flatten_layers(layer):
         for name, value in vars(owner).items():
-            leaves = keras.tree.flatten(value)
+            leaves = list(leaves_of(value))
             if all(isinstance(leaf, (bool, int, float, str, type(None))) for leaf in leaves):
                 found.append((id(owner), name, repr(value)))
             elif not is_of_keras(owner) and not all(map(is_of_keras, leaves)):
                 return None
     return tuple(found)
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """Yields a value, or what a container holds in it, whatever its keys are."""
+    if isinstance(value, (dict, list, tuple, set)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from leaves_of(one)
+    else:
+        yield value
 
 
 def is_of_keras(value: Any) -> bool:
