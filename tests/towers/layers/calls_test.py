@@ -299,3 +299,32 @@ def test_devices_are_checked():
     with pytest.raises(ValueError, match="device"), towers.layers_on([]):
         pass
     assert LayerCalls(["/CPU:0"]).devices == ("/CPU:0",)
+
+
+def test_a_tower_runs_forward_and_backward_on_its_device():
+    """Second derivatives, too."""
+    judge = dense(5, 1)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                scores = judge(x)
+            loss = tf.reduce_sum(tape.gradient(scores, x) ** 2)
+        return outer.gradient(loss, judge.trainable_variables)
+
+    devices = tower_devices(2)
+    with on_towers(2) as scope:
+        step(tf.constant(X))
+        step(tf.constant(X))
+        (twin,) = (twin for _, twin in scope._twins.values())
+        operations = twin.get_concrete_function(tf.constant(X)).graph.get_operations()
+    for tower, device in enumerate(devices):
+        own = [one for one in operations if f"tower_{tower}" in one.name.split("/")]
+        index = device.rpartition(":")[2]
+        elsewhere = [one.name for one in own if not one.device.endswith(f"CPU:{index}")]
+        assert own and not elsewhere
+    products = [one for one in operations if one.type == "MatMul"]
+    assert len(products) > 8
+    assert not [one.name for one in products if "tower_" not in one.name]
