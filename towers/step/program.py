@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
+import tensorflow as tf
 
 from towers.batches.shards import Shard
 from towers.devices.placement import Placement
@@ -58,6 +59,7 @@ def make_program(
         num_parts: the number of parts into which a batch is cut for one update.
     """
     check_variables(variables)
+    check_compilable(specs[0], options)
     carried = CarriedState(options.carried, placement.devices)
     shard_fn = ShardFn(tower_fn, carried.shard_specs)
     # The trace is not run: it writes no variable.
@@ -104,6 +106,15 @@ def check_homes(shared: SharedVariables, stages: Stages, placement: Placement) -
                 "build the model under `placement.scope()`, and call `placement.place(model)` "
                 "before anything else uses it."
             )
+
+
+def check_compilable(spec: Shard, options: StepOptions) -> None:
+    """Raises ValueError for strings in towers that XLA compiles."""
+    if options.compiled and tf.string in [part.dtype for part in tf.nest.flatten(spec)]:
+        raise ValueError(
+            "XLA compiles no strings. Received a batch with some for compiled=True; turn them into "
+            "numbers in the data set (`dataset.map`), or leave compiled out."
+        )
 
 
 def check_stepwise(options: StepOptions) -> None:
