@@ -5,13 +5,23 @@ A model may preprocess its samples itself, as the tasks of KerasHub do.
 
 from __future__ import annotations
 
-import itertools
+import warnings
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.shards import any_number_of_rows
+from towers.compiled.tensors import (
+    as_dense,
+    dense_specs,
+    filled,
+    present,
+    restored,
+    tensors_only,
+)
 from towers.ground.epochs import Epoch, Epochs, even_layout
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
@@ -19,11 +29,13 @@ from towers.ground.private_apis import (
     DataAdapter,
     GeneratorDataAdapter,
     PyDatasetAdapter,
+    TensorflowSparseWrapper,
     array_rows,
     batches_seen,
     convert_to_sliceable,
     get_data_adapter,
-    tell_of_passes,
+    slice_tensorflow_sparse_wrapper,
+    with_passes,
 )
 from towers.ground.random_numbers import permutation
 
@@ -36,12 +48,20 @@ class Data(Protocol):
 
     Attributes:
         num_batches: the number of batches in a pass; None if it is unknown or there is no end.
+        spec: the specs of a batch, None for what it leaves out.
     """
 
     num_batches: int | None
+    spec: Any
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins."""
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
-        """Returns the batches of a pass over the data, from `first_batch` on."""
+        """Returns the batches of a pass over the data, from `first_batch` on.
+
+        They are without what they leave out; `restored` puts it back.
+        """
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
@@ -156,24 +176,18 @@ class ArrayData:
         if shuffle == "batch":
             layout = layout._replace(groups=layout.rows // adapter.batch_size)
         self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
-        arrays = convert_to_sliceable(arrays, target_backend="tensorflow")
-        flat = keras.tree.flatten(arrays)
-        if any(array is None for array in flat):
-            raise ValueError(
-                "Towers cut an array for each output. Received None in place of one; give the "
-                "labels and the sample weights by the names of the outputs that have a loss, such "
-                "as y={'first': labels}."
-            )
-        if any(not hasattr(array, "shape") for array in flat):
-            raise ValueError("Towers cut dense arrays by rows. Received sparse ones.")
+        arrays = keras.tree.lists_to_tuples(arrays)
         with tf.device(HOST):
-            self._arrays = keras.tree.map_structure(
-                tf.convert_to_tensor, keras.tree.lists_to_tuples(arrays)
-            )
+            self._arrays = tuple(map(as_sliceable, tf.nest.flatten(present(arrays))))
+        left_out = tf.nest.map_structure(lambda array: None if array is None else True, arrays)
+        self.spec = filled(left_out, map(spec_of, self._arrays))
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins: arrays stay as they are."""
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
-        return next(iter(self.one_pass(0)))
+        return restored(self.spec, next(iter(self.one_pass(0))))
 
     def _load(self, epoch: Epoch) -> tf.data.Dataset:
         """Returns the batches of a pass over the arrays."""
@@ -182,7 +196,7 @@ class ArrayData:
         def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
             (start, stop), (order, arrays) = span, whole
             chosen = order[start:stop]
-            return tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
+            return present(filled(self.spec, (rows_of(array, chosen) for array in arrays)))
 
         # As Keras does: the arrays are no constants of a graph, which would be copied.
         whole = tf.data.Dataset.from_tensors((epoch.order(), self._arrays)).repeat()
@@ -194,8 +208,31 @@ class ArrayData:
         return batches.with_options(options)
 
 
+def as_sliceable(array: Any) -> Any:
+    """Returns an array as Keras slices it: as a tensor, or, of a sparse one, its wrapper."""
+    array = convert_to_sliceable(array, target_backend="tensorflow")
+    kept = (TensorflowSparseWrapper, tf.RaggedTensor)
+    return array if isinstance(array, kept) else tf.convert_to_tensor(array)
+
+
+def rows_of(array: Any, chosen: tf.Tensor) -> tf.Tensor:
+    """Returns rows of an array; of a sparse one, dense."""
+    if isinstance(array, TensorflowSparseWrapper):
+        return as_dense(slice_tensorflow_sparse_wrapper(array, chosen))
+    return tf.gather(array, chosen)
+
+
+def spec_of(array: Any) -> tf.TypeSpec:
+    """Returns the spec of any number of rows of an array."""
+    if isinstance(array, TensorflowSparseWrapper):
+        return tf.TensorSpec([None, *array.sparse.shape[1:]], array.sparse.dtype)
+    return any_number_of_rows(tf.type_spec_from_value(array))
+
+
 class PyData:
     """A `keras.utils.PyDataset`, whose batches are taken by their index.
+
+    As in Keras, an epoch has at most as many batches as there were when the fit began.
 
     Args:
         dataset: the data set.
@@ -212,37 +249,58 @@ class PyData:
         self.num_batches: int | None = dataset.num_batches
         self._dataset, self._class_weight = dataset, class_weight
         self._shuffle, self._seed = shuffle, seed
+        whole = PyDatasetAdapter(dataset, class_weight=class_weight).get_tf_dataset()
+        self._signature = whole.element_spec
+        self.spec = dense_specs(self._signature)
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins: Keras ends an epoch before it."""
+        self.num_batches = self._dataset.num_batches
+        self._dataset.on_epoch_end()
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
         """Returns the batches of a pass over the data set, from `first_batch` on."""
-        count = self.num_batches
-        order: Any = itertools.count() if count is None else np.arange(count)
-        if self._shuffle and count is not None:
-            order = permutation(count, seed=self._seed, epoch=number)
-        chosen = ChosenBatches(self._dataset, order, first_batch)
+        chosen = ChosenBatches(self._dataset, lambda: self._order(number), first_batch)
         adapter = PyDatasetAdapter(chosen, class_weight=self._class_weight)
-        tell_of_passes(adapter, self._dataset.on_epoch_begin, self._dataset.on_epoch_end)
-        return adapter.get_tf_dataset()
+        return tensors_only(with_passes(adapter, self._signature))
+
+    def _order(self, number: int) -> np.ndarray | None:
+        """Returns the indices of the batches of a pass; None if there is no end."""
+        count = self._dataset.num_batches
+        if count is None or self.num_batches is None:
+            return None
+        if count < self.num_batches:
+            warnings.warn(
+                f"The data set has {count} batches in this epoch, and had {self.num_batches} when "
+                "the training began: the epoch is shorter.",
+                stacklevel=2,
+            )
+        drawn = permutation(count, seed=self._seed, epoch=number) if self._shuffle else None
+        return (np.arange(count) if drawn is None else drawn)[: self.num_batches]
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
-        return keras.tree.map_structure(tf.convert_to_tensor, self._dataset[0])
+        return tf.nest.map_structure(as_dense, self._dataset[0])
 
 
 class ChosenBatches(keras.utils.PyDataset):
-    """Batches of a `PyDataset` in another order.
+    """Batches of a `PyDataset` in another order, for one pass.
 
     Args:
         dataset: the data set.
-        order: the indices of its batches; anything but an array: as they are.
+        choose: returns the indices of its batches, once the pass begins; None: as they are.
         first: the index of the first batch in the order.
     """
 
-    def __init__(self, dataset: keras.utils.PyDataset, order: Any, first: int):
+    def __init__(
+        self,
+        dataset: keras.utils.PyDataset,
+        choose: Callable[[], np.ndarray | None],
+        first: int,
+    ):
         super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
-        self._dataset = dataset
-        self._order = order[first:] if isinstance(order, np.ndarray) else None
-        self._first = first
+        self._dataset, self._choose, self._first = dataset, choose, first
+        self._order: np.ndarray | None = None
 
     @property
     def num_batches(self) -> int | None:
@@ -252,6 +310,16 @@ class ChosenBatches(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> Any:
         chosen = self._first + index if self._order is None else int(self._order[index])
         return self._dataset[chosen]
+
+    def on_epoch_begin(self) -> None:
+        """Begins the pass."""
+        self._dataset.on_epoch_begin()
+        order = self._choose()
+        self._order = None if order is None else order[self._first :]
+
+    def on_epoch_end(self) -> None:
+        """Ends the pass."""
+        self._dataset.on_epoch_end()
 
 
 class IterableData:
@@ -264,14 +332,19 @@ class IterableData:
     def __init__(self, adapter: DataAdapter):
         self.num_batches: int | None = adapter.num_batches
         self.is_generator = isinstance(adapter, GeneratorDataAdapter)
-        self._dataset = adapter.get_tf_dataset()
+        whole = adapter.get_tf_dataset()
+        self.spec, self._dataset = dense_specs(whole.element_spec), tensors_only(whole)
         self._seen = batches_seen(adapter)
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins: it is read as it comes."""
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
         """Returns the batches of a pass over the data; what comes before is read and dropped."""
-        return self._dataset.skip(first_batch)
+        return self._dataset.skip(first_batch) if first_batch else self._dataset
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
-        batch = self._seen[0] if self.is_generator else next(iter(self._dataset))
-        return keras.tree.map_structure(tf.convert_to_tensor, batch)
+        if self.is_generator:
+            return tf.nest.map_structure(as_dense, self._seen[0])
+        return restored(self.spec, next(iter(self._dataset)))

@@ -16,7 +16,7 @@ from towers.compiled.data import Data
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
-from towers.compiled.logs import Logs
+from towers.compiled.logs import kept_logs
 from towers.compiled.tower_function import LOSS
 from towers.ground.private_apis import (
     compile_loss_of,
@@ -60,6 +60,7 @@ def train(
         if run_dir is not None:
             remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
             tell(updates, run_dir, epochs, quiet)
+        updates.data.begin()
         model.stop_training = False
         callbacks.on_train_begin()
         if updates.position == Position():
@@ -106,7 +107,7 @@ class FitUpdates(SynchronousUpdates):
         validation_freq: as in `keras.Model.fit`.
 
     Attributes:
-        model, callbacks: as given.
+        model, data, callbacks: as given.
         epoch_logs: the logs of the last epoch.
     """
 
@@ -123,10 +124,10 @@ class FitUpdates(SynchronousUpdates):
         validation_freq: int | list[int],
     ):
         super().__init__(step, epochs_of(data, steps, lambda: int(step.first_epoch)))
-        self.model, self.callbacks = model, callbacks
+        self.model, self.data, self.callbacks = model, data, callbacks
         self.epoch_logs: dict[str, float] = {}
         self._validation, self._frequency = validation, validation_freq
-        self._batch_logs = Logs(model)
+        self._batch_logs = kept_logs(model)
         self._number = 0  # Of the next step in its epoch.
 
     def run_epoch(self, steps: int | None, report: Action) -> None:

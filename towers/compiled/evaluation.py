@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -12,8 +12,12 @@ from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import any_number_of_rows, split
 from towers.compiled.checks import check_model
 from towers.compiled.data import Data, read_samples
-from towers.compiled.logs import Logs, callback_list
-from towers.compiled.setting import place, prepare
+from towers.compiled.input_errors import in_one_sentence
+from towers.compiled.kept import kept
+from towers.compiled.limits import limited_steps
+from towers.compiled.logs import callback_list, kept_logs
+from towers.compiled.setting import key_of, place, prepare
+from towers.compiled.tensors import present, restored
 from towers.compiled.tower_function import call, compiled_tower_fn
 from towers.devices.placement import Placement
 from towers.ground.private_apis import (
@@ -26,6 +30,7 @@ from towers.other_steps.parallel import parallel
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 
 
+@in_one_sentence()
 def evaluate(
     model: keras.Model,
     x: Any = None,
@@ -52,6 +57,7 @@ def evaluate(
         ValueError: the model holds something that towers cannot add, or the data is empty.
     """
     check_model(model, "evaluate", added_losses)
+    steps = limited_steps(steps)
     data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
     evaluation = Evaluation(model, place(model, towers), data, steps, added_losses)
     logs = evaluation.run(callback_list(model, callbacks, verbose, steps or data.num_batches))
@@ -78,21 +84,21 @@ class Evaluation:
         added_losses: str | None,
     ):
         self._model, self._placement, self._added_losses = model, placement, added_losses
+        self._data = data
         self._batches = pass_of(data, steps, "pass validation_steps, or the steps of evaluate")
+        self._shards = split(self._batches, len(placement.devices))
         prepare(model, placement, data)
-        self._step: EvaluationStep | None = None
-        self._logs = Logs(model)
+        self._logs = kept_logs(model)
 
     def build(self) -> EvaluationStep:
         """Returns the step, which is built by the first call."""
-        if self._step is None:
-            tower_fn = compiled_tower_fn(
-                self._model, training=False, kind_of_added_losses=self._added_losses
-            )
-            self._step = build_evaluation_step(
-                tower_fn, self._model, self._placement, self._batches
-            )
-        return self._step
+        key = ("evaluate", self._placement, self._added_losses, key_of(self._data))
+        return kept(self._model, key, self._make)
+
+    def _make(self) -> EvaluationStep:
+        model, spec, kind = self._model, self._data.spec, self._added_losses
+        tower_fn = compiled_tower_fn(model, spec, training=False, kind_of_added_losses=kind)
+        return build_evaluation_step(tower_fn, model, self._placement, self._batches)
 
     def run(self, callbacks: keras.callbacks.CallbackList) -> dict[str, float]:
         """Returns the loss and the metrics by name; the callbacks hear of every batch."""
@@ -100,8 +106,8 @@ class Evaluation:
         callbacks.on_test_begin()
         model.reset_metrics()
         model.stop_evaluating = False
-        devices = self._placement.devices
-        with open_feed(split(self._batches, len(devices)), devices) as feed:
+        self._data.begin()
+        with open_feed(self._shards, self._placement.devices) as feed:
             for number, shards in enumerate(feed):
                 callbacks.on_test_batch_begin(number)
                 logs = self._logs.add(self.build()(shards, number))
@@ -115,6 +121,7 @@ class Evaluation:
         return floats
 
 
+@in_one_sentence()
 def predict(
     model: keras.Model,
     x: Any,
@@ -136,11 +143,15 @@ def predict(
         ValueError: the model predicts in a way of its own, or the data has no examples.
     """
     check_model(model, "predict")
+    steps = limited_steps(steps)
     placement = place(model, towers)
     data = read_samples(model, x, batch_size=batch_size, steps=steps)
     batches = pass_of(data, steps, "pass steps")
     callbacks = callback_list(model, callbacks, verbose, steps or data.num_batches)
-    outputs = list(predict_batches(model, placement, batches, callbacks))
+    outputs_of = kept(
+        model, ("predict", placement, key_of(data)), lambda: prediction(model, placement, data)
+    )
+    outputs = list(predict_batches(model, outputs_of, batches, callbacks))
     if not outputs:
         raise ValueError("There is nothing to predict: the data has no examples.")
     joined = keras.tree.map_structure_up_to(
@@ -156,26 +167,49 @@ def pass_of(data: Data, steps: int | None, remedy: str) -> tf.data.Dataset:
     return batches if steps is None else batches.take(steps)
 
 
+def prediction(model: keras.Model, placement: Placement, data: Data) -> Callable[[Any], Any]:
+    """Returns the function of a batch that returns the model's outputs; it is traced once.
+
+    Outputs without rows cannot be put together from shards: then the first tower takes the batch
+    as it is.
+    """
+
+    def run(batch: Any) -> Any:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(restored(data.spec, batch))
+        return call(model, x, training=False)
+
+    if not model.built:
+        with placement.scope():
+            run(present(data.first_batch()))
+    devices = placement.devices
+    specs = [tf.nest.map_structure(any_number_of_rows, present(data.spec))]
+    if len(devices) > 1:
+        whole = tf.function(run, autograph=False).get_concrete_function(*specs)
+        if not all(map(has_rows, tf.nest.flatten(whole.structured_outputs))):
+            devices = devices[:1]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def outputs_of(batch: Any) -> Any:
+        if len(devices) > 1:
+            return parallel(run, devices, variables=model, batch=batch)
+        with tf.device(devices[0]):
+            return run(batch)
+
+    return outputs_of
+
+
+def has_rows(output: tf.Tensor) -> bool:
+    """Returns whether an output has as many rows as a batch, of which any number was traced."""
+    return output.shape.rank is None or (output.shape.rank > 0 and output.shape[0] is None)
+
+
 def predict_batches(
     model: keras.Model,
-    placement: Placement,
+    outputs_of: Callable[[Any], Any],
     batches: tf.data.Dataset,
     callbacks: keras.callbacks.CallbackList,
 ) -> Any:
     """Yields the outputs of each batch; the callbacks hear of it."""
-    spec = tf.nest.map_structure(any_number_of_rows, batches.element_spec)
-
-    def run(batch: Any) -> Any:
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        return call(model, x, training=False)
-
-    @tf.function(input_signature=[spec], autograph=False)
-    def outputs_of(batch: Any) -> Any:
-        return parallel(run, placement.devices, variables=model, batch=batch)
-
-    with placement.scope():
-        for batch in batches.take(0 if model.built else 1):
-            run(batch)
     callbacks.on_predict_begin()
     model.stop_predicting = False
     for number, batch in enumerate(batches):

@@ -10,10 +10,12 @@ import keras
 import numpy as np
 
 from towers.compiled.checks import check_alone, check_counts, check_model
-from towers.compiled.data import read_samples, sliceable
+from towers.compiled.data import Data, read_samples, sliceable
 from towers.compiled.epochs import FitUpdates, train
 from towers.compiled.evaluation import Evaluation
+from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.late_step import LateStep
+from towers.compiled.limits import configured, limited_steps
 from towers.compiled.logs import callback_list
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
@@ -22,6 +24,7 @@ from towers.loop.updates import Position
 from towers.step.options import StepOptions
 
 
+@in_one_sentence()
 def fit(
     model: keras.Model,
     x: Any = None,
@@ -46,7 +49,7 @@ def fit(
     exchange: str = "packs",
     clip_norm: float | None = None,
     accumulate: int = 1,
-    seed: int = 0,
+    seed: int | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     added_losses: str | None = None,
 ) -> keras.callbacks.History:
@@ -66,7 +69,8 @@ def fit(
         exchange: how gradients are summed between copies of them, as in `Placement`.
         clip_norm, accumulate: as in `StepOptions`.
         seed: the order of the data and all random numbers of the towers follow from it, and from
-            how many updates the model's optimizer has made before.
+            how many updates the model's optimizer has made before. None: that of
+            `keras.utils.set_random_seed`, or 0.
         run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
             each tower. The same call goes on from the newest checkpoint in it.
         added_losses: what layers add with `add_loss`: `mean` or `sum` over the examples of a
@@ -79,6 +83,7 @@ def fit(
     """
     check_alone()
     check_model(model, "fit", added_losses)
+    seed, epochs, steps_per_epoch = configured(seed, epochs, steps_per_epoch)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
     if validation_split and validation_data is None:
@@ -93,14 +98,15 @@ def fit(
         seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
     )  # fmt: skip
     prepare(model, placement, data, accumulate)
-    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed)
     validation = validation_of(
         model, placement, validation_data, validation_batch_size or batch_size, validation_steps,
         added_losses,
     )  # fmt: skip
+    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed)
     step = LateStep(model, placement, data, options, added_losses)
     num_steps = steps_per_epoch or data.num_batches
     heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
+    check_generator(data, steps_per_epoch, epochs - initial_epoch)
     updates = FitUpdates(step, model, data, steps_per_epoch, heard, validation, validation_freq)
     return train(
         updates, Position(step=begun, epoch=initial_epoch), epochs, run_dir, quiet=verbose == 0
@@ -120,6 +126,7 @@ def validation_of(
         return None
     check_model(model, "evaluate", added_losses)
     parts = keras.utils.unpack_x_y_sample_weight(data)
+    steps = limited_steps(steps)
     held_out = read_samples(model, *parts, batch_size=batch_size, steps=steps)
     if getattr(held_out, "is_generator", False) and steps is None:
         raise ValueError(
@@ -128,6 +135,15 @@ def validation_of(
             "keras.utils.PyDataset, which begin anew."
         )
     return Evaluation(model, placement, held_out, steps, added_losses)
+
+
+def check_generator(data: Data, steps: int | None, epochs: int) -> None:
+    """Raises ValueError for a generator that would be read as several epochs without an end."""
+    if getattr(data, "is_generator", False) and steps is None and epochs > 1:
+        raise ValueError(
+            "A generator can be read only once, so towers.fit needs to know where an epoch ends. "
+            f"Received {epochs} epochs without steps_per_epoch; pass it, or train one epoch."
+        )
 
 
 def seed_after(seed: int, updates: int) -> int:

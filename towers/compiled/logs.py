@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.compiled.kept import kept
 from towers.compiled.tower_function import LOSS, STATE
 from towers.ground.private_apis import compile_loss_of, compile_metrics_of, loss_tracker
 from towers.step.results import EvaluationResults, StepResults, mean_metric
@@ -44,6 +45,11 @@ class Logs:
         for index, state in enumerate(states):
             state.assign_add(metrics[STATE.format(index)])
         return model.get_metrics_result()
+
+
+def kept_logs(model: keras.Model) -> Logs:
+    """Returns the logs of a model, whose traces it keeps."""
+    return kept(model, ("logs",), lambda: Logs(model))
 
 
 def batch_means(loss: Any, weight: Any, metrics: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from towers.batches.shards import any_number_of_rows
 from towers.compiled.checks import check_built, check_metrics
 from towers.compiled.data import Data
+from towers.compiled.kept import kept
 from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
@@ -98,26 +99,41 @@ def prepare(model: keras.Model, placement: Placement, data: Data, num_parts: int
     Raises:
         ValueError: it holds a loss or a metric that towers cannot add.
     """
-    batches = data.one_pass(0)
-    with placement.scope():
-        build(model, batches)
-        check_built(model, len(placement.devices) * num_parts)
-        check_metrics(model, data.first_batch, has_flat_labels(batches.element_spec))
+
+    def build_and_check() -> bool:
+        with placement.scope():
+            build(model, data.spec)
+            check_built(model, len(placement.devices) * num_parts)
+            check_metrics(model, data.first_batch, has_flat_labels(data.spec))
+        return True
+
+    kept(model, ("prepared", placement, num_parts, key_of(data), model.optimizer), build_and_check)
 
 
-def build(model: keras.Model, batches: tf.data.Dataset) -> None:
-    """Builds the model, its losses and its metrics for batches like these, as Keras does."""
+def key_of(data: Data) -> str:
+    """Returns the specs of a batch of any number of rows, as a text."""
+    return repr(tf.nest.map_structure(any_number_of_rows, data.spec))
+
+
+def build(model: keras.Model, batch_spec: Any) -> None:
+    """Builds the model, its losses and its metrics for batches like this, as Keras does."""
 
     def symbolic(spec: Any) -> Any:
+        if spec is None:
+            return None
         if not isinstance(spec, tf.TensorSpec):
             raise ValueError(
                 f"Towers cut dense tensors by rows. Received {spec}; convert such tensors first."
             )
+        if spec.shape.rank is None:
+            raise ValueError(
+                "Towers cut tensors of a known rank by rows. Received one of unknown rank in the "
+                "data set; tell it by `dataset.map` with tf.ensure_shape(tensor, [None, ...])."
+            )
         spec = any_number_of_rows(spec)
         return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
 
-    spec = tf.nest.map_structure(symbolic, batches.element_spec)
-    build_symbolically(model, spec)
+    build_symbolically(model, tf.nest.map_structure(symbolic, batch_spec))
 
 
 def has_flat_labels(spec: Any) -> bool:

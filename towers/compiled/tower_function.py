@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from towers.compiled.tensors import restored
 from towers.ground.private_apis import (
     CompileLoss,
     apply_mask,
@@ -32,7 +33,7 @@ ADDED_LOSSES = ("mean", "sum")
 
 
 def compiled_tower_fn(
-    model: keras.Model, *, training: bool, kind_of_added_losses: str | None = None
+    model: keras.Model, spec: Any, *, training: bool, kind_of_added_losses: str | None = None
 ) -> TowerFn:
     """Returns the tower function of a compiled model that is built.
 
@@ -41,14 +42,16 @@ def compiled_tower_fn(
 
     Args:
         model: the model.
+        spec: the specs of a batch, None for what it leaves out.
         training: whether it is called in training mode.
         kind_of_added_losses: `mean` or `sum`, what layers add with `add_loss`; None: unknown.
     """
 
     def tower_fn(batch: Any) -> tuple[Any, Any, dict[str, Any]]:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        first = tf.nest.flatten(batch)[0]
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(restored(spec, batch))
         y_pred = call(model, x, training=training)
-        rows = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], keras.config.floatx())
+        rows = tf.cast(tf.shape(first)[0], keras.config.floatx())
         parts = []
         if compile_loss_of(model) is not None:
             parts = compiled_losses(compile_loss_of(model), y, y_pred, sample_weight, rows)
@@ -154,7 +157,7 @@ def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
             f"The loss '{loss.name}' must return a value for each example of the batch, so that "
             "its sum and what it is divided by are known. Received values of shape "
             f"{values.shape} for a batch of any size; reduce over the last axes only, such as "
-            "keras.ops.mean(..., axis=-1)."
+            "keras.ops.mean(..., axis=-1), and let no layer fix the number of rows."
         )
 
 

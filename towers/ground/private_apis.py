@@ -8,7 +8,7 @@ is first named; what is private about an object is asked for by a function.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 HANDED_ON = {
@@ -40,7 +40,9 @@ HANDED_ON = {
     "ArrayDataAdapter": "keras.src.trainers.data_adapters.array_data_adapter",
     "GeneratorDataAdapter": "keras.src.trainers.data_adapters.generator_data_adapter",
     "PyDatasetAdapter": "keras.src.trainers.data_adapters.py_dataset_adapter",
+    "TensorflowSparseWrapper": "keras.src.trainers.data_adapters.array_slicing",
     "convert_to_sliceable": "keras.src.trainers.data_adapters.array_slicing",
+    "slice_tensorflow_sparse_wrapper": "keras.src.trainers.data_adapters.array_slicing",
     "train_validation_split": "keras.src.trainers.data_adapters.array_slicing",
     # What `compile(loss=...)` becomes.
     "CompileLoss": "keras.src.trainers.compile_utils",
@@ -50,6 +52,8 @@ HANDED_ON = {
     "squeeze_or_expand_to_same_rank": "keras.src.losses.loss",
     # All metrics that Keras itself wrote.
     "ALL_OBJECTS": "keras.src.metrics",
+    # The seed of `set_random_seed`.
+    "get_random_seed": "keras.src.utils.rng_utils",
     # The forms in which `fit`, `evaluate` and `predict` return what they return.
     "convert_to_np_if_not_ragged": "keras.src.backend.tensorflow.trainer",
     "potentially_ragged_concat": "keras.src.backend.tensorflow.trainer",
@@ -187,18 +191,26 @@ def batches_seen(adapter: Any) -> list[Any]:
     return getattr(adapter, "_first_batches", [])
 
 
-def tell_of_passes(adapter: Any, begin: Callable[[], None], end: Callable[[], None]) -> None:
-    """Lets a `PyDatasetAdapter` call one function when a pass begins and one when it is over."""
+def with_passes(adapter: Any, signature: Any) -> Any:
+    """Returns the data set of a `PyDatasetAdapter`; each pass over it is an epoch of its own.
+
+    An epoch that is left early ends as well, with the threads or processes of its workers.
+
+    Args:
+        adapter: the adapter.
+        signature: the specs of a batch, which two batches are loaded for otherwise.
+    """
     iterate = adapter._get_iterator
 
-    def told() -> Iterator[Any]:
-        begin()
+    def one_epoch() -> Iterator[Any]:
+        adapter.py_dataset.on_epoch_begin()  # Before the workers ask for the number of batches.
         try:
             yield from iterate()
         finally:
-            end()
+            adapter.on_epoch_end()
 
-    adapter._get_iterator = told
+    adapter._output_signature, adapter._get_iterator = signature, one_epoch
+    return adapter.get_tf_dataset()
 
 
 # TensorFlow: variables, ops, data sets.

@@ -74,3 +74,26 @@ class LossScale:
         factor = tf.where(finite, tf.where(grows, 2.0, 1.0), 0.5)
         self._scale.assign(tf.maximum(scale * factor, 1.0))
         self._calm_steps.assign(tf.where(grows, none, calm_steps))
+
+
+class FixedLossScale(LossScale):
+    """A loss scale that stays as it is: the `loss_scale_factor` of an optimizer of Keras's.
+
+    Args:
+        factor: the scale.
+    """
+
+    def __init__(self, factor: float):
+        self._factor = factor
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """No variables."""
+        return []
+
+    def read(self) -> tf.Tensor:
+        """Returns the scale, a float32 scalar."""
+        return tf.constant(self._factor, tf.float32)
+
+    def update(self, finite: tf.Tensor) -> None:
+        """Leaves the scale as it is."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 from towers.ground.host import HOST
 from towers.saving.checkpoint_files import Groups
 from towers.step.exchange import Total
+from towers.step.precision import FixedLossScale
 from towers.step.program import TowerProgram
 from towers.step.states import merge_states
 from towers.step.tower_function import CarriedValues
@@ -65,13 +66,14 @@ class Update:
     Attributes:
         copies: as given.
         carried: the carried state.
-        loss_scale: the float16 loss scale, or None.
+        loss_scale: the float16 loss scale that changes, or None.
     """
 
     def __init__(self, copies: Copies, program: TowerProgram):
         self.copies = copies
         self.carried = program.carried
-        self.loss_scale = program.options.loss_scale
+        scale = program.options.loss_scale
+        self.loss_scale = None if isinstance(scale, FixedLossScale) else scale
         self._clip_norm = program.options.clip_norm
         self._device = copies.devices[0]
         on_gpu = tf.DeviceSpec.from_string(self._device).device_type == "GPU"

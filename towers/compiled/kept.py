@@ -1,0 +1,38 @@
+"""What a compiled model keeps between calls: its traces, until it is compiled again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import keras
+
+from towers.ground.private_apis import loss_tracker
+
+Value = TypeVar("Value")
+NAME = "_towers_kept"
+MOST = 8  # A model that meets ever other data does not grow for ever.
+
+
+def kept(model: keras.Model, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+    """Returns what `make` returned for this key the first time.
+
+    It lives as long as a train function of Keras's: until the model is compiled again. Like one, it
+    is as the model was when it was made.
+
+    Args:
+        model: the model that keeps it.
+        key: says what it is, and all that it depends on but the model.
+        make: makes it.
+    """
+    tracker = loss_tracker(model)  # `compile` makes another one.
+    found, values = vars(model).get(NAME, (None, {}))
+    if found is not tracker:
+        values = {}
+    if key not in values:
+        value = make()
+        values[key] = value
+        while len(values) > MOST:
+            del values[next(iter(values))]
+        vars(model)[NAME] = (tracker, values)
+    return values[key]
