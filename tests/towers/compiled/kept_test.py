@@ -151,6 +151,8 @@ def test_a_model_that_is_gone_leaves_no_watched_step():
 @pytest.mark.slow
 def test_a_second_fit_takes_about_as_long_as_in_keras():
     models = network(), network()
+    for model in models:
+        model.optimizer.learning_rate = 1e-4
     fits = keras.Model.fit, towers.fit
     seconds = [[], []]
     for _ in range(15):
