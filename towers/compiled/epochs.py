@@ -16,7 +16,6 @@ from towers.compiled.data import Data
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
-from towers.compiled.logs import kept_logs
 from towers.compiled.tower_function import LOSS
 from towers.ground.private_apis import (
     compile_loss_of,
@@ -127,7 +126,6 @@ class FitUpdates(SynchronousUpdates):
         self.model, self.data, self.callbacks = model, data, callbacks
         self.epoch_logs: dict[str, float] = {}
         self._validation, self._frequency = validation, validation_freq
-        self._batch_logs = kept_logs(model)
         self._number = 0  # Of the next step in its epoch.
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
@@ -149,7 +147,7 @@ class FitUpdates(SynchronousUpdates):
     def after_step(self, report: StepReport) -> None:
         """Tells the callbacks of a step, and ends its epoch: the last action of the trainer."""
         model, callbacks = self.model, self.callbacks
-        logs = self._batch_logs.add(report.results)
+        logs = self.step.build().also
         callbacks.on_train_batch_end(self._number, logs)
         self._number += 1
         if not report.epoch_end and not model.stop_training:

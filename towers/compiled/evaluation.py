@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -15,7 +16,7 @@ from towers.compiled.data import Data, read_samples
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
 from towers.compiled.limits import limited_steps
-from towers.compiled.logs import callback_list, kept_logs
+from towers.compiled.logs import callback_list, updated_logs
 from towers.compiled.setting import key_of, place, prepare
 from towers.compiled.tensors import present, restored
 from towers.compiled.tower_function import call, compiled_tower_fn
@@ -88,7 +89,6 @@ class Evaluation:
         self._batches = pass_of(data, steps, "pass validation_steps, or the steps of evaluate")
         self._shards = split(self._batches, len(placement.devices))
         prepare(model, placement, data)
-        self._logs = kept_logs(model)
 
     def build(self) -> EvaluationStep:
         """Returns the step, which is built by the first call."""
@@ -98,7 +98,9 @@ class Evaluation:
     def _make(self) -> EvaluationStep:
         model, spec, kind = self._model, self._data.spec, self._added_losses
         tower_fn = compiled_tower_fn(model, spec, training=False, kind_of_added_losses=kind)
-        return build_evaluation_step(tower_fn, model, self._placement, self._batches)
+        return build_evaluation_step(
+            tower_fn, model, self._placement, self._batches, also=partial(updated_logs, model)
+        )
 
     def run(self, callbacks: keras.callbacks.CallbackList) -> dict[str, float]:
         """Returns the loss and the metrics by name; the callbacks hear of every batch."""
@@ -110,7 +112,9 @@ class Evaluation:
         with open_feed(self._shards, self._placement.devices) as feed:
             for number, shards in enumerate(feed):
                 callbacks.on_test_batch_begin(number)
-                logs = self._logs.add(self.build()(shards, number))
+                step = self.build()
+                step(shards, number)
+                logs = step.also
                 callbacks.on_test_batch_end(number, logs)
                 if model.stop_evaluating:
                     break

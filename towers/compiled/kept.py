@@ -26,13 +26,23 @@ def kept(model: keras.Model, key: tuple[Any, ...], make: Callable[[], Value]) ->
         make: makes it.
     """
     tracker = loss_tracker(model)  # `compile` makes another one.
-    found, values = vars(model).get(NAME, (None, {}))
-    if found is not tracker:
-        values = {}
+    store = vars(model).get(NAME)
+    values = {} if store is None or store.tracker is not tracker else store.values
     if key not in values:
-        value = make()
-        values[key] = value
+        values[key] = make()
         while len(values) > MOST:
             del values[next(iter(values))]
-        vars(model)[NAME] = (tracker, values)
+        vars(model)[NAME] = Store(tracker, values)  # Past Keras, which would track it.
     return values[key]
+
+
+class Store:
+    """What a model keeps; no container, in which Keras would look for something to save.
+
+    Args:
+        tracker: the model's loss tracker.
+        values: what was made for each key.
+    """
+
+    def __init__(self, tracker: Any, values: dict[tuple[Any, ...], Any]):
+        self.tracker, self.values = tracker, values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import tensorflow as tf
 from towers.batches.shards import Shard
 from towers.compiled.data import Data
 from towers.compiled.kept import kept
+from towers.compiled.logs import updated_logs
 from towers.compiled.setting import key_of
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
@@ -87,7 +89,10 @@ class LateStep:
         options = dataclasses.replace(self._options, loss_scale=loss_scale)
         batches = self._data.one_pass(0)
         with unscaling_off(optimizer):
-            step = build_train_step(tower_fn, model, optimizer, placement, batches, options)
+            step = build_train_step(
+                tower_fn, model, optimizer, placement, batches, options,
+                also=functools.partial(updated_logs, model),
+            )  # fmt: skip
         return step, list(map(id, model.trainable_variables))
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:

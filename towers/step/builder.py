@@ -6,7 +6,8 @@ Read this file first: `TrainStep._step` is the algorithm.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -19,12 +20,14 @@ from towers.step.blueprint import Blueprint, draw_blueprint
 from towers.step.exchange import Exchange
 from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.results import StepResults, step_results
+from towers.step.results import StepResults, nothing, step_results
 from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous
 from towers.step.tower_function import TowerFn
 from towers.step.tracing import number_on_host, trace
 from towers.travel.transfers import upload_for
+
+Also = Callable[[StepResults], Any]
 
 
 def build_train_step(
@@ -35,6 +38,7 @@ def build_train_step(
     batches: Batches | tf.data.Dataset,
     options: StepOptions = StepOptions(),
     processes: Processes | None = None,
+    also: Also = nothing,
 ) -> TrainStep:
     """Returns `step(shards, step_number) -> StepResults`, one update from one global batch.
 
@@ -54,6 +58,8 @@ def build_train_step(
             and dtypes of the shards follow from it.
         options: clipping, micro-batches, seed, precision, carried state.
         processes: the processes that train this model; None for this process alone.
+        also: a function of the step's results that runs in the same trace, such as one that keeps
+            metrics; what it returns is the step's `also`.
 
     Raises:
         ValueError: an argument is wrong. Optimizer, batches and variables are checked before the
@@ -66,7 +72,7 @@ def build_train_step(
     program = blueprint.program
     if program.stages is not None:
         check_one_process(processes)
-    step = TrainStep(blueprint, Exchange(placement, processes, program))
+    step = TrainStep(blueprint, Exchange(placement, processes, program), also)
     check_handles(step.graph, program.shared)
     return step
 
@@ -86,6 +92,7 @@ class TrainStep:
     Args:
         blueprint: what it is built from.
         exchange: adds the towers' sums.
+        also: as in `build_train_step`.
 
     Attributes:
         towers: the towers of this process.
@@ -93,15 +100,17 @@ class TrainStep:
         update: changes the variables.
         devices: the towers' devices.
         processes: the processes that train this model.
+        also: what the function `also` returned for the last batch.
     """
 
-    def __init__(self, blueprint: Blueprint, exchange: Exchange):
+    def __init__(self, blueprint: Blueprint, exchange: Exchange, also: Also = nothing):
         self.towers = blueprint.towers
         self.exchange = exchange
         self.update = blueprint.update
         self.devices = [tower.device for tower in self.towers]
         self.processes = exchange.processes
-        self._probe = blueprint.probe
+        self.also: Any = None
+        self._probe, self._also = blueprint.probe, also
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         # Calling it directly saves the lookup, half a millisecond a step.
         self._traced = trace(
@@ -113,16 +122,17 @@ class TrainStep:
         self.update.carried.check_rows(shards)
         self.update.copies.refresh()
         self._probe.ask_once(shards)
-        results = self._traced(shards, number_on_host(step))
+        results, self.also = self._traced(shards, number_on_host(step))
         self.update.copies.wrote()
         return results
 
-    def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
+    def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[StepResults, Any]:
         total, each = self.exchange.sum(self._sums(shards, step))
         change = self.update.change(total)
         scales = self.update.apply(change)
         with tf.device(self.exchange.device):
-            return step_results(each, total, change, scales)
+            results = step_results(each, total, change, scales)
+        return results, self._also(results)
 
     def _sums(self, shards: tuple[Shard, ...], step: tf.Tensor) -> list[TowerSums]:
         """Returns each tower's sums; what several losses are divided by is summed before them."""

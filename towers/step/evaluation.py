@@ -16,7 +16,7 @@ from towers.step.carried import Carried
 from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
 from towers.step.program import TowerProgram, check_kinds, make_program
-from towers.step.results import EvaluationResults
+from towers.step.results import EvaluationResults, nothing
 from towers.step.sums import Denominators, sum_results
 from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
@@ -34,6 +34,7 @@ def build_evaluation_step(
     batches: Batches | tf.data.Dataset,
     carried: Carried | None = None,
     seed: int = 0,
+    also: Callable[[EvaluationResults], Any] = nothing,
 ) -> EvaluationStep:
     """Returns `step(shards, batch_number) -> EvaluationResults`: sums over one batch.
 
@@ -47,6 +48,7 @@ def build_evaluation_step(
             `towers.evaluate_step` begins with zeros; the number of rows may differ from training.
         seed: all random numbers, such as those of a sampled loss, derive from this seed, the
             batch's number and the tower's. So every evaluation draws the same.
+        also: as in `build_train_step`.
 
     Raises:
         ValueError: the variables or the batches are wrong.
@@ -59,7 +61,7 @@ def build_evaluation_step(
         Tower(program, program.shared.all, group, index)
         for index, group in enumerate(placement.groups)
     ]
-    step = EvaluationStep(towers, program, placement.device, specs)
+    step = EvaluationStep(towers, program, placement.device, specs, also)
     check_handles(step.graph, program.shared)
     return step
 
@@ -72,8 +74,10 @@ class EvaluationStep:
         program: the program that they run.
         device: the device of the variables, which adds the towers' sums.
         shard_specs: the specs of each tower's shard.
+        also: as in `build_train_step`.
 
     Attributes:
+        also: what the function `also` returned for the last batch.
         carried: the state that they carry from batch to batch.
         devices: the towers' devices.
         after_batch: called by `evaluate_step` after each batch, such as to show progress, or None.
@@ -85,7 +89,10 @@ class EvaluationStep:
         program: TowerProgram,
         device: str,
         shard_specs: tuple[Shard, ...],
+        also: Callable[[EvaluationResults], Any] = nothing,
     ):
+        self.also: Any = None
+        self._also = also
         self.carried = program.carried
         self._shared = program.shared
         self.after_batch: Callable[[], object] | None = None
@@ -102,14 +109,17 @@ class EvaluationStep:
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
-        return self._traced(shards, number_on_host(batch_number))
+        results, self.also = self._traced(shards, number_on_host(batch_number))
+        return results
 
     @property
     def graph(self) -> tf.Graph:
         """The step's graph."""
         return self._traced.graph
 
-    def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
+    def _step(
+        self, shards: tuple[Shard, ...], batch_number: tf.Tensor
+    ) -> tuple[EvaluationResults, Any]:
         pairs = zip(self._towers, shards, strict=True)
         upload = upload_for(self._shared.read_whole, [self._device], self.devices)
         with Rendezvous(len(self._towers), self._device) as rendezvous:
@@ -118,7 +128,8 @@ class EvaluationStep:
             ]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
-            return EvaluationResults(*sum_results(sums))
+            results = EvaluationResults(*sum_results(sums))
+        return results, self._also(results)
 
 
 def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> dict[str, float]:

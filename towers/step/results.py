@@ -70,6 +70,10 @@ class EvaluationResults(NamedTuple):
     metrics: dict[str, MetricSums]
 
 
+def nothing(results: Any) -> None:
+    """Does nothing with the results of a step."""
+
+
 def step_results(each: EachTower, total: Total, change: Change, scales: Scales) -> StepResults:
     """Returns the results of a step.
 

@@ -1,5 +1,6 @@
 """What a model keeps between calls, as Keras keeps its train function."""
 
+import copy
 import gc
 import os
 import threading
@@ -18,6 +19,7 @@ RANDOM = np.random.default_rng(5)
 X, Y = RANDOM.normal(size=(20, 4)).astype("float32"), RANDOM.normal(size=(20, 2)).astype("float32")
 
 
+@keras.saving.register_keras_serializable("kept_test")
 class Counted(keras.layers.Layer):
     """Counts how often Python calls it: once for each time that it is traced."""
 
@@ -107,6 +109,19 @@ def test_layers_frozen_after_a_fit_are_trained_until_compile_as_in_keras():
     after = models[1].get_weights()
     np.testing.assert_array_equal(after[0], before[0])
     assert np.abs(after[2] - before[2]).max() > 0
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's.
+def test_what_a_model_keeps_is_not_saved(tmp_path):
+    model, options = network(), {"towers": tower_devices(2)}
+    for call in CALLS.values():
+        call(model, **options)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for other in (loaded, copy.deepcopy(model)):
+        for one, two in zip(model.variables, other.variables, strict=True):
+            np.testing.assert_array_equal(one, two)
+        assert traces_of(lambda other=other: CALLS["fit"](other, **options)) > 0
 
 
 def graphs():
