@@ -5,6 +5,8 @@ A model may preprocess its samples itself, as the tasks of KerasHub do.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -13,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.shards import any_number_of_rows
+from towers.batches.shards import Shard, any_number_of_rows, split, split_batch
 from towers.compiled.tensors import (
     as_dense,
     dense_specs,
@@ -65,6 +67,18 @@ class Data(Protocol):
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
+
+
+def cut_if_arrays(data: Data, num_towers: int) -> Data:
+    """Returns arrays as shards, cut as they are read; other data as it is, for `shards_of`."""
+    return data.cut(num_towers) if isinstance(data, ArrayData) else data
+
+
+def shards_of(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
+    """Returns a data set of shards, from one of batches or of shards already."""
+    spec = dataset.element_spec
+    is_cut = isinstance(spec, tuple) and isinstance(spec[0], Shard)
+    return dataset if is_cut else split(dataset, num_towers)
 
 
 def read_samples(
@@ -170,6 +184,7 @@ class ArrayData:
     """
 
     def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
+        self._num_towers = 0  # Into whose shards the batches are cut.
         self.num_batches: int | None = adapter.num_batches
         num_rows, arrays = array_rows(adapter)
         layout = even_layout(num_rows, adapter.batch_size)
@@ -189,14 +204,22 @@ class ArrayData:
         """Returns the first batch as tensors."""
         return restored(self.spec, next(iter(self.one_pass(0))))
 
+    def cut(self, num_towers: int) -> ArrayData:
+        """Returns the data as shards, which are cut as the rows are read: one trace does both."""
+        other = copy.copy(self)
+        other._num_towers = num_towers
+        other.one_pass = dataclasses.replace(self.one_pass, load=other._load)
+        return other
+
     def _load(self, epoch: Epoch) -> tf.data.Dataset:
-        """Returns the batches of a pass over the arrays."""
+        """Returns the batches of a pass over the arrays, or their shards."""
 
         @tf.autograph.experimental.do_not_convert
         def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
             (start, stop), (order, arrays) = span, whole
             chosen = order[start:stop]
-            return present(filled(self.spec, (rows_of(array, chosen) for array in arrays)))
+            batch = present(filled(self.spec, (rows_of(array, chosen) for array in arrays)))
+            return split_batch(batch, self._num_towers) if self._num_towers else batch
 
         # As Keras does: the arrays are no constants of a graph, which would be copied.
         whole = tf.data.Dataset.from_tensors((epoch.order(), self._arrays)).repeat()

@@ -12,7 +12,7 @@ from pathlib import Path
 import keras
 
 from towers.batches.stop_signals import StopTraining
-from towers.compiled.data import Data
+from towers.compiled.data import Data, cut_if_arrays, shards_of
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
@@ -122,7 +122,9 @@ class FitUpdates(SynchronousUpdates):
         validation: Evaluation | None,
         validation_freq: int | list[int],
     ):
-        super().__init__(step, epochs_of(data, steps, lambda: int(step.first_epoch)))
+        shards = cut_if_arrays(data, len(step.devices))
+        batches = epochs_of(shards, steps, lambda: int(step.first_epoch))
+        super().__init__(step, batches, split=shards_of)
         self.model, self.data, self.callbacks = model, data, callbacks
         self.epoch_logs: dict[str, float] = {}
         self._validation, self._frequency = validation, validation_freq

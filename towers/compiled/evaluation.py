@@ -10,9 +10,9 @@ import keras
 import tensorflow as tf
 
 from towers.batches.feed import check_end, open_feed
-from towers.batches.shards import any_number_of_rows, split
+from towers.batches.shards import any_number_of_rows
 from towers.compiled.checks import check_model
-from towers.compiled.data import Data, read_samples
+from towers.compiled.data import Data, cut_if_arrays, read_samples, shards_of
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
 from towers.compiled.limits import limited_steps
@@ -29,6 +29,8 @@ from towers.ground.private_apis import (
 )
 from towers.other_steps.parallel import parallel
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
+
+REMEDY = "pass validation_steps, or the steps of evaluate"
 
 
 @in_one_sentence()
@@ -86,8 +88,9 @@ class Evaluation:
     ):
         self._model, self._placement, self._added_losses = model, placement, added_losses
         self._data = data
-        self._batches = pass_of(data, steps, "pass validation_steps, or the steps of evaluate")
-        self._shards = split(self._batches, len(placement.devices))
+        num_towers = len(placement.devices)
+        shards = pass_of(cut_if_arrays(data, num_towers), steps, REMEDY)
+        self._shards = shards_of(shards, num_towers)
         prepare(model, placement, data)
 
     def build(self) -> EvaluationStep:
@@ -99,7 +102,11 @@ class Evaluation:
         model, spec, kind = self._model, self._data.spec, self._added_losses
         tower_fn = compiled_tower_fn(model, spec, training=False, kind_of_added_losses=kind)
         return build_evaluation_step(
-            tower_fn, model, self._placement, self._batches, also=partial(updated_logs, model)
+            tower_fn,
+            model,
+            self._placement,
+            self._data.one_pass(0),
+            also=partial(updated_logs, model),
         )
 
     def run(self, callbacks: keras.callbacks.CallbackList) -> dict[str, float]:
