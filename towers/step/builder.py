@@ -114,7 +114,7 @@ class TrainStep:
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         # Calling it directly saves the lookup, half a millisecond a step.
         self._traced = trace(
-            self._step, exchange.device, blueprint.specs, tf.TensorSpec([], tf.int64)
+            self._run, exchange.device, blueprint.specs, tf.TensorSpec([], tf.int64)
         )
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
@@ -126,13 +126,16 @@ class TrainStep:
         self.update.copies.wrote()
         return results
 
-    def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[StepResults, Any]:
+    def _run(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[StepResults, Any]:
+        results = self._step(shards, step)
+        return results, self._also(results)
+
+    def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
         total, each = self.exchange.sum(self._sums(shards, step))
         change = self.update.change(total)
         scales = self.update.apply(change)
         with tf.device(self.exchange.device):
-            results = step_results(each, total, change, scales)
-        return results, self._also(results)
+            return step_results(each, total, change, scales)
 
     def _sums(self, shards: tuple[Shard, ...], step: tf.Tensor) -> list[TowerSums]:
         """Returns each tower's sums; what several losses are divided by is summed before them."""
