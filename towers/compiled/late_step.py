@@ -20,13 +20,14 @@ from towers.compiled.setting import key_of
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
 from towers.ground.host import HOST
+from towers.ground.private_apis import learning_rate_object
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
 from towers.step.precision import FixedLossScale, LossScale
 from towers.step.results import StepResults
-from towers.variables.optimizers import Averaged
+from towers.variables.optimizers import Averaged, optimizers_in
 from towers.variables.shared_variables import is_seed
 
 
@@ -69,7 +70,9 @@ class LateStep:
         if self._step is None:
             model = self._model
             traced = (self._options, self._placement, self._added_losses, key_of(self._data))
-            made = kept(model, ("fit", *traced, model.optimizer), self._make)
+            optimizer, _ = split_optimizer(model, self._placement)
+            rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))
+            made = kept(model, ("fit", *traced, model.optimizer, rates), self._make)
             self._step, trainable = made
             if trainable != list(map(id, model.trainable_variables)):
                 warnings.warn(

@@ -66,6 +66,8 @@ def test_what_the_trace_holds_is_traced_anew_with_other_options():
     CALLS["fit"](model, **options)
     for other in ({"seed": 3}, {"clip_norm": 1.0}, {"accumulate": 2}):
         assert traces_of(lambda other=other: CALLS["fit"](model, **options, **other)) > 0, other
+    model.optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    assert traces_of(lambda: CALLS["fit"](model, **options)) > 0, "another schedule"
     model.optimizer = keras.optimizers.SGD(0.2)
     assert traces_of(lambda: CALLS["fit"](model, **options)) > 0, "another optimizer"
 
