@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.flags import Parser, add_flags, read_options
 from towers.scripts.options.setting import Amount, Count, File, Names, Parts, Paths, Seed
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.timing.options import StepTimingOptions, TimingOptions, check_options
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import BatchedRecipeOptions

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 import towers
+from towers.ground.special_ids import PAD, UNKNOWN
 from towers.models import answering
 from towers.scripts.timing.apart import TimedRun
 from towers.scripts.timing.steps import Contender
@@ -141,17 +142,15 @@ def keras_batches(recipe: Recipe, dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     No state is carried from batch to batch.
     """
-    ids = recipe.special_ids
-    if ids is None:
+    if not recipe.command:
         return dataset
-    padding, unknown, start = ids.padding, ids.unknown, ids.start
 
     def continued(inputs: Any, targets: Any, *_: Any) -> tuple[Any, Any, Any]:
-        return inputs, targets, tf.cast(targets != padding, tf.float32)
+        return inputs, targets, tf.cast(targets != PAD, tf.float32)
 
     def answered(question: Any, answer: Any) -> tuple[Any, Any, Any]:
-        counted = (answer != padding) & (answer != unknown)
-        inputs = (question, answering.decoder_inputs(answer, start))
+        counted = (answer != PAD) & (answer != UNKNOWN)
+        inputs = (question, answering.decoder_inputs(answer))
         return inputs, answer, tf.cast(counted, tf.float32)
 
     return dataset.map(continued if recipe.command == "generate" else answered)

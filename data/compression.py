@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from towers.data.extras import import_extra
 from towers.data.text.files import reason_of
+from towers.ground.extras import import_extra
 
 Progress = Callable[[int], None]
 
@@ -23,11 +23,7 @@ def decoded(
 ) -> Generator[str, None, None]:
     """Yields the decoded text of a file, compressed or not, a chunk at a time.
 
-    Args:
-        path: the file.
-        decoder: of its text.
-        chunk_bytes: decoded at a time.
-        progress: called with the number of bytes of the file that were read since the last call.
+    `progress` is called with the number of bytes of the file that were read since the last call.
 
     Raises:
         ValueError: the file cannot be read or decoded at all, or its compression is damaged.
@@ -46,11 +42,7 @@ def decoded(
 
 
 def decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager[Any]:
-    """Returns the content of an open file, decompressed if it is compressed.
-
-    Args:
-        raw: the file, at its beginning.
-        path: for the message.
+    """Returns the content of a file, open at its beginning, decompressed if it is compressed.
 
     Raises:
         ValueError: it is compressed by Zstandard, and the library is not installed.

@@ -1,28 +1,38 @@
-"""The loss of a question-answering model, as a tower function."""
+"""What every question-answering model is, and its loss as a tower function."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
+import keras
 import tensorflow as tf
 
-from towers.ground.special_ids import START, UNKNOWN
+from towers.ground.special_ids import PAD, START, UNKNOWN
 from towers.models.arguments import check_fraction
 from towers.models.linear_cross_entropy import tower_sums
 from towers.models.losses import TowerFn
 from towers.models.text_layers import Projection
 
 
-class AnsweringModel(Protocol):
-    """A network that answers: `Seq2Seq` or `Transformer`, or one of your own.
+class AnsweringModel(keras.Model):
+    """The base of networks that answer, or what one of your own is like.
 
     Attributes:
-        padding_id: fills questions and answers behind their last token.
         projection: from hidden vectors to logits.
     """
 
-    padding_id: int
     projection: Projection
+
+    def call(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Returns the logits of each answer token, [batch, answer_length, vocabulary].
+
+        Args:
+            inputs: question int32 [batch, question_length], and the decoder's inputs int32
+                [batch, answer_length]: a start token and the answer without its last token.
+            training: whether dropout is on.
+        """
+        question, answer_inputs = inputs
+        return self.projection(self.hidden(question, answer_inputs, training=training))
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
@@ -34,20 +44,14 @@ class AnsweringModel(Protocol):
             answer_inputs: int32 [batch, answer_length], of `decoder_inputs`.
             training: whether dropout is on.
         """
+        raise NotImplementedError
 
 
-def answering(
-    model: AnsweringModel,
-    *,
-    training: bool,
-    label_smoothing: float = 0.0,
-    start_id: int = START,
-    unknown_id: int = UNKNOWN,
-) -> TowerFn:
+def answering(model: AnsweringModel, *, training: bool, label_smoothing: float = 0.0) -> TowerFn:
     """Returns `tower_fn((question, answer)) -> (loss_sum, weight, metrics)`.
 
-    Question and answer are int32 [batch, length], padded with `model.padding_id`; an answer ends
-    with its end token. The results are scalars, summed over the tokens of the answers that are
+    Question and answer are int32 [batch, length], padded at the end; an answer ends with its end
+    token. The results are scalars, summed over the tokens of the answers that are
     neither padding nor unknown: the unknown token is never a target, so that the model does not
     learn to generate it.
 
@@ -59,15 +63,13 @@ def answering(
         model: the model.
         training: whether dropout is on and gradients are computed.
         label_smoothing: fraction of each target that is spread over the vocabulary.
-        start_id: the decoder's input before the first token of an answer.
-        unknown_id: of the unknown token.
     """
     check_fraction(label_smoothing=label_smoothing)
 
     def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         question, answer = shard
-        hidden = model.hidden(question, decoder_inputs(answer, start_id), training=training)
-        counted = (answer != model.padding_id) & (answer != unknown_id)
+        hidden = model.hidden(question, decoder_inputs(answer), training=training)
+        counted = (answer != PAD) & (answer != UNKNOWN)
         return tower_sums(
             hidden,
             *model.projection.weights_and_bias(),
@@ -80,6 +82,6 @@ def answering(
     return tower_fn
 
 
-def decoder_inputs(answer: tf.Tensor, start_id: int = START) -> tf.Tensor:
+def decoder_inputs(answer: tf.Tensor) -> tf.Tensor:
     """Returns the decoder's inputs for an answer: the start token, then all but its last token."""
-    return tf.concat([tf.fill(tf.stack([tf.shape(answer)[0], 1]), start_id), answer[:, :-1]], 1)
+    return tf.concat([tf.fill(tf.stack([tf.shape(answer)[0], 1]), START), answer[:, :-1]], 1)

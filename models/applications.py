@@ -103,12 +103,7 @@ def load_body(body: keras.Model, path: Path) -> None:
 
 @keras.saving.register_keras_serializable(package="towers")
 class ApplicationInput(layers.Layer):
-    """Prepares pixels, 0 to 255, as a network of `keras.applications` expects them.
-
-    Args:
-        network: the name of the network.
-        options: of every Keras layer.
-    """
+    """Prepares pixels, 0 to 255, as a network of `keras.applications` expects them."""
 
     def __init__(self, network: str, **options: Any):
         super().__init__(**options)

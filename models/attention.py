@@ -41,7 +41,6 @@ class Attention(layers.Layer):
     Args:
         kind: luong, luong_scaled or bahdanau.
         units: size of queries, keys and values.
-        options: of every Keras layer.
     """
 
     def __init__(self, kind: str, units: int, **options: Any):
@@ -64,7 +63,6 @@ class Attention(layers.Layer):
             self.direction = self.add_weight(
                 shape=(self.units, 1), initializer="glorot_uniform", name="direction"
             )
-        self.built = True
 
     def remember(self, values: tf.Tensor, mask: tf.Tensor) -> Memory:
         """Returns the memory of an encoder's outputs, [batch, question_length, units]."""

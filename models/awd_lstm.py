@@ -12,7 +12,6 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
 from towers.models.rnn_lm import lstm
@@ -38,7 +37,6 @@ class AWDLanguageModel(LanguageModel):
         weight_dropout_rate: fraction of the recurrent weights dropped (DropConnect, section 2).
         word_dropout_rate: fraction of the vocabulary's words whose vectors are zero in a batch
             (section 4.3).
-        padding_id: of targets that do not count.
         name, options: of every Keras model.
     """
 
@@ -54,7 +52,6 @@ class AWDLanguageModel(LanguageModel):
         output_dropout_rate: float = 0.4,
         weight_dropout_rate: float = 0.5,
         word_dropout_rate: float = 0.1,
-        padding_id: int = PAD,
         name: str = "awd_lstm",
         **options: Any,
     ):
@@ -66,29 +63,27 @@ class AWDLanguageModel(LanguageModel):
             hidden_size=hidden_size,
             num_layers=num_layers,
         )
-        rates = {
-            "dropout_rate": dropout_rate,
-            "input_dropout_rate": input_dropout_rate,
-            "output_dropout_rate": output_dropout_rate,
-            "weight_dropout_rate": weight_dropout_rate,
-            "word_dropout_rate": word_dropout_rate,
-        }
-        check_fraction(**rates)
+        check_fraction(
+            dropout_rate=dropout_rate,
+            input_dropout_rate=input_dropout_rate,
+            output_dropout_rate=output_dropout_rate,
+            weight_dropout_rate=weight_dropout_rate,
+            word_dropout_rate=word_dropout_rate,
+        )
         units = [*[hidden_size] * (num_layers - 1), embedding_size]
-        self.padding_id = padding_id
         self.vocabulary_size = vocabulary_size
         self.hidden_size = units[-1]
         scale = keras.initializers.RandomUniform(-EMBEDDING_SCALE, EMBEDDING_SCALE)
         self.embedding = Embedding(
             vocabulary_size, self.hidden_size, initializer=scale, name="embedding"
         )
-        self.word_dropout = layers.Dropout(rates["word_dropout_rate"], name="word_dropout")
-        self.input_dropout = same_at_every_token(rates["input_dropout_rate"], "input_dropout")
+        self.word_dropout = layers.Dropout(word_dropout_rate, name="word_dropout")
+        self.input_dropout = same_at_every_token(input_dropout_rate, "input_dropout")
         self.lstm_layers = [
-            WeightDroppedLSTM(size, rates["weight_dropout_rate"], name=f"lstm_{index}")
+            WeightDroppedLSTM(size, weight_dropout_rate, name=f"lstm_{index}")
             for index, size in enumerate(units)
         ]
-        after = [rates["dropout_rate"]] * (len(units) - 1) + [rates["output_dropout_rate"]]
+        after = [dropout_rate] * (len(units) - 1) + [output_dropout_rate]
         self.dropouts = [
             same_at_every_token(rate, f"dropout_{index}") for index, rate in enumerate(after)
         ]
@@ -105,18 +100,11 @@ class AWDLanguageModel(LanguageModel):
             layer.build((None, None, size))
             size = layer.units
         self.projection.build()
-        self.built = True
 
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
     ) -> tuple[tf.Tensor, State]:
-        """Returns the inputs of the projection, [batch, length, embedding_size], and the state.
-
-        Args:
-            token_ids: int32 [batch, length].
-            state: before the first token, by default zero.
-            training: whether dropout is on.
-        """
+        """Returns the inputs of the projection, and the state, as `LanguageModel` does."""
         state = self.zero_state(tf.shape(token_ids)[0]) if state is None else state
         x = self.embedding(token_ids)
         if training and self.word_dropout.rate:
@@ -148,11 +136,6 @@ class WeightDroppedLSTM(layers.Layer):
 
     Keras's LSTM takes no mask for its weights; here it runs with values in their place, so that it
     may use its fused kernel. They are made before its loop, which reads no variable.
-
-    Args:
-        units: number of units.
-        weight_dropout_rate: fraction of the recurrent weights that are dropped in training.
-        options: of every Keras layer.
     """
 
     def __init__(self, units: int, weight_dropout_rate: float, **options: Any):
@@ -164,7 +147,6 @@ class WeightDroppedLSTM(layers.Layer):
     def build(self, input_shape: Any) -> None:
         """Creates the variables."""
         self.lstm.build(input_shape)
-        self.built = True
 
     def call(
         self, inputs: tf.Tensor, state: dict[str, tf.Tensor], training: bool = False

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from keras import layers
 
 from towers.models.arguments import check_at_least
-from towers.models.multi_head import in_heads, rotate, softmax_of_scores
-from towers.models.text_layers import Dense
+from towers.models.multi_head import MultiHeadAttention, rotate, softmax_of_scores
 
 
-class GroupedAttention(layers.Layer):
+class GroupedAttention(MultiHeadAttention):
     """Attention of each token to itself and to the `window` tokens before it.
 
     Several heads share their keys and values (Ainslie et al. 2023, "GQA: Training Generalized
@@ -29,31 +27,17 @@ class GroupedAttention(layers.Layer):
     """
 
     def __init__(self, size: int, heads: int, key_value_heads: int, window: int, **options: Any):
-        super().__init__(**options)
         check_at_least(1, size=size, heads=heads, key_value_heads=key_value_heads, window=window)
         if size % (2 * heads) or heads % key_value_heads:
             raise ValueError(
                 "size must be an even multiple of heads, and heads a multiple of key_value_heads. "
                 f"Received size={size}, heads={heads} and key_value_heads={key_value_heads}."
             )
-        self.size = size
+        super().__init__(size, heads, rotary=True, key_value_heads=key_value_heads, **options)
         self.key_value_heads = key_value_heads
         self.window = window
-        self.head_size = size // heads
-        self.memory_size = key_value_heads * self.head_size
-        dense: dict[str, Any] = {"use_bias": False, "dtype": self.dtype_policy}
-        self.query = Dense(size, name="query", **dense)
-        self.key = Dense(self.memory_size, name="key", **dense)
-        self.value = Dense(self.memory_size, name="value", **dense)
-        self.output_layer = Dense(size, name="output", **dense)
 
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the variables."""
-        for layer in (self.query, self.key, self.value, self.output_layer):
-            layer.build((None, None, self.size))
-        self.built = True
-
-    def call(
+    def call(  # type: ignore[override]
         self,
         inputs: tf.Tensor,
         memory: dict[str, tf.Tensor] | None = None,
@@ -110,9 +94,6 @@ class GroupedAttention(layers.Layer):
             own = tf.ones(tf.stack([tf.shape(present)[0], length]), tf.bool)
             visible &= tf.concat([present > 0, own], 1)[:, None]
         return visible[:, None, None]
-
-    def _in_heads(self, inputs: tf.Tensor) -> tf.Tensor:
-        return in_heads(inputs, self.head_size)
 
 
 def _joined(before: dict[str, tf.Tensor], own: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

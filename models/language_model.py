@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.special_ids import PAD
 from towers.models.linear_cross_entropy import tower_sums
 from towers.models.losses import TowerFn
 from towers.models.text_layers import Projection
@@ -21,12 +22,10 @@ class LanguageModel(keras.Model):
 
     Attributes:
         hidden_size: of the inputs of the output projection.
-        padding_id: of targets that do not count.
         projection: the output projection.
     """
 
     hidden_size: int
-    padding_id: int
     projection: Projection
 
     def call(self, token_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -92,10 +91,6 @@ def streams(model: LanguageModel, *, training: bool) -> StatefulTowerFn:
     - weight: number of these tokens.
     - metrics: `{"accuracy": number of them that were the most probable prediction}`.
     - state: for the next batch.
-
-    Args:
-        model: the model.
-        training: whether dropout is on and gradients are computed.
     """
 
     def tower_fn(
@@ -119,7 +114,7 @@ def over_rows(starts: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
 def sentences(model: LanguageModel, *, training: bool) -> TowerFn:
     """Returns `tower_fn((inputs, targets)) -> (loss_sum, weight, metrics)`, as in `streams`.
 
-    Each row is one example, int32 [batch, length], padded with `model.padding_id` at the end.
+    Each row is one example, int32 [batch, length], padded at the end.
     """
 
     def tower_fn(batch: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
@@ -133,5 +128,5 @@ def sentences(model: LanguageModel, *, training: bool) -> TowerFn:
 def _sums(
     model: LanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
 ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-    counted = tf.not_equal(targets, model.padding_id)
+    counted = tf.not_equal(targets, PAD)
     return tower_sums(hidden, *model.kernel_and_bias(), targets, counted, training=training)

@@ -167,13 +167,8 @@ def sums_and_gradients(
 def cut(tokens: Chunk, chunk_size: int) -> Chunk:
     """Returns the tokens in equal chunks, as many as are needed, at least one.
 
-    Args:
-        tokens: [n, ...].
-        chunk_size: the most tokens of a chunk.
-
-    Returns:
-        Parts [num_chunks, size, ...] with `size <= chunk_size`. Tokens of weight zero fill the last
-        chunk: fewer than there are chunks, or one if there was none.
+    Parts of [n, ...] are [num_chunks, size, ...] with `size <= chunk_size`. Tokens of weight zero
+    fill the last chunk: fewer than there are chunks, or one if there was none.
     """
     num_tokens = tf.shape(tokens.labels)[0]
     count = tf.maximum(-(-num_tokens // chunk_size), 1)
@@ -244,14 +239,10 @@ def token_losses(
     TensorFlow refuses to run it there once ops have to be; and they have none for float64. Only
     then other ops take its place.
     """
-    if needs_other_ops(logits):
+    has_no_kernel = is_op_determinism_enabled() or logits.dtype == tf.float64
+    if has_no_kernel and may_run_on_gpu(logits):
         return deterministic_losses(logits, labels, label_smoothing)
     return fused_losses(logits, labels, label_smoothing)
-
-
-def needs_other_ops(logits: tf.Tensor) -> bool:
-    """Returns whether GPUs have no kernel for the loss of these logits that may be used."""
-    return (is_op_determinism_enabled() or logits.dtype == tf.float64) and may_run_on_gpu(logits)
 
 
 def may_run_on_gpu(tensor: tf.Tensor) -> bool:

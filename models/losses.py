@@ -54,11 +54,6 @@ def soft_classification(
     As `classification`, for labels float [batch, num_classes] whose rows sum to 1, such as
     mixup makes them: the loss is softmax cross-entropy, and an example is classified correctly if
     its most probable class is that of the largest fraction.
-
-    Args:
-        model: maps images to logits, floating point [batch, num_classes].
-        training: whether the model runs in training mode, with its regularisers.
-        label_smoothing: fraction of each label that is spread evenly over all classes.
     """
     check_fraction(label_smoothing=label_smoothing)
 
@@ -80,10 +75,7 @@ def several_labels(model: keras.Model, *, training: bool, label_smoothing: float
     sigmoid cross-entropy summed over the classes; `accuracy` is the fraction of the classes that
     are on the right side of one half.
 
-    Args:
-        model: maps images to logits, floating point [batch, num_classes].
-        training: whether the model runs in training mode, with its regularisers.
-        label_smoothing: fraction of each label that is moved towards one half.
+    Arguments as in `classification`; labels are smoothed towards one half.
     """
     check_fraction(label_smoothing=label_smoothing)
 

@@ -14,12 +14,7 @@ ROTARY_BASE = 10_000.0  # Su et al. 2021, section 3.2.2, as Vaswani et al. 2017.
 
 
 class KeysAndValues(NamedTuple):
-    """What queries attend to.
-
-    Attributes:
-        keys: [batch, heads, length, head size].
-        values: [batch, heads, length, head size].
-    """
+    """What queries attend to: keys and values, [batch, heads, length, head size] each."""
 
     keys: tf.Tensor
     values: tf.Tensor
@@ -35,10 +30,19 @@ class MultiHeadAttention(layers.Layer):
         size: of the inputs and outputs, a multiple of `heads`; of each head even with `rotary`.
         heads: number of heads.
         rotary: whether positions count.
+        key_value_heads: number of heads of the keys and values; by default as many.
         options: of every Keras layer.
     """
 
-    def __init__(self, size: int, heads: int, *, rotary: bool, **options: Any):
+    def __init__(
+        self,
+        size: int,
+        heads: int,
+        *,
+        rotary: bool,
+        key_value_heads: int | None = None,
+        **options: Any,
+    ):
         super().__init__(**options)
         check_at_least(1, size=size, heads=heads)
         if size % heads or (rotary and size // heads % 2):
@@ -47,26 +51,22 @@ class MultiHeadAttention(layers.Layer):
                 f"size={size} and heads={heads}."
             )
         self.size = size
-        self.heads = heads
         self.rotary = rotary
+        self.head_size = size // heads
+        self.memory_size = (key_value_heads or heads) * self.head_size
+        units = {"query": size, "key": self.memory_size, "value": self.memory_size, "output": size}
         self.query, self.key, self.value, self.output_layer = (
-            Dense(size, use_bias=False, dtype=self.dtype_policy, name=name)
-            for name in ("query", "key", "value", "output")
+            Dense(own, use_bias=False, dtype=self.dtype_policy, name=name)
+            for name, own in units.items()
         )
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables."""
         for layer in (self.query, self.key, self.value, self.output_layer):
             layer.build((None, None, self.size))
-        self.built = True
 
     def remember(self, inputs: tf.Tensor, first: int | tf.Tensor = 0) -> KeysAndValues:
-        """Returns the keys and values of inputs [batch, length, size].
-
-        Args:
-            inputs: the sequence, or its part from position `first` on.
-            first: position of the first input.
-        """
+        """Returns the keys and values of inputs [batch, length, size], from position `first` on."""
         keys, values = self._in_heads(self.key(inputs)), self._in_heads(self.value(inputs))
         return KeysAndValues(rotate(keys, first) if self.rotary else keys, values)
 
@@ -106,7 +106,7 @@ class MultiHeadAttention(layers.Layer):
         return softmax_of_scores(queries, memory.keys, visible)
 
     def _in_heads(self, inputs: tf.Tensor) -> tf.Tensor:
-        return in_heads(inputs, self.size // self.heads)
+        return in_heads(inputs, self.head_size)
 
 
 def in_heads(inputs: tf.Tensor, head_size: int) -> tf.Tensor:

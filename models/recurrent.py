@@ -111,12 +111,7 @@ def unstacked(values: tf.Tensor) -> tf.TensorArray:
 
 
 def empty(like: tf.Tensor, size: int) -> tf.TensorArray:
-    """Returns an array for [batch, size] at each token.
-
-    Args:
-        like: [length, batch, any size].
-        size: of the values.
-    """
+    """Returns an array for [batch, size] at each token, of values [length, batch, any size]."""
     shape = [like.shape[1], size]
     return tf.TensorArray(like.dtype, tf.shape(like)[0], element_shape=shape)
 
@@ -124,9 +119,7 @@ def empty(like: tf.Tensor, size: int) -> tf.TensorArray:
 def gradient_of_weights(inputs: tf.Tensor, d_products: tf.Tensor) -> tf.Tensor:
     """Returns the gradient of weights, from what they are multiplied by and from the products.
 
-    Args:
-        inputs: [length, batch, size].
-        d_products: [length, batch, units], the gradient of the products.
+    The inputs are [length, batch, size], the gradient of the products [length, batch, units].
     """
     rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
     d_rows = tf.reshape(d_products, [-1, d_products.shape[-1]])

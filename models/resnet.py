@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -48,7 +48,9 @@ def cifar_resnet(
     check_fraction(batch_norm_momentum=batch_norm_momentum)
     check_not_negative(weight_decay=weight_decay)
     check_choice("shortcut", shortcut, SHORTCUTS)
-    build = Parts(batch_norm_momentum, weight_decay, shortcut)
+    # The gradient of L2(c) is 2c * weights; the paper uses weight_decay * weights.
+    decay = L2(weight_decay / 2) if weight_decay else None
+    build = Parts(batch_norm_momentum, decay, shortcut)
     images = keras.Input(input_shape, name="images")
     x = build.conv(images, 16, name="conv1")
     x = build.normalized(x, name="conv1", activated=True)
@@ -76,20 +78,12 @@ def blocks_per_stage(depth: int) -> int:
     return blocks
 
 
-class Parts:
-    """The layers of a residual network, with the options that all of them share.
+class Parts(NamedTuple):
+    """The layers of a residual network, with the options that all of them share."""
 
-    Args:
-        batch_norm_momentum: of every batch normalisation.
-        weight_decay: of every kernel.
-        shortcut: kind of the shortcuts between stages.
-    """
-
-    def __init__(self, batch_norm_momentum: float, weight_decay: float, shortcut: str):
-        self.batch_norm_momentum = batch_norm_momentum
-        # The gradient of L2(c) is 2c * weights; the paper uses weight_decay * weights.
-        self.decay = L2(weight_decay / 2) if weight_decay else None
-        self.shortcut = shortcut
+    batch_norm_momentum: float
+    decay: L2 | None
+    shortcut: str
 
     def block(
         self, x: keras.KerasTensor, filters: int, strides: int, *, name: str
@@ -136,13 +130,7 @@ class Parts:
 
 @keras.saving.register_keras_serializable(package="towers")
 class IdentityShortcut(layers.Layer):
-    """Takes every `strides`-th pixel and adds channels of zeros; no parameters (option A).
-
-    Args:
-        filters: number of output channels.
-        strides: distance between the pixels that are taken.
-        options: of every Keras layer.
-    """
+    """Takes every `strides`-th pixel and adds channels of zeros; no parameters (option A)."""
 
     def __init__(self, filters: int, strides: int, **options: Any):
         super().__init__(**options)

@@ -11,11 +11,10 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
 from towers.models.recurrent import LSTM
-from towers.models.text_layers import Embedding
+from towers.models.text_layers import Embedding, logits_of
 
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
 
@@ -33,7 +32,6 @@ class RNNLanguageModel(LanguageModel):
         dropout_rate: fraction of activations dropped before, between and after the layers in
             training.
         initial_scale: all parameters are initially uniform in [-initial_scale, initial_scale).
-        padding_id: of targets that do not count.
         name, options: of every Keras model.
     """
 
@@ -45,7 +43,6 @@ class RNNLanguageModel(LanguageModel):
         num_layers: int = 2,
         dropout_rate: float = 0.0,
         initial_scale: float = 0.1,
-        padding_id: int = PAD,
         name: str = "rnn_lm",
         **options: Any,
     ):
@@ -56,7 +53,6 @@ class RNNLanguageModel(LanguageModel):
         check_fraction(dropout_rate=dropout_rate)
         if not 0 < initial_scale < float("inf"):
             raise ValueError(f"initial_scale must be above 0. Received {initial_scale!r}.")
-        self.padding_id = padding_id
         self.vocabulary_size = vocabulary_size
         self.hidden_size = hidden_size
         self.initial_scale = initial_scale
@@ -80,32 +76,11 @@ class RNNLanguageModel(LanguageModel):
         scale = self.initial_scale
         self.kernel = self.add_weight(shape=shape, initializer=uniform(scale), name="kernel")
         self.bias = self.add_weight(shape=shape[:1], initializer=uniform(scale), name="bias")
-        self.built = True
-
-    def call(self, token_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Returns the logits of the token after each token, in at least float32.
-
-        Args:
-            token_ids: int32 [batch, length]; the initial state is zero.
-            training: whether dropout is on.
-
-        Returns:
-            [batch, length, vocabulary].
-        """
-        hidden, _ = self.hidden(token_ids, training=training)
-        logits = self.logits(tf.reshape(hidden, [-1, self.hidden_size]))
-        return tf.reshape(logits, tf.concat([tf.shape(token_ids), [self.vocabulary_size]], 0))
 
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
     ) -> tuple[tf.Tensor, State]:
-        """Returns the outputs of the last layer, [batch, length, hidden_size], and the new state.
-
-        Args:
-            token_ids: int32 [batch, length].
-            state: before the first token, by default zero.
-            training: whether dropout is on.
-        """
+        """Returns the outputs of the last layer, and the state, as `LanguageModel` does."""
         state = self.zero_state(tf.shape(token_ids)[0]) if state is None else state
         first, *others = self.dropouts
         x = first(self.embedding(token_ids), training=training)
@@ -117,24 +92,17 @@ class RNNLanguageModel(LanguageModel):
         return x, tuple(after)
 
     def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
-        """Returns the logits after one more token, [batch, vocabulary], and the new state.
-
-        Args:
-            tokens: int32 [batch].
-            state: before these tokens.
-        """
+        """Returns the logits after one more token, and the state, as `LanguageModel` does."""
         x = self.embedding(tokens)
         after = []
         for layer, own in zip(self.lstm_layers, state, strict=True):
             x, (h, c) = layer.cell(x, [own["h"], own["c"]])
             after.append({"h": h, "c": c})
-        return self.logits(x), tuple(after)
+        return self.projection(x), tuple(after)
 
-    def logits(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Returns the logits, [n, vocabulary], of hidden [n, hidden_size]."""
-        kernel, bias = self.kernel_and_bias()
-        logits = tf.matmul(hidden, kernel, transpose_b=True) + bias
-        return tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
+    def projection(self, hidden: tf.Tensor) -> tf.Tensor:  # type: ignore[override]
+        """Returns the logits, [..., vocabulary], in at least float32, of hidden [..., size]."""
+        return logits_of(hidden, *self.kernel_and_bias())
 
     def kernel_and_bias(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the output projection, [vocabulary, hidden_size] and [vocabulary]."""

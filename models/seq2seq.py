@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_choice
 from towers.ground.special_ids import PAD
+from towers.models.answering import AnsweringModel
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.linear_cross_entropy import is_compiled
@@ -34,7 +34,7 @@ class State(NamedTuple):
     memory: Memory
 
 
-class Seq2Seq(keras.Model):
+class Seq2Seq(AnsweringModel):
     """From (question, answer inputs) to logits, with recurrent layers; it is built when it is made.
 
     Padding changes nothing: an answer's logits do not depend on the padding of its question. No
@@ -59,7 +59,6 @@ class Seq2Seq(keras.Model):
             embedding_size equal to hidden_size the encoder's outputs contain the embeddings of the
             words, which makes it easy to repeat them.
         dropout_rate: fraction of activations dropped between layers in training.
-        padding_id: fills questions behind their last token.
         name, options: of every Keras model.
     """
 
@@ -77,7 +76,6 @@ class Seq2Seq(keras.Model):
         tied_output: bool = False,
         residual: bool = False,
         dropout_rate: float = 0.0,
-        padding_id: int = PAD,
         name: str = "seq2seq",
         **options: Any,
     ):
@@ -97,7 +95,6 @@ class Seq2Seq(keras.Model):
             raise ValueError(
                 f"hidden_size must be even, half for each direction. Received {hidden_size}."
             )
-        self.padding_id = padding_id
         self.input_feeding = input_feeding
         self.residual = residual
         self.hidden_size = hidden_size
@@ -157,18 +154,6 @@ class Seq2Seq(keras.Model):
         self.attention.build()
         self.combine.build((None, None, 2 * hidden))
         self.projection.build()
-        self.built = True
-
-    def call(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Returns the logits of each answer token, [batch, answer_length, vocabulary].
-
-        Args:
-            inputs: question int32 [batch, question_length], and the decoder's inputs int32
-                [batch, answer_length]: a start token and the answer without its last token.
-            training: whether dropout is on.
-        """
-        question, answer_inputs = inputs
-        return self.projection(self.hidden(question, answer_inputs, training=training))
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
@@ -189,10 +174,10 @@ class Seq2Seq(keras.Model):
         """Returns the state before the first token of the answers.
 
         Args:
-            question: int32 [batch, question_length], padded with `padding_id` at the end.
+            question: int32 [batch, question_length], padded at the end.
             training: whether dropout is on.
         """
-        mask = tf.not_equal(question, self.padding_id)
+        mask = tf.not_equal(question, PAD)
         lengths = tf.maximum(tf.reduce_sum(tf.cast(mask, tf.int32), 1), 1)
         outputs, ends = self._encode(question, lengths, training)
         cells = tuple(tuple(bridge(ends) for bridge in bridges) for bridges in self.bridges)

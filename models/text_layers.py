@@ -92,69 +92,35 @@ class Embedding(layers.Layer):
 class FeedForward(layers.Layer):
     """Two dense layers with GELU between them (Hendrycks and Gimpel 2016).
 
-    Args:
-        size: of the inputs and outputs.
-        hidden_size: units between the two.
-        options: of every Keras layer.
+    With a gate there is no bias: `outer(silu(gate(x)) * inner(x))`.
     """
 
-    def __init__(self, size: int, hidden_size: int, **options: Any):
+    def __init__(self, size: int, hidden_size: int, *, gated: bool = False, **options: Any):
         super().__init__(**options)
         self.size = size
-        self.inner = Dense(hidden_size, activation="gelu", dtype=self.dtype_policy, name="inner")
-        self.outer = Dense(size, dtype=self.dtype_policy, name="outer")
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the variables."""
-        self.inner.build((None, None, self.size))
-        self.outer.build((None, None, self.inner.units))
-        self.built = True
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns outputs in the shape of the inputs, [..., size]."""
-        return self.outer(self.inner(inputs))
-
-
-class GatedFeedForward(layers.Layer):
-    """Two dense layers with a gate between them: `outer(silu(gate(x)) * inner(x))`, no biases.
-
-    Args:
-        size: of the inputs and outputs.
-        hidden_size: units between the two.
-        options: of every Keras layer.
-    """
-
-    def __init__(self, size: int, hidden_size: int, **options: Any):
-        super().__init__(**options)
-        self.size = size
-        dense: dict[str, Any] = {"use_bias": False, "dtype": self.dtype_policy}
-        self.gate = Dense(hidden_size, activation="silu", name="gate", **dense)
-        self.inner = Dense(hidden_size, name="inner", **dense)
+        dense: dict[str, Any] = {"use_bias": not gated, "dtype": self.dtype_policy}
+        self.gate = Dense(hidden_size, activation="silu", name="gate", **dense) if gated else None
+        between = None if gated else "gelu"
+        self.inner = Dense(hidden_size, activation=between, name="inner", **dense)
         self.outer = Dense(size, name="outer", **dense)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables."""
-        for layer in (self.gate, self.inner):
+        for layer in filter(None, (self.gate, self.inner)):
             layer.build((None, None, self.size))
         self.outer.build((None, None, self.inner.units))
-        self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns outputs in the shape of the inputs, [..., size]."""
+        if self.gate is None:
+            return self.outer(self.inner(inputs))
         return self.outer(self.gate(inputs) * self.inner(inputs))
-
-
-FEED_FORWARDS: dict[str, Any] = {"gelu": FeedForward, "swiglu": GatedFeedForward}
 
 
 class Projection(layers.Layer):
     """The output projection, with one row of weights for each token of the vocabulary.
 
-    Args:
-        vocabulary_size: number of rows.
-        size: length of a row.
-        table: an embedding whose table is the weights, or None for separate weights.
-        options: of every Keras layer.
+    Its weights are the table of an embedding, if one is given.
     """
 
     def __init__(self, vocabulary_size: int, size: int, table: Embedding | None, **options: Any):
@@ -181,11 +147,15 @@ class Projection(layers.Layer):
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:
         """Returns the logits, [..., vocabulary], in at least float32."""
-        kernel, bias = self.weights_and_bias()
-        flat = tf.reshape(hidden, [-1, self.size])
-        logits = tf.matmul(flat, kernel, transpose_b=True) + bias
-        logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
-        return tf.reshape(logits, tf.concat([tf.shape(hidden)[:-1], [self.vocabulary_size]], 0))
+        return logits_of(hidden, *self.weights_and_bias())
+
+
+def logits_of(hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Returns the logits, [..., vocabulary], in at least float32, of hidden [..., size]."""
+    flat = tf.reshape(hidden, [-1, kernel.shape[1]])
+    logits = tf.matmul(flat, kernel, transpose_b=True) + bias
+    logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
+    return tf.reshape(logits, tf.concat([tf.shape(hidden)[:-1], kernel.shape[:1]], 0))
 
 
 def predict_unigrams(bias: keras.Variable, counts: ArrayLike) -> None:

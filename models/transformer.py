@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 from keras import layers
 
 from towers.ground.special_ids import PAD
+from towers.models.answering import AnsweringModel
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.multi_head import KeysAndValues, MultiHeadAttention
 from towers.models.text_layers import Embedding, FeedForward, Projection
@@ -29,13 +29,7 @@ class DecoderState(NamedTuple):
 
 
 class Sublayer(layers.Layer):
-    """A part of a Transformer layer: `x + dropout(part(norm(x)))`.
-
-    Args:
-        part: attention or feed-forward.
-        dropout_rate: fraction of its outputs dropped in training.
-        options: of every Keras layer.
-    """
+    """A part of a Transformer layer: `x + dropout(part(norm(x)))`."""
 
     def __init__(self, part: MultiHeadAttention | FeedForward, dropout_rate: float, **options: Any):
         super().__init__(**options)
@@ -47,7 +41,6 @@ class Sublayer(layers.Layer):
         """Creates the variables."""
         self.norm.build((None, None, self.part.size))
         self.part.build()
-        self.built = True
 
     def call(
         self,
@@ -83,7 +76,7 @@ class Sublayer(layers.Layer):
         return inputs + self.part(x, cache, None, position), cache
 
 
-class Transformer(keras.Model):
+class Transformer(AnsweringModel):
     """From (question, answer inputs) to logits, with attention alone; it is built when it is made.
 
     The encoder-decoder of Vaswani et al. 2017 with the normalisation before each part (Xiong et
@@ -102,7 +95,6 @@ class Transformer(keras.Model):
         tied_output: whether the output projection is the embedding table (Press and Wolf 2017).
         dropout_rate: fraction of numbers dropped after each part and from the embeddings, in
             training.
-        padding_id: fills questions behind their last token.
         name, options: of every Keras model.
     """
 
@@ -117,7 +109,6 @@ class Transformer(keras.Model):
         decoder_layers: int = 2,
         tied_output: bool = True,
         dropout_rate: float = 0.0,
-        padding_id: int = PAD,
         name: str = "transformer",
         **options: Any,
     ):
@@ -130,7 +121,6 @@ class Transformer(keras.Model):
             decoder_layers=decoder_layers,
         )
         check_fraction(dropout_rate=dropout_rate)
-        self.padding_id = padding_id
         self.output_size = size
         self.tied_output = tied_output
 
@@ -172,18 +162,6 @@ class Transformer(keras.Model):
         for norm in (self.encoder_norm, self.decoder_norm):
             norm.build((None, None, self.output_size))
         self.projection.build()
-        self.built = True
-
-    def call(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Returns the logits of each answer token, [batch, answer_length, vocabulary].
-
-        Args:
-            inputs: question int32 [batch, question_length], and the decoder's inputs int32
-                [batch, answer_length]: a start token and the answer without its last token.
-            training: whether dropout is on.
-        """
-        question, answer_inputs = inputs
-        return self.projection(self.hidden(question, answer_inputs, training=training))
 
     def hidden(
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
@@ -199,16 +177,9 @@ class Transformer(keras.Model):
         return self.decoder_norm(x)
 
     def attention_weights(self, question: tf.Tensor, answer_inputs: tf.Tensor) -> tf.Tensor:
-        """Returns how much each answer token attends to each question token; rows have sum 1.
+        """Returns how much each answer token attends to each question token, as `Seq2Seq` does.
 
         They are means over the decoder's layers and heads.
-
-        Args:
-            question: int32 [batch, question_length].
-            answer_inputs: int32 [batch, answer_length], the decoder's inputs.
-
-        Returns:
-            Floating point [batch, answer_length, question_length], 0 at padding of the question.
         """
         memories, visible = self._encode(question, training=False)
         causal = causal_of(answer_inputs)
@@ -220,24 +191,14 @@ class Transformer(keras.Model):
         return tf.reduce_mean(tf.stack(weights), [0, 2])
 
     def start(self, question: tf.Tensor, training: bool = False) -> DecoderState:
-        """Returns the state before the first token of the answers.
-
-        Args:
-            question: int32 [batch, question_length], padded with `padding_id` at the end.
-            training: whether dropout is on.
-        """
+        """Returns the state before the first token of the answers; arguments as in `Seq2Seq`."""
         memories, visible = self._encode(question, training)
         empty = memories[0].keys[:, :, : tf.shape(question)[1] * 0]  # Its length may grow.
         caches = tuple(KeysAndValues(empty, empty) for _ in self.decoder)
         return DecoderState(caches, memories, visible)
 
     def step(self, tokens: tf.Tensor, state: DecoderState) -> tuple[tf.Tensor, DecoderState]:
-        """Returns the logits after one more token, float32 [batch, vocabulary], and the state.
-
-        Args:
-            tokens: int32 [batch], the previous tokens.
-            state: of `start`, or of the previous step.
-        """
+        """Returns the logits after one more token, and the state, as `Seq2Seq` does."""
         x, caches = self._embed(tokens[:, None], training=False), []
         layers_and_states = zip(self.decoder, state.caches, state.memories, strict=True)
         for (own, cross, feed_forward), cache, memory in layers_and_states:
@@ -268,7 +229,7 @@ class Transformer(keras.Model):
     ) -> tuple[tuple[KeysAndValues, ...], tf.Tensor]:
         """Returns the keys and values for each decoder layer, and which positions are visible."""
         # In a question of padding alone all are: a softmax needs something.
-        visible = tf.not_equal(question, self.padding_id)
+        visible = tf.not_equal(question, PAD)
         visible |= ~tf.reduce_any(visible, 1, keepdims=True)
         visible = visible[:, None, None, :]
         x = self._embed(question, training)

@@ -12,35 +12,22 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_choice
-from towers.ground.special_ids import PAD
 from towers.models.arguments import check_at_least, check_fraction
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
-from towers.models.text_layers import (
-    FEED_FORWARDS,
-    Embedding,
-    FeedForward,
-    GatedFeedForward,
-    Projection,
-)
+from towers.models.text_layers import Embedding, FeedForward, Projection
 
+FEED_FORWARDS = ("gelu", "swiglu")
 State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.
 
 
 class Block(layers.Layer):
-    """A layer of the Transformer: attention and feed-forward, each `x + dropout(part(norm(x)))`.
-
-    Args:
-        attention: to this token and those before it.
-        feed_forward: applied to each token.
-        dropout_rate: fraction of the parts' outputs dropped in training.
-        options: of every Keras layer.
-    """
+    """A layer of the Transformer: attention and feed-forward, each `x + dropout(part(norm(x)))`."""
 
     def __init__(
         self,
         attention: GroupedAttention,
-        feed_forward: FeedForward | GatedFeedForward,
+        feed_forward: FeedForward,
         dropout_rate: float,
         **options: Any,
     ):
@@ -61,7 +48,6 @@ class Block(layers.Layer):
             norm.build((None, None, self.attention.size))
         self.attention.build()
         self.feed_forward.build()
-        self.built = True
 
     def call(
         self,
@@ -101,7 +87,6 @@ class TransformerLanguageModel(LanguageModel):
         window: how many earlier tokens a token attends to. Each layer looks that much further
             back (Child et al. 2019; Dai et al. 2019 for the carried keys and values).
         dropout_rate: fraction of numbers dropped after each part and from the embeddings.
-        padding_id: of targets that do not count.
         name, options: of every Keras model.
     """
 
@@ -117,7 +102,6 @@ class TransformerLanguageModel(LanguageModel):
         num_layers: int = 4,
         window: int = 128,
         dropout_rate: float = 0.1,
-        padding_id: int = PAD,
         name: str = "transformer_lm",
         **options: Any,
     ):
@@ -131,16 +115,16 @@ class TransformerLanguageModel(LanguageModel):
         )
         check_fraction(dropout_rate=dropout_rate)
         check_choice("feed_forward", feed_forward, FEED_FORWARDS)
+        gated = feed_forward == "swiglu"
         blocks = [
             Block(
                 GroupedAttention(size, heads, key_value_heads, window, name="attention"),
-                FEED_FORWARDS[feed_forward](size, feed_forward_size, name="feed_forward"),
+                FeedForward(size, feed_forward_size, gated=gated, name="feed_forward"),
                 dropout_rate,
                 name=f"block_{index}",
             )
             for index in range(num_layers)
         ]
-        self.padding_id = padding_id
         self.window = window
         self.hidden_size = size
         self.embedding = Embedding(vocabulary_size, size, scale=size**-0.5, name="embedding")
@@ -157,17 +141,13 @@ class TransformerLanguageModel(LanguageModel):
             block.build()
         self.norm.build((None, None, self.hidden_size))
         self.projection.build()
-        self.built = True
 
     def hidden(
         self, token_ids: tf.Tensor, state: State | None = None, training: bool = False
     ) -> tuple[tf.Tensor, State]:
-        """Returns the inputs of the projection, [batch, length, size], and the state.
+        """Returns the inputs of the projection, and the state, as `LanguageModel` does.
 
-        Args:
-            token_ids: int32 [batch, length].
-            state: the keys and values before the first token, by default none.
-            training: whether dropout is on.
+        The state has the keys and values before the first token.
         """
         x = self.embedding(token_ids) * tf.cast(self.hidden_size**0.5, self.compute_dtype)
         x = self.embedding_dropout(x, training=training)

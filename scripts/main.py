@@ -14,7 +14,7 @@ import typing
 import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from towers.scripts.options.flags import HelpFormatter, Parser, add_flags, read_options
 from towers.scripts.shown import show
@@ -127,11 +127,7 @@ def prepare_output() -> None:
 
 
 def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
-    """Returns the parser of the command line.
-
-    Args:
-        names: the commands whose options it knows. The modules of the others are not imported.
-    """
+    """Returns the parser of the command line; the modules of other commands are not imported."""
     parser = Parser(
         prog="towers",
         description="Trains models on several GPUs with one tower per GPU.",
@@ -186,14 +182,7 @@ def drop_unwritten() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Prints a warning in one line, without its place in the code."""
     show(f"towers: warning: {message}", file=sys.stderr, colour="yellow")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
@@ -42,15 +43,26 @@ def show(
     print(text, file=file, flush=flush)
 
 
-def table(rows: Iterable[Sequence[str]]) -> list[str]:
+def table(rows: Iterable[Sequence[str]], between: str = "  ") -> list[str]:
     """Returns rows of cells as lines with aligned columns.
 
     >>> table([("run", "step"), ("runs/a", "10")])
     ['run     step', 'runs/a  10']
+    >>> table([("下雨", "50%"), ("rain", "9%")])
+    ['下雨  50%', 'rain  9%']
     """
     rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
+
+    def filled(text: str, width: int) -> str:
+        return text + " " * (width - columns_of(text))
+
+    return [between.join(map(filled, row, widths)).rstrip() for row in rows]
+
+
+def columns_of(text: str) -> int:
+    """Returns how many columns of a terminal a text takes; Chinese characters take two."""
+    return len(text) + sum(unicodedata.east_asian_width(one) in ("W", "F") for one in text)
 
 
 def shows_colours(file: TextIO) -> bool:

@@ -21,14 +21,11 @@ class WrongInputError(Exception):
 
 @contextlib.contextmanager
 def wrong_input(*kinds: type[Exception]) -> Iterator[None]:
-    """The scope that handles the user's arguments and files: errors become `WrongInputError`.
+    """The scope that handles the user's arguments and files: its errors become `WrongInputError`.
 
     The engine, the models and the data raise ValueError for wrong arguments and know nothing of
     commands. Only a command knows which of its parts get their arguments from the user; an error
     anywhere else is a bug.
-
-    Args:
-        kinds: the errors to convert; by default ValueError, OSError and ImportError.
     """
     kinds = kinds or (ValueError, OSError, ImportError)
     try:

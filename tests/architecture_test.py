@@ -14,7 +14,7 @@ GROUND = "ground"  # What the three others may import.
 # The engine's rooms: each imports only from those before it.
 ORDER = (
     "ground", "saving", "travel", "devices", "optimizers", "batches", "variables", "processes",
-    "step", "loop", "other_steps", "compiled",
+    "step", "loop", "other_steps", "layers", "compiled",
 )  # fmt: skip
 LARGEST_ROOM = 23  # Files.
 MAY_IMPORT = {
@@ -28,18 +28,18 @@ MAY_IMPORT = {
 # What other_steps still takes from inside of these rooms, without a public name.
 NOT_PUBLIC = {
     "asynchronous_step": {
-        "step.program.check_kinds", "step.exchange.total_of", "step.graph_checks.check_handles",
+        "step.tower_function.check_kinds", "step.exchange.total_of",
         "step.results.mean_results", "variables.find_variables.captured_error",
     },
     "asynchronous_updates": {"batches.feed.check_end", "devices.placement.check_present"},
     "joint": {
-        "step.program.check_kinds", "variables.find_variables.trace_once",
-        "variables.optimizers.Together", "variables.outside_writes.unobserved",
+        "step.tower_function.check_kinds", "variables.find_variables.trace_once",
+        "variables.outside_writes.unobserved",
     },
     "parallel": {
         "batches.shards.check_batch_spec", "devices.placement.check_devices",
-        "step.parts.fold_in", "step.parts.part_of", "step.states.add_states",
-        "step.states.merge_state", "step.states.share_of_state", "step.synchronized.Refusal",
+        "step.micro_batches.fold_in", "step.micro_batches.part_of", "step.sums.add_states",
+        "step.sums.merge_state", "step.sums.share_of_state", "step.synchronized.Refusal",
         "variables.shared_variables.is_seed", "variables.tower_scope.new_variable_error",
         "variables.tower_scope.no_new_variables",
     },
@@ -347,7 +347,7 @@ def test_one_generator_draws_every_order():
 
 def test_the_order_of_an_epoch_is_defined_once():
     once = {
-        "RowBatches": "towers.batches.own_rows",
+        "RowBatches": "towers.batches.shards",
         "permutation": "towers.ground.random_numbers",
         "steps_per_epoch": "towers.ground.epochs",
     }

@@ -52,8 +52,22 @@ FAST = (
 )
 
 
+# Files whose processes come from the fork server, which each process of the tests starts anew.
+FORKING = (
+    "benchmarks/fit_test.py",
+    "scripts/training/run_directory_test.py",
+    "systems_test.py",
+    "towers/devices/selection_test.py",
+    "towers/ground/durable_test.py",
+    "towers/processes/processes_test.py",
+    "towers/saving/checkpoint_files_test.py",
+    "towers/saving/checkpoint_folder_test.py",
+    "towers/saving/summaries_test.py",
+)
 # Files and folders that take long.
 LONG = (
+    *FORKING,
+    "benchmarks",
     "documents_test.py",
     "faults_test.py",
     "gpu",
@@ -68,7 +82,10 @@ LONG = (
     "scripts/resume_test.py",
     "scripts/tensorboard_test.py",
     "scripts/training",
-    "towers/processes/processes_test.py",
+    "towers/compiled",
+    "towers/loop",
+    "towers/other_steps",
+    "towers/step",
     "towers/variables/copies_test.py",
 )
 
@@ -100,7 +117,10 @@ def make_logical_cpus() -> None:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Marks the slow cases, the fast tier, which has none, and what root runs; long files first."""
+    """Marks the slow cases, the fast tier, which has none, and what root runs; long files first.
+
+    The tests of a file are of a group, which one process runs, and those of `FORKING` of another.
+    """
     slow = slow_cases()
     for item in items:
         if item.nodeid.removeprefix("tests/") in slow:
@@ -109,7 +129,8 @@ def pytest_collection_modifyitems(items) -> None:
             item.add_marker(pytest.mark.fast)
         if "small_disk" in item.fixturenames:
             item.add_marker(pytest.mark.root)
-    items.sort(key=lambda item: not is_long(item.path))
+        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+    items.sort(key=lambda item: (group_of(item.path) != "forking", not is_long(item.path)))
 
 
 def pytest_collection_finish() -> None:
@@ -127,6 +148,13 @@ def slow_cases() -> frozenset[str]:
 def is_long(path: pathlib.Path) -> bool:
     """Returns whether a file takes long, so that processes end together if they begin with it."""
     return any(path.is_relative_to(ROOT / name) for name in LONG)
+
+
+@functools.cache
+def group_of(path: pathlib.Path) -> str:
+    """Returns the name of the tests that one process runs."""
+    name = str(path.relative_to(ROOT))
+    return "forking" if name in FORKING else name
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Programs that tests start: whatever comes, they and all that they started end with the test."""
 
 import contextlib
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -16,6 +17,7 @@ PRELOAD = [
     "tests.towers.saving.checkpoint_folder_test",
     "tests.towers.saving.checkpoint_files_test",
     "tests.towers.saving.summaries_test",
+    "tests.towers.processes.processes_worker",
 ]
 TOWERS = [sys.executable, "-m", "towers.scripts.main"]
 
@@ -66,6 +68,31 @@ def run(command: list[str], code: int = 0, patience: float = PATIENCE, **options
     """Runs a program to its end and returns what it printed."""
     with started(command, **options) as process:
         return finish(process, code, patience)
+
+
+@contextlib.contextmanager
+def forked(function, *arguments) -> Iterator[multiprocessing.Process]:
+    """Calls a function in a process that has imported TensorFlow; yields the process.
+
+    At the end of the scope it is killed.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    process = context.Process(target=function, args=arguments)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def exit_code(function, *arguments) -> int:
+    """Calls a function to its end as `forked` does; minus a signal, if one killed its process."""
+    with forked(function, *arguments) as process:
+        process.join(PATIENCE)
+        assert process.exitcode is not None
+        return process.exitcode
 
 
 def wait_until(holds, what: str) -> None:

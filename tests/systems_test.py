@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
+from tests.benchmarks.commands import write_output
+from tests.curves import read_scalars
 from tests.paths import ROOT
+from tests.programs import exit_code
 from tests.programs import run as program
 from tests.small_data import write_data_sets
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe
 
@@ -100,11 +102,13 @@ def test_set_up_trains_in_processes(command, data_sets, tmp_path):
     check_curves(tmp_path / "run", ["tower_0", "tower_1"])
 
 
-def test_set_up_of_a_rival_trains(data_sets):
+def test_set_up_of_a_rival_trains(data_sets, tmp_path):
     """In a process of its own: MirroredStrategy remembers the shapes of an earlier one."""
     (command,) = (shlex.split(c) for c in COMMANDS if c.startswith("python"))
-    arguments = [*command[1:3], *small(command[3:], data_sets, None)]
-    assert "epoch 1 | train accuracy" in program([sys.executable, *arguments], cwd=ROOT)
+    assert command[:3] == ["python", "-m", "benchmarks"]
+    output = tmp_path / "output.txt"
+    assert exit_code(write_output, output, small(command[3:], data_sets, None)) == 0
+    assert "epoch 1 | train accuracy" in output.read_text(encoding="utf-8")
 
 
 def test_table_has_every_set_up():

@@ -6,14 +6,15 @@ from . import engine as engine
 from . import optimizers as optimizers
 from . import processes as processes
 from . import steps as steps
+from .batches.feed import StopTraining as StopTraining
 from .batches.sources import batches_from as batches_from
-from .batches.stop_signals import StopTraining as StopTraining
 from .compiled.evaluation import evaluate as evaluate
 from .compiled.evaluation import predict as predict
 from .compiled.fit import fit as fit
 from .devices.determinism import enable_determinism as enable_determinism
 from .devices.placement import Placement as Placement
 from .devices.selection import select_devices as select_devices
+from .layers.calls import layers_on as layers_on
 from .loop.trainer import Trainer as Trainer
 from .loop.updates import StepReport as StepReport
 from .step.builder import build_train_step as build_train_step

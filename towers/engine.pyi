@@ -1,12 +1,12 @@
-from .batches.own_rows import RowBatches as RowBatches
 from .batches.shards import Batches as Batches
+from .batches.shards import RowBatches as RowBatches
 from .batches.shards import Shard as Shard
 from .batches.shards import shard_specs as shard_specs
 from .batches.shards import split as split
 from .batches.shards import split_batch as split_batch
-from .step.blueprint import Blueprint as Blueprint
-from .step.blueprint import draw_blueprint as draw_blueprint
+from .step.builder import Blueprint as Blueprint
 from .step.builder import TrainStep as TrainStep
+from .step.builder import draw_blueprint as draw_blueprint
 from .step.evaluation import EvaluationStep as EvaluationStep
 from .step.exchange import Exchange as Exchange
 from .step.results import StepResults as StepResults

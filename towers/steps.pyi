@@ -1,11 +1,11 @@
 from .devices.stages import stages_by_size as stages_by_size
-from .loop.synchronous import SynchronousUpdates as SynchronousUpdates
-from .loop.synchronous import updates_of as updates_of
 from .loop.trial import Trial as Trial
 from .loop.trial import try_parameters as try_parameters
 from .loop.updates import Position as Position
 from .loop.updates import Step as Step
+from .loop.updates import SynchronousUpdates as SynchronousUpdates
 from .loop.updates import Updates as Updates
+from .loop.updates import updates_of as updates_of
 from .other_steps.asynchronous_step import AsyncStep as AsyncStep
 from .other_steps.asynchronous_step import build_async_step as build_async_step
 from .other_steps.asynchronous_updates import AsynchronousUpdates as AsynchronousUpdates
@@ -13,7 +13,7 @@ from .other_steps.joint import JointUpdate as JointUpdate
 from .other_steps.joint import build_joint_step as build_joint_step
 from .other_steps.parallel import parallel as parallel
 from .other_steps.recompute import recompute as recompute
-from .step.precision import LossScale as LossScale
-from .step.precision import set_precision as set_precision
+from .step.options import LossScale as LossScale
+from .step.options import set_precision as set_precision
 from .step.tower_function import TowerFn as TowerFn
 from .travel.gradients import average_gradients as average_gradients

@@ -124,7 +124,7 @@ def _full_batches(
         longest = [np.maximum.accumulate(lengths[runs]) for lengths in (questions, answers)]
         tokens = sum(longest) * np.arange(1, len(rows) + 1)
         size = max(1, int(np.searchsorted(tokens, batch_tokens, "right")))
-        # Of these, as many batches as a run has of equal examples; one where a run ends.
+        # As many such batches as a run has of equal examples; one where a run ends.
         number = max(1, (int(ends[runs[0]]) - start - batch_size) // size + 1)
         bounds.append(start + size * np.arange(1, number + 1))
         shapes += [(size, *(lengths[size - 1] for lengths in longest))] * number
@@ -183,8 +183,7 @@ def edges_of(lengths: np.ndarray) -> np.ndarray:
 def balanced_rows(lengths: np.ndarray) -> np.ndarray:
     """Returns an order of the rows of a batch in which every contiguous block is about as long.
 
-    Args:
-        lengths: int64 [n], the length of each row.
+    The length of each row is int64 [n].
     """
     return np.argsort(lengths, kind="stable")[balanced_order(len(lengths))]
 

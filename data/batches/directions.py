@@ -7,7 +7,7 @@ Models").
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ DIRECTIONS = ("forward", "backward", "answers")
 _BLOCK_PAIRS = 1 << 20
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Slices:
+class Slices(NamedTuple):
     """The two parts of each pair as slices of the corpus's tokens.
 
     Attributes:
@@ -30,16 +29,6 @@ class Slices:
     read: np.ndarray
     written: np.ndarray
 
-    @property
-    def read_lengths(self) -> np.ndarray:
-        """The number of ids that are read, int64 [n]."""
-        return self.read[:, 1] - self.read[:, 0]
-
-    @property
-    def written_lengths(self) -> np.ndarray:
-        """The number of ids that are written, END included, int64 [n]."""
-        return self.written[:, 1] - self.written[:, 0]
-
 
 def slices_of(corpus: DialogueCorpus, pairs: np.ndarray, direction: str) -> Slices:
     """Returns what is read and written of each pair.
@@ -49,13 +38,7 @@ def slices_of(corpus: DialogueCorpus, pairs: np.ndarray, direction: str) -> Slic
     - answers: one UNKNOWN is read, whose position in the slices is that of the answer's SEPARATOR,
       and the answer is written: a language model of answers.
 
-    Args:
-        corpus: the prepared corpus.
-        pairs: int [n, 2], as in `DialogueCorpus.pairs`.
-        direction: forward, backward or answers.
-
-    Raises:
-        ValueError: there is no such direction.
+    Pairs are int [n, 2], as in `DialogueCorpus.pairs`; another direction is a ValueError.
     """
     check_choice("direction", direction, DIRECTIONS)
     offsets, (firsts, answers) = corpus.offsets, pairs.T
@@ -74,14 +57,13 @@ def lengths_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the numbers of ids that are read and written of each pair, int32 [n] each.
 
-    Args:
-        corpus, pairs, direction: as in `slices_of`, of which few are in memory at a time.
+    Arguments as in `slices_of`, of whose slices few are in memory at a time.
     """
     lengths = np.empty([2, len(pairs)], np.int32)
     for start in range(0, len(pairs), _BLOCK_PAIRS):
         block = slice(start, start + _BLOCK_PAIRS)
         slices = slices_of(corpus, pairs[block], direction)
-        lengths[:, block] = slices.read_lengths, slices.written_lengths
+        lengths[:, block] = [np.diff(part)[:, 0] for part in slices]
     return lengths[0], lengths[1]
 
 

@@ -124,7 +124,7 @@ class Pairs:
         return int(self.corpus.characters[turns].sum()) + len(turns)
 
     @property
-    def padding_share(self) -> float:
+    def padding_fraction(self) -> float:
         """The fraction of padding among the ids of an epoch."""
         used = int(self.read.sum() + self.written.sum())
         return 1 - used / num_tokens(self.layout.shapes)
@@ -136,7 +136,7 @@ class Pairs:
         left_out = ", ".join(f"{count:,} with {why}" for why, count in reasons.items() if count)
         return (
             f"{len(self.pairs):,} pairs in {self.layout.num_batches:,} batches, "
-            f"{self.padding_share:.1%} of the tokens are padding"
+            f"{self.padding_fraction:.1%} of the tokens are padding"
             f"{f'; left out: {left_out}' if left_out else ''}"
         )
 
@@ -158,15 +158,10 @@ class Pairs:
         if self.direction == "answers":
             question[:] = UNKNOWN
         answer[~counts] = PAD
-        if vocabulary := self._copying:
+        vocabulary = self.corpus.text.vocabulary
+        if vocabulary.copies:
             question, answer = number_unknown(question, answer, vocabulary)
         return question, answer
-
-    @functools.cached_property
-    def _copying(self) -> Vocabulary | None:
-        """The vocabulary if it has copies."""
-        vocabulary = self.corpus.text.vocabulary
-        return vocabulary if vocabulary.copies else None
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
         """Returns slices of the tokens as int32 [n, length], padded."""

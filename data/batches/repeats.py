@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
 
 import numpy as np
 
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
-from towers.data.text import Vocabulary
 from towers.ground.random_numbers import REPEATS_STREAM, permutation
 
 
 def within_repeats(corpus: DialogueCorpus, answers: np.ndarray, most: int) -> np.ndarray:
-    """Returns bool [n]: which pairs stay so that no answer occurs more often.
+    """Returns bool [n]: which pairs stay so that no answer, given by its turn, occurs more often.
 
     Answers are the same if they differ in punctuation, in capital letters, or in how often a word
     is said in a row. Which of them stay is a function of the answers alone: the first in a fixed
     random order, so that they come from everywhere in the corpus, and are the same ones for every
     seed of a run.
-
-    Args:
-        corpus: the prepared corpus.
-        answers: int [n], the turn of each pair's answer.
-        most: how often an answer may occur, at least 1.
     """
     stays = np.zeros(len(answers), bool)
     seen: collections.Counter[bytes] = collections.Counter()
@@ -40,18 +33,14 @@ def within_repeats(corpus: DialogueCorpus, answers: np.ndarray, most: int) -> np
 def _same_ids(corpus: DialogueCorpus) -> np.ndarray:
     """Returns for each id of a corpus the first one of the same letters, -1 for one without."""
     vocabulary = corpus.text.vocabulary
-    words = [*map("".join, _texts_of(vocabulary)), *corpus.unknown_words]
+    texts = ("".join(vocabulary.tokens([number])) for number in range(len(vocabulary)))
+    words = [*texts, *corpus.unknown_words]  # Special ids have no text.
     first: dict[str, int] = {}
     folded = ("".join(filter(str.isalnum, word.casefold())) for word in words)
     return np.array(
         [first.setdefault(word, number) if word else -1 for number, word in enumerate(folded)],
         np.int64,
     )
-
-
-def _texts_of(vocabulary: Vocabulary) -> Iterator[list[str]]:
-    """Yields the tokens of each id; special ids have none."""
-    return (vocabulary.tokens([number]) for number in range(len(vocabulary)))
 
 
 def _essence(answer: np.ndarray, same: np.ndarray) -> bytes:

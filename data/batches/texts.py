@@ -24,7 +24,6 @@ def stream_batches(
     *,
     drop_tail: bool = True,
     first: int = END,
-    padding: int = PAD,
 ) -> Epochs:
     """Returns the batches over a text that is cut into streams; every epoch is the same.
 
@@ -41,7 +40,6 @@ def stream_batches(
             et al. 2014 do in training); otherwise every token is a target exactly once, and the
             last batch is padded.
         first: the token that is read before the text.
-        padding: the id outside of the text.
 
     Raises:
         ValueError: a number is below 1, or the text does not fill a batch.
@@ -62,7 +60,7 @@ def stream_batches(
         within = steps[:, None] * num_steps + np.arange(num_steps)
         indices = streams[:, None] * length + within
         inside = (within < length) & (indices < len(tokens))
-        return *inputs_and_targets(tokens, indices, inside, first, padding), steps == 0
+        return *inputs_and_targets(tokens, indices, inside, first), steps == 0
 
     specs = (*pair_of_specs(num_steps), tf.TensorSpec([None], tf.bool))
     layout = even_layout(num_batches * num_rows, num_rows)
@@ -76,7 +74,6 @@ def piece_batches(
     num_steps: int,
     *,
     first: int,
-    padding: int = 0,
     seed: int = 0,
     shuffle: bool = True,
 ) -> Epochs:
@@ -89,7 +86,6 @@ def piece_batches(
         batch_size: pieces in a batch; the last one of an epoch may have fewer.
         num_steps: tokens of a piece; the last one may be shorter and is padded.
         first: the token that is read before the text.
-        padding: fills the last piece.
         seed: of the order.
         shuffle: whether each epoch has its own order.
 
@@ -102,7 +98,7 @@ def piece_batches(
 
     def assemble(batch: Batch) -> Arrays:
         indices = batch.own[:, None] * num_steps + np.arange(num_steps)
-        return inputs_and_targets(tokens, indices, indices < len(tokens), first, padding)
+        return inputs_and_targets(tokens, indices, indices < len(tokens), first)
 
     layout = even_layout(-(-len(tokens) // num_steps), batch_size)
     load = assembled(assemble, pair_of_specs(num_steps))
@@ -110,7 +106,7 @@ def piece_batches(
 
 
 def inputs_and_targets(
-    tokens: np.ndarray, indices: np.ndarray, inside: np.ndarray, first: int, padding: int
+    tokens: np.ndarray, indices: np.ndarray, inside: np.ndarray, first: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the tokens before some positions and those at them, int32, padded outside.
 
@@ -119,14 +115,13 @@ def inputs_and_targets(
         indices: int64, any shape.
         inside: bool of the same shape, False for padding.
         first: the token before the text.
-        padding: the id outside of it.
     """
     targets = tokens[np.where(inside, indices, 0)]
     inputs = tokens[np.where(inside, np.maximum(indices - 1, 0), 0)]
     inputs = np.where(indices == 0, first, inputs)
     return (
-        np.where(inside, inputs, padding).astype(np.int32),
-        np.where(inside, targets, padding).astype(np.int32),
+        np.where(inside, inputs, PAD).astype(np.int32),
+        np.where(inside, targets, PAD).astype(np.int32),
     )
 
 
@@ -165,7 +160,7 @@ def sentence_batches(
         rows = batch.rows[balanced_rows(lengths[batch.rows])[batch.chosen]]
         within = np.arange(layout.shapes[batch.number, 2])
         inside = within < lengths[rows, None]
-        return inputs_and_targets(tokens, starts[rows, None] + within, inside, END, PAD)
+        return inputs_and_targets(tokens, starts[rows, None] + within, inside, END)
 
     load = assembled(assemble, pair_of_specs(None))
     return Epochs(load, layout, len(tokens), seed, shuffle)

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from towers.ground.arguments import check_choice
-
-
-def find_data_set(name: str) -> DataSet:
-    """Returns a data set by its name; a ValueError suggests the nearest name."""
-    check_choice("name", name, DATA_SETS)
-    return DATA_SETS[name]
-
 
 @dataclasses.dataclass(frozen=True)
 class RemoteFile:
@@ -19,27 +11,25 @@ class RemoteFile:
 
     Attributes:
         name: of the file, below the base URL and in the local folder.
-        algorithm: of the digest, as `hashlib` names it.
-        digest: hexadecimal.
-        unpacks_to: the folder to take from a tar archive; None for a file kept as it is.
+        digest: hexadecimal, of an algorithm that its length tells.
         size: in bytes; None if it is not known, and a server may send without end.
+        unpacks_to: the folder to take from a tar archive; None for a file kept as it is.
     """
 
     name: str
-    algorithm: str
     digest: str
-    unpacks_to: str | None = None
     size: int | None = None
+    unpacks_to: str | None = None
+
+    @property
+    def algorithm(self) -> str:
+        """That of the digest, as `hashlib` names it."""
+        return {32: "md5", 64: "sha256"}[len(self.digest)]
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """A published data set.
-
-    Attributes:
-        base_url: the address of its folder.
-        files: all its files.
-    """
+    """A published data set: all its files, below a base URL."""
 
     base_url: str
     files: tuple[RemoteFile, ...]
@@ -50,21 +40,10 @@ DATA_SETS = {
     "mnist": DataSet(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         (
-            RemoteFile(
-                "train-images-idx3-ubyte.gz",
-                "md5",
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                size=9912422,
-            ),
-            RemoteFile(
-                "train-labels-idx1-ubyte.gz", "md5", "d53e105ee54ea40749a09fcbcd1e9432", size=28881
-            ),
-            RemoteFile(
-                "t10k-images-idx3-ubyte.gz", "md5", "9fb629c4189551a2d022fa330f9573f3", size=1648877
-            ),
-            RemoteFile(
-                "t10k-labels-idx1-ubyte.gz", "md5", "ec29112dd5afa0611ce80d1b7f02629c", size=4542
-            ),
+            RemoteFile("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9912422),
+            RemoteFile("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28881),
+            RemoteFile("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1648877),
+            RemoteFile("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4542),
         ),
     ),
     # github.com/zalandoresearch/fashion-mnist
@@ -73,25 +52,21 @@ DATA_SETS = {
         (
             RemoteFile(
                 "train-images-idx3-ubyte.gz",
-                "sha256",
                 "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
                 size=26421880,
             ),
             RemoteFile(
                 "train-labels-idx1-ubyte.gz",
-                "sha256",
                 "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
                 size=29515,
             ),
             RemoteFile(
                 "t10k-images-idx3-ubyte.gz",
-                "sha256",
                 "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
                 size=4422102,
             ),
             RemoteFile(
                 "t10k-labels-idx1-ubyte.gz",
-                "sha256",
                 "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
                 size=5148,
             ),
@@ -103,10 +78,9 @@ DATA_SETS = {
         (
             RemoteFile(
                 "cifar-10-binary.tar.gz",
-                "md5",
                 "c32a1d4ab5d03f1284b67883e8d87530",
-                unpacks_to="cifar-10-batches-bin",
                 size=170052171,
+                unpacks_to="cifar-10-batches-bin",
             ),
         ),
     ),
@@ -116,19 +90,16 @@ DATA_SETS = {
         (
             RemoteFile(
                 "ptb.train.txt",
-                "sha256",
                 "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
                 size=5101618,
             ),
             RemoteFile(
                 "ptb.valid.txt",
-                "sha256",
                 "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
                 size=399782,
             ),
             RemoteFile(
                 "ptb.test.txt",
-                "sha256",
                 "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
                 size=449945,
             ),

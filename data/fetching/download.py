@@ -18,8 +18,9 @@ from typing import BinaryIO
 
 from tqdm import tqdm
 
-from towers.data.fetching.data_sets import RemoteFile, find_data_set
+from towers.data.fetching.data_sets import DATA_SETS, RemoteFile
 from towers.data.text.files import reason_of
+from towers.ground.arguments import check_choice
 from towers.ground.durable import make_folder, publish
 
 BLOCK_SIZE = 1 << 18  # Bytes between two updates of the progress bar.
@@ -29,9 +30,7 @@ LOWEST_RATE = 1000.0  # Bytes a second; with fewer a server is given up.
 UNPACKING = ".unpacking-"
 
 
-def download(
-    name: str, folder: str | Path, *, base_url: str | None = None, progress: bool = True
-) -> Path:
+def download(name: str, folder: str | Path, *, base_url: str | None = None) -> Path:
     """Downloads a data set and returns its folder.
 
     Files that exist are not downloaded again, and an unfinished download is resumed.
@@ -40,13 +39,13 @@ def download(
         name: mnist, fashion_mnist, cifar10 or ptb.
         folder: of the files; created if it does not exist.
         base_url: of a mirror, instead of the official address.
-        progress: whether a terminal shows a progress bar.
 
     Raises:
         ValueError: the name is unknown, or a file is not the published one.
         ConnectionError: the server cannot be reached, refuses, or stops midway.
     """
-    data_set = find_data_set(name)
+    check_choice("name", name, DATA_SETS)
+    data_set = DATA_SETS[name]
     target = Path(folder)
     make_folder(target)
     for leftover in target.glob(f"{UNPACKING}*"):  # Of a killed process.
@@ -54,9 +53,9 @@ def download(
     for file in data_set.files:
         url = (base_url or data_set.base_url).rstrip("/") + "/" + file.name
         if file.unpacks_to is None:
-            fetch(url, target / file.name, file, progress=progress)
+            fetch(url, target / file.name, file)
         elif not (target / file.unpacks_to).is_dir():
-            archive = fetch(url, target / file.name, file, progress=progress)
+            archive = fetch(url, target / file.name, file)
             unpack(archive, target, wanted=file.unpacks_to)
             archive.unlink()
         elif is_published(target / file.name, file):  # Killed before it could remove it.
@@ -64,7 +63,7 @@ def download(
     return target
 
 
-def fetch(url: str, path: Path, file: RemoteFile, *, progress: bool) -> Path:
+def fetch(url: str, path: Path, file: RemoteFile) -> Path:
     """Downloads a file, unless it exists, and returns its path; its digest is checked."""
     if path.exists():
         check_digest(path, file, remedy="Move it away, or choose another folder.")
@@ -73,7 +72,7 @@ def fetch(url: str, path: Path, file: RemoteFile, *, progress: bool) -> Path:
     with part.open("ab") as stream, sole_writer(stream, part):
         try:
             if not is_published(part, file):
-                receive(url, stream, file.size, progress=progress)
+                receive(url, stream, file.size)
             stream.flush()
             check_digest(part, file, remedy=f"It is deleted; fetch {url} again, or from a mirror.")
         except ValueError:
@@ -89,11 +88,7 @@ def fetch(url: str, path: Path, file: RemoteFile, *, progress: bool) -> Path:
 
 @contextlib.contextmanager
 def sole_writer(stream: BinaryIO, part: Path) -> Iterator[None]:
-    """The scope in which no other process downloads this file, which is open.
-
-    Raises:
-        BlockingIOError: another process does.
-    """
+    """The scope in which no other process downloads this open file; BlockingIOError if one does."""
     try:
         import fcntl
     except ImportError:  # There is no such lock on this system.
@@ -139,7 +134,7 @@ def digest(path: Path, algorithm: str) -> str:
     return state.hexdigest()
 
 
-def receive(url: str, stream: BinaryIO, size: int | None, *, progress: bool) -> None:
+def receive(url: str, stream: BinaryIO, size: int | None) -> None:
     """Appends the missing bytes to a part file, or starts again if the server cannot resume.
 
     Raises:
@@ -160,7 +155,7 @@ def receive(url: str, stream: BinaryIO, size: int | None, *, progress: bool) -> 
             total=size or whole,
             unit="B",
             unit_scale=True,
-            disable=None if progress else True,  # None: off where stderr is no terminal.
+            disable=None,  # Off where stderr is no terminal.
         )
         with bar:
             for block in blocks(response, url):

@@ -29,11 +29,7 @@ def find_optional_file(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file, decompressed if its name ends in `.gz`.
-
-    Raises:
-        ValueError: the compressed file is damaged.
-    """
+    """Returns a file's content, decompressed if it is `.gz`; ValueError if that is damaged."""
     if path.suffix != ".gz":
         return path.read_bytes()
     try:

@@ -74,9 +74,7 @@ class Augmentation:
 def central_square(shape: tf.Tensor, fraction: float) -> tf.Tensor:
     """Returns the central square of a picture: top, left, height and width, int32 [4].
 
-    Args:
-        shape: height, width and channels, int32 [3].
-        fraction: side of the square as a fraction of the picture's shorter side.
+    The shape is height, width and channels, int32 [3]; the fraction is of its shorter side.
     """
     side = square_side(shape, fraction)
     return tf.concat([(shape[:2] - side) // 2, tf.stack([side, side])], 0)

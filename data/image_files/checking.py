@@ -53,13 +53,8 @@ def check_examples(
     What was found is kept in `folder`, so that only new and changed files are read again, and a
     killed check continues.
 
-    Args:
-        examples: the examples.
-        folder: of the file of findings.
-        threads: that decode; by default one per core.
-
-    Raises:
-        OSError: the file of findings cannot be read or written.
+    By default one thread per core decodes. Raises OSError if the findings cannot be read or
+    written.
     """
     make_folder(folder)
     path = folder / FINDINGS

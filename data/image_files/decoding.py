@@ -28,11 +28,7 @@ class Picture(NamedTuple):
 
 
 def examine(encoded: bytes) -> Picture:
-    """Returns what a picture file holds, by decoding it as the training will.
-
-    Raises:
-        ValueError: it cannot be decoded; the message says why in a few words.
-    """
+    """Returns what decoding a picture file finds; ValueError says why it cannot be decoded."""
     if not encoded:
         raise ValueError("the file is empty")
     check_palette(encoded)
@@ -46,15 +42,9 @@ def examine(encoded: bytes) -> Picture:
 
 
 def decode(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the pixels of a picture, of an animation in GIF its first frame.
+    """Returns the pixels of a JPEG, PNG, GIF, BMP or WebP file, uint8 [height, width, 3].
 
-    Grey and CMYK become RGB, transparency is left out.
-
-    Args:
-        encoded: string scalar, the bytes of a JPEG, PNG, GIF, BMP or WebP file.
-
-    Returns:
-        uint8 [height, width, 3].
+    An animation has its first frame. Grey and CMYK become RGB, transparency is left out.
     """
     pixels = tf.io.decode_image(encoded, channels=CHANNELS, expand_animations=False)
     return tf.ensure_shape(pixels, [None, None, CHANNELS])

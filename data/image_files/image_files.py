@@ -152,11 +152,7 @@ def held_out_part(example: Example, fraction: float) -> str:
 
 
 class Builder:
-    """Collects the examples of an image set.
-
-    Args:
-        path: of the image set.
-        max_broken: as in `open_image_files`.
+    """Collects the examples of an image set, at most so many of them broken.
 
     Attributes:
         others: how many files are no pictures, by suffix.

@@ -114,9 +114,7 @@ def check_beside(folder: Path, parts: list[Path], folders: list[Path]) -> None:
 def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator[Path]:
     """Yields the picture files of a folder and of those in it, sorted, hidden ones left out.
 
-    Args:
-        folder: the folder.
-        others: counts the files that are no pictures, by suffix.
+    The files that are no pictures are counted by suffix.
 
     Raises:
         ValueError: a link leads back to a folder that it is in.
@@ -132,9 +130,8 @@ def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator
 def list_table(path: Path, several_labels: bool = False) -> Iterator[Example]:
     """Yields the examples of a table, whose paths are relative to its folder.
 
-    Args:
-        path: the file, in UTF-8; its first row names the columns.
-        several_labels: whether the label column holds any number of labels, joined by `|`.
+    It is in UTF-8, and its first row names the columns. A row may have several labels, joined by
+    `|`.
 
     Raises:
         ValueError: a row is malformed; the message names the file and the line.

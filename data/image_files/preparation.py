@@ -13,11 +13,7 @@ import tensorflow as tf
 
 from towers.data.image_files.decoding import decode
 from towers.data.image_files.image_files import ImageFiles, Part
-from towers.data.image_files.records import (
-    CLASS_NAMES,
-    lines_of_names,
-    make_record,
-)
+from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record
 from towers.data.prepared.caches import open_or_prepare
 from towers.ground.durable import PARTIAL, publish, write_file
 from towers.ground.progress import progress
@@ -29,12 +25,7 @@ QUALITY = 95  # Of pictures that are made smaller and encoded again as JPEG.
 
 @dataclasses.dataclass
 class Prepared:
-    """A folder of record files.
-
-    Attributes:
-        folder: the folder; `--data` takes it as it is.
-        summary: lines about what is in it.
-    """
+    """A folder of record files, which `--data` takes as it is, and lines about it."""
 
     folder: Path
     summary: list[str]

@@ -20,12 +20,9 @@ Operation = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 def rand_augment(pixels: tf.Tensor, seed: tf.Tensor, magnitude: float) -> tf.Tensor:
-    """Returns a picture after two random operations.
+    """Returns a picture after two random operations, of a strength from 0 to 1.
 
-    Args:
-        pixels: float32 [height, width, 3], 0 to 255.
-        seed: int64 [2].
-        magnitude: strength of the operations, from 0 to 1.
+    Pixels are float32 [height, width, 3], 0 to 255; the seed is int64 [2].
     """
     strength = tf.constant(magnitude, tf.float32)
     uniforms = tf.random.stateless_uniform([NUM_OPERATIONS, 2], seed)
@@ -139,9 +136,8 @@ def centre(pixels: tf.Tensor) -> tuple[float, float]:
 def project(pixels: tf.Tensor, *numbers: tf.Tensor | float) -> tf.Tensor:
     """Returns the picture seen through an affine map, bilinear, grey where it does not reach.
 
-    Args:
-        pixels: float32 [height, width, 3].
-        numbers: the first two rows of the map from positions in the result to those in the picture.
+    The numbers are the first two rows of the map from positions in the result to those in the
+    picture.
     """
     transform = tf.stack([*(tf.cast(number, tf.float32) for number in numbers), 0.0, 0.0])
     return tf.raw_ops.ImageProjectiveTransformV3(

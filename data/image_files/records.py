@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.data.extras import import_extra
+from towers.ground.extras import import_extra
 
 TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")
 PART_NAMES = {

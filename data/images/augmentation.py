@@ -96,11 +96,7 @@ class Operation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """A chain of operations.
-
-    Args:
-        operations: applied in this order.
-    """
+    """A chain of operations, applied in their order."""
 
     operations: tuple[Operation, ...]
 

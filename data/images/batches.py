@@ -45,11 +45,7 @@ def image_batches(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Images:
-    """Images in memory, as a network takes them.
-
-    Attributes:
-        image_set, transform: as `image_batches` takes them.
-    """
+    """Images in memory, as a network takes them; the attributes are as in `image_batches`."""
 
     image_set: ImageSet
     transform: Transform

@@ -16,7 +16,7 @@ SPLITS = ("train", "test")
 class ImageSet:
     """Images and their classes.
 
-    Args:
+    Attributes:
         images: uint8 [n, height, width, channels].
         labels: int32 [n], each an index into class_names.
         class_names: in the order of the labels.
@@ -25,23 +25,6 @@ class ImageSet:
     images: np.ndarray
     labels: np.ndarray
     class_names: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if self.images.dtype != np.uint8 or self.images.ndim != 4:
-            raise ValueError(
-                "images must be uint8 [n, height, width, channels]. "
-                f"Received {self.images.dtype} {list(self.images.shape)}."
-            )
-        if self.labels.dtype != np.int32 or self.labels.shape != self.images.shape[:1]:
-            raise ValueError(
-                f"labels must be int32 [{len(self.images)}], one for each image. "
-                f"Received {self.labels.dtype} {list(self.labels.shape)}."
-            )
-        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < self.num_classes:
-            raise ValueError(
-                f"labels must lie in 0..{self.num_classes - 1}, one for each class name. "
-                f"Received {self.labels.min()}..{self.labels.max()}."
-            )
 
     def __len__(self) -> int:
         return len(self.images)

@@ -116,7 +116,7 @@ def alone(cache: Path, what: str, write: Write) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # Still locked: who waits for it sees that it is gone.
+        path.unlink(missing_ok=True)  # Still locked: a waiting process sees that it is gone.
         file.close()
 
 

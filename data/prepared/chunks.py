@@ -14,12 +14,7 @@ CHUNK_TEXTS, CHUNK_CHARACTERS = 2000, 200_000
 
 
 class Chunk(NamedTuple):
-    """Some texts that are tokenised together.
-
-    Attributes:
-        texts: lines or turns.
-        marks: a small number for each, which says what its reader wants to know later.
-    """
+    """Lines or turns that are tokenised together, each with a mark for its reader."""
 
     texts: list[str]
     marks: list[int]
@@ -72,11 +67,7 @@ def tokenise_chunk(
 
 
 class Spelling:
-    """The ids of each token of a table.
-
-    Args:
-        spelled: of each token, its ids.
-    """
+    """The ids of each token of a table, given by what spells it."""
 
     def __init__(self, spelled: Sequence[Sequence[int]]):
         self._lengths = np.array([len(ids) for ids in spelled], np.int64)

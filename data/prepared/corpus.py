@@ -28,12 +28,7 @@ Codec = TypeVar("Codec", TextCodec, LineCodec)
 class Corpus(Generic[Codec]):
     """What a preparation left in a folder.
 
-    Args:
-        folder: of its files.
-
     Attributes:
-        codec_class: of the codec.
-        folder: of its files.
         key: the digest of the content that was prepared and of all settings.
         summary: lines about what was read, what was skipped and why.
         facts: further numbers about it.
@@ -86,10 +81,7 @@ def write_manifest(
 ) -> None:
     """Writes the manifest of the files in a folder, the last file of a corpus.
 
-    Args:
-        folder: of the files.
-        key, summary, facts: as in `Corpus`.
-        arrays: {name: the name of its type, then the shape of a row}.
+    `arrays` has for each name that of its type, then the shape of a row.
     """
     (folder / MANIFEST).unlink(missing_ok=True)  # Of a process that was killed after it.
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -135,10 +127,7 @@ def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
 
 
 class TextCorpus(Corpus[LineCodec]):
-    """A prepared text.
-
-    Args:
-        folder: as in `Corpus`, with its other attributes.
+    """A prepared text; the other attributes are those of `Corpus`.
 
     Attributes:
         num_characters: {part: its characters without blanks, each line's end counted as one}.
@@ -171,4 +160,4 @@ class TextCorpus(Corpus[LineCodec]):
         if len(ids) > COUNTED:
             starts = np.linspace(0, len(ids) - BLOCK, COUNTED // BLOCK, dtype=np.int64)
             ids = np.concatenate([ids[start : start + BLOCK] for start in starts])
-        return np.bincount(ids, minlength=len(self.text))
+        return np.bincount(ids, minlength=len(self.text.vocabulary))

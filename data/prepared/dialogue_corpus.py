@@ -20,10 +20,7 @@ UNKNOWN_WORDS = "unknown_words.json"
 
 
 class DialogueCorpus(Corpus[TextCodec]):
-    """Prepared dialogues.
-
-    Args:
-        folder: as in `Corpus`, with its other attributes.
+    """Prepared dialogues; the other attributes are those of `Corpus`.
 
     Attributes:
         unknown_rate: the fraction of unknown ids in the held-out turns.

@@ -19,11 +19,7 @@ _BLOCK_TURNS, _BLOCK_TOKENS = 1 << 16, 1 << 20
 
 
 def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
-    """Yields the turns of each dialogue with their marks.
-
-    Args:
-        dialogues: (whether it is held out, its turns) of each dialogue.
-    """
+    """Yields the turns of each dialogue, which may be held out, with their marks."""
     for is_held_out, turns in dialogues:
         mark = HELD_OUT if is_held_out else 0
         if turns:
@@ -35,9 +31,7 @@ class DialogueIndex(TokenFiles):
 
     The provisional id of a word is its index in the order of first occurrences.
 
-    Args:
-        folder: of the files; what an earlier process journalled in it is kept.
-
+    What an earlier process journalled in the folder of the files is kept.
     """
 
     def __init__(self, folder: Path):
@@ -101,11 +95,7 @@ class DialogueIndex(TokenFiles):
         return list(self._ids)
 
     def counts(self, min_dialogues: int = 1) -> dict[str, int]:
-        """Returns the number of occurrences of each word in the training part.
-
-        Args:
-            min_dialogues: words that are in fewer dialogues of it are left out.
-        """
+        """Returns the number of occurrences in the training part of words in enough dialogues."""
         counts, dialogues = (part[: len(self._ids)].tolist() for part in self._counts)
         return {
             word: count

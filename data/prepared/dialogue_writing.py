@@ -21,17 +21,7 @@ from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 def write_dialogues(
     index: DialogueIndex, folder: Path, settings: DialoguePreparation, key: str
 ) -> None:
-    """Writes the corpus of some dialogues.
-
-    Args:
-        index: of all of them.
-        folder: of the corpus.
-        settings: how they become pairs of ids.
-        key: of the corpus.
-
-    Raises:
-        ValueError: a part has no pair.
-    """
+    """Writes the corpus of all dialogues; raises ValueError if a part has no pair."""
     vocabulary = build_vocabulary(
         index.counts(settings.min_dialogues),
         settings.vocabulary_size,
@@ -77,14 +67,10 @@ def _ids_of(word: str, vocabulary: Vocabulary, unknown_words: list[str]) -> tupl
     return (len(vocabulary) + len(unknown_words) - 1,)
 
 
-class _Arrays:
+class _Arrays(ExitStack):
     """The arrays of a corpus, written block by block; used as a context.
 
     Mapped into memory instead, a full disk would be a SIGBUS.
-
-    Args:
-        folder: of the corpus.
-        num_ids: of the vocabulary and of the unknown words.
 
     Attributes:
         types: {name: the name of its type, then the shape of a row}.
@@ -92,6 +78,7 @@ class _Arrays:
     """
 
     def __init__(self, folder: Path, num_ids: int):
+        super().__init__()
         self.types: dict[str, Sequence] = {
             "tokens": [dtype_of_ids(num_ids).name],
             "offsets": ["int64"],
@@ -101,18 +88,10 @@ class _Arrays:
         }
         self.num_pairs = [0] * len(PARTS)
         self._end = 0
-        self._stack = ExitStack()
         self._files = {
-            name: self._stack.enter_context(array_file(folder, name).open("wb"))
-            for name in self.types
+            name: self.enter_context(array_file(folder, name).open("wb")) for name in self.types
         }
         self.append("offsets", np.zeros(1, np.int64))
-
-    def __enter__(self) -> _Arrays:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
     def append(self, name: str, rows: np.ndarray) -> None:
         """Writes further rows of an array."""
@@ -137,9 +116,6 @@ class _Arrays:
 
 class PairFinder:
     """Finds the pairs whose answer is in a block; blocks come in order.
-
-    Args:
-        pairing, context: as in `DialoguePreparation`.
 
     Attributes:
         num_empty: number of pairs left out because their answer, or the turn before it, is empty.
@@ -181,9 +157,6 @@ class PairFinder:
 
 class _Counts:
     """Counts the ids of the training answers, and the unknown ids of the held-out turns.
-
-    Args:
-        vocabulary_size: number of ids.
 
     Attributes:
         unigrams: int64 [vocabulary_size], of the training answers with their END.

@@ -21,7 +21,6 @@ from towers.data.prepared.digests import digest_files
 from towers.data.prepared.filling import fill
 from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
-from towers.data.prepared.processes import number_of_processes
 from towers.data.reading import (
     ReadingReport,
     WeightedPath,
@@ -94,7 +93,7 @@ def prepare_files(
 
     cache = Path(folder) / settings.key(digest_files(labelled))
     num_bytes = sum(file.stat().st_size for _, file in labelled)
-    return _prepare(read, settings, cache, num_bytes, number_of_processes(processes), write)
+    return _prepare(read, settings, cache, num_bytes, processes, write)
 
 
 def prepare_dialogues(
@@ -123,7 +122,7 @@ def prepare_dialogues(
         return ((bool(part), turns) for part in (0, 1) for turns in parts[part])
 
     cache = Path(folder) / key
-    return _prepare(read, settings, cache, 0, number_of_processes(processes), write)
+    return _prepare(read, settings, cache, 0, processes, write)
 
 
 def _prepare(
@@ -131,7 +130,7 @@ def _prepare(
     settings: DialoguePreparation,
     cache: Path,
     num_bytes: int,
-    processes: int,
+    processes: int | None,
     write: Write,
 ) -> DialogueCorpus:
     def prepare(folder: Path, work: Path) -> None:

@@ -15,11 +15,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def digest_files(labelled: Iterable[tuple[str, Path]]) -> str:
-    """Returns a digest of the contents of files and of what is said of each, about 1 GB/s.
-
-    Raises:
-        ValueError: a file cannot be read.
-    """
+    """Returns a digest of files and of what is said of each; ValueError if one cannot be read."""
     digest = hashlib.blake2b(digest_size=16)
     for label, path in labelled:
         digest.update(os.fsencode(f"{label}|{digest_file(path)}\n"))

@@ -33,34 +33,21 @@ class TokenFiles(JournalledFiles, abc.ABC):
 
     @abc.abstractmethod
     def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
-        """Writes the tokens of the next chunk.
-
-        Args:
-            chunk: the tokens.
-            marks: uint8, of its texts.
-        """
+        """Writes the tokens of the next chunk, whose texts have marks, uint8."""
 
 
 def fill(
     files: TokenFiles,
     chunks: Iterator[Chunk],
     settings: TextSettings,
-    processes: int,
+    processes: int | None,
     progress: Progress,
     write: Callable[[str], None],
 ) -> list[str]:
     """Tokenises the chunks, in order, but those whose tokens are in the files already.
 
-    Args:
-        files: for the tokens.
-        chunks: all of them, the same ones in every call.
-        settings: how texts are tokenised.
-        processes: how many processes tokenise.
-        progress: of the reader of the chunks.
-        write: receives a line if an earlier process has left something.
-
-    Returns:
-        A line if the texts seem to be of another language, or none.
+    The chunks are the same ones in every call. Returns a line if the texts seem to be of another
+    language, or none.
     """
     if files.state["chunks"]:
         write(f"goes on after {files.content} that an earlier process prepared")
@@ -109,9 +96,6 @@ class Letters:
         """Returns a line if few of the letters are those of the language, otherwise None.
 
         A few letters tell nothing.
-
-        Args:
-            language: zh or en.
         """
         counts = {"zh": self._num_chinese, "en": self._num_latin}
         if self._num_all < _LEAST_LETTERS or counts[language] >= _LEAST_FRACTION * self._num_all:

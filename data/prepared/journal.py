@@ -72,11 +72,7 @@ class JournalledFiles:
         return time.monotonic() - self._saved >= SECONDS_BETWEEN_SAVES
 
     def save(self, array: np.ndarray | None = None) -> None:
-        """Makes sure that all is on the disk, then journals it with the state.
-
-        Args:
-            array: of numbers, which `array` returns after a kill.
-        """
+        """Makes sure that all is on the disk, then journals it with the state and any array."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())

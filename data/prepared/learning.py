@@ -34,24 +34,12 @@ SUBWORD_CHARACTERS = 2_000_000  # SentencePiece learns from one core; this takes
 
 
 def learn_codec(
-    passages: Iterator[Chunk], settings: TextPreparation, folder: Path, processes: int
+    passages: Iterator[Chunk], settings: TextPreparation, folder: Path, processes: int | None
 ) -> bool:
-    """Writes the codec that is learnt from the passages into a folder.
+    """Writes the codec that is learnt from the training passages; returns whether there is one.
 
     The sample has every n-th training passage, from everywhere in the text. In a text as it
     is written, all words are counted.
-
-    Args:
-        passages: of all parts.
-        settings: how the text becomes ids.
-        folder: for the codec.
-        processes: number of processes that tokenise.
-
-    Returns:
-        Whether there is a training passage; without one there is no codec.
-
-    Raises:
-        ValueError: the settings have no tokenizer.
     """
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)

@@ -29,23 +29,14 @@ def passages(files: Sequence[TextFile], reader: Reader, fraction: float) -> Iter
 
 
 def passages_of_parts(texts: Mapping[str, str]) -> Iterator[Chunk]:
-    """Yields the lines of texts in memory, also blank ones.
-
-    Args:
-        texts: {part: its lines}.
-    """
+    """Yields the lines of texts in memory, {part: its lines}, also blank ones."""
     for part, text in texts.items():
         for lines in _in_passages([text.removesuffix("\n").split("\n")]):
             yield Chunk(lines, [PARTS.index(part)] * len(lines))
 
 
 class Deal:
-    """Deals passages out to the parts.
-
-    Args:
-        period: one of so many passages is valid, and one is test.
-        has_test: whether there is a text for the test already.
-    """
+    """Deals passages out to the parts: of so many one is valid, and one test if there is none."""
 
     def __init__(self, period: int, *, has_test: bool):
         self._period = period

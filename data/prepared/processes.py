@@ -32,33 +32,18 @@ _PROGRAM = (
 _CHUNKS_AHEAD = 3  # For each process; it bounds the memory.
 
 
-def number_of_processes(given: int | None) -> int:
-    """Returns the number of processes that tokenise; None is one for each core.
-
-    Raises:
-        ValueError: it is below 1.
-    """
-    processes = (os.cpu_count() or 1) if given is None else given
-    if processes < 1:
-        raise ValueError(f"processes must be at least 1. Received {processes}.")
-    return processes
-
-
 def tokenise(
-    chunks: Iterable[Sequence[str]], settings: TextSettings, num_processes: int
+    chunks: Iterable[Sequence[str]], settings: TextSettings, processes: int | None
 ) -> Iterator[TokenisedChunk]:
-    """Yields the tokens of each chunk, in order.
+    """Yields the tokens of each chunk, in order, by so many processes; None is one for each core.
 
-    Args:
-        chunks: lists of texts, read as needed.
-        settings: how text is tokenised.
-        num_processes: number of processes; 1 for this process alone, which also takes a single
-            chunk.
+    With one process, and for a single chunk, this process does it alone.
 
     Raises:
-        ValueError, ImportError: the settings have no tokenizer.
+        ValueError: the settings have no tokenizer.
         RuntimeError: a process ended early.
     """
+    num_processes = processes or os.cpu_count() or 1
     chunks = iter(chunks)
     first = list(itertools.islice(chunks, 2))
     chunks = itertools.chain(first, chunks)
@@ -97,12 +82,8 @@ def _tokenise_in_processes(
             yield waiting.popleft().result()
 
 
-class TokeniserProcess:
-    """A process that tokenises; it ends with the context.
-
-    Args:
-        settings: how text is tokenised.
-    """
+class TokeniserProcess(contextlib.AbstractContextManager["TokeniserProcess"]):
+    """A process that tokenises; it ends with the context."""
 
     def __init__(self, settings: TextSettings):
         self._connection, other = Pipe()
@@ -117,9 +98,6 @@ class TokeniserProcess:
             start_new_session=True,
         )
         other.close()
-
-    def __enter__(self) -> TokeniserProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
@@ -141,19 +119,13 @@ class TokeniserProcess:
 
 
 def serve(descriptor: int, values: dict[str, Any]) -> None:
-    """Replies to each list of texts with its tokens or an error, until the connection is closed.
-
-    Args:
-        descriptor: of the connection.
-        values: the text settings.
-    """
+    """Replies to each list of texts with its tokens or an error, until the connection is closed."""
     settings, make = TextSettings(**values), functools.cache(make_tokenizer)
     with contextlib.suppress(EOFError, ConnectionError), Connection(descriptor) as connection:
         while True:
             texts = connection.recv()
             try:
                 reply: object = tuple(tokenise_chunk(texts, settings, make(settings)))
-            except (ValueError, ImportError) as error:
-                kind = ImportError if isinstance(error, ImportError) else ValueError
-                reply = kind(str(error))
+            except ValueError as error:
+                reply = ValueError(str(error))
             connection.send(reply)

@@ -18,7 +18,6 @@ from towers.data.prepared.filling import TokenFiles, fill
 from towers.data.prepared.learning import learn_codec
 from towers.data.prepared.passages import passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
-from towers.data.prepared.processes import number_of_processes
 from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import PARTS, describe_others, describe_parts, find_texts
 from towers.data.reading.texts import Reader
@@ -67,7 +66,7 @@ def prepare_texts(
         return passages(files, reader, settings.held_out)
 
     cache = Path(folder) / settings.key(content)
-    return _prepare(read, settings, cache, num_bytes, number_of_processes(processes), write, notes)
+    return _prepare(read, settings, cache, num_bytes, processes, write, notes)
 
 
 def prepare_words(
@@ -103,7 +102,7 @@ def _prepare(
     settings: TextPreparation,
     cache: Path,
     num_bytes: int,
-    processes: int,
+    processes: int | None,
     write: Write,
     notes: Callable[[], list[str]] = list,
 ) -> TextCorpus:
@@ -150,22 +149,16 @@ def _finish(
     summary = [
         *report,
         f"tokens: {parts}; vocabulary of {len(ids.codec.vocabulary):,}, "
-        f"{ids.unknown_share:.2%} of the tokens are unknown",
+        f"{ids.unknown_fraction:.2%} of the tokens are unknown",
     ]
     facts = {"characters": ids.num_characters, "parts": [p for p in PARTS if num_tokens[p]]}
     write_manifest(folder, key, summary, {part: [ids.dtype.name] for part in PARTS}, facts)
 
 
 class TextIds(TokenFiles):
-    """The files of ids of an unfinished corpus.
-
-    Args:
-        folder: of the corpus.
-        work: folder of the journal; what an earlier process journalled in it is kept.
-        codec: of the text.
+    """The files of ids of an unfinished corpus; what an earlier process journalled is kept.
 
     Attributes:
-        codec: of the text.
         dtype: of the ids.
     """
 
@@ -197,7 +190,7 @@ class TextIds(TokenFiles):
         return sum(self.num_tokens.values())
 
     @property
-    def unknown_share(self) -> float:
+    def unknown_fraction(self) -> float:
         """The fraction of unknown tokens."""
         return self.state["unknown"] / max(1, self._total)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from towers.data.extras import import_extra
+from towers.ground.extras import import_extra
 
 
 class Mending(NamedTuple):

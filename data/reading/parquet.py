@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from towers.data.compression import Progress
-from towers.data.extras import import_extra
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.reading.records import COLUMNS, LIST_KEYS, find_columns, turns_of
 from towers.data.text.files import reason_of
+from towers.ground.extras import import_extra
 
 MAGIC = b"PAR1"
 ROWS = 1024  # In memory at a time.

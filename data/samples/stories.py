@@ -51,11 +51,7 @@ SENTENCES = (
 
 
 def text(part: str) -> str:
-    """Returns the stories of a part, always the same.
-
-    Args:
-        part: `train`, `valid` or `test`.
-    """
+    """Returns the stories of train, valid or test, always the same."""
     check_choice("part", part, PARTS)
     num_stories, seed = PARTS[part]
     # Uniform numbers, since their stream is the same in every version of NumPy.
@@ -66,8 +62,7 @@ def text(part: str) -> str:
 def story(uniforms: list[float]) -> str:
     """Returns one story, one sentence a line.
 
-    Args:
-        uniforms: a number in [0, 1) for each choice: of the words, then of the sentences.
+    It is chosen by numbers in [0, 1): the words, then the sentences.
     """
     words = choose_words(uniforms[:NUM_GAPS])
     choices = zip(SENTENCES, uniforms[NUM_GAPS:], strict=True)

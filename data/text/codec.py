@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from towers.ground.durable import write_file
 from towers.ground.special_ids import SEPARATOR, UNKNOWN
@@ -26,6 +26,7 @@ _COPIES = {
     "user_dictionary": "user_dictionary.txt",
     "subword_model": SUBWORD_FILE,
 }
+Codec = TypeVar("Codec", bound="TextCodec")
 _CACHE_SIZE = 1 << 17  # Number of tokens whose ids are cached, some 40 MB.
 
 
@@ -43,10 +44,6 @@ class Question(NamedTuple):
 
 class TextCodec:
     """Text to ids and back.
-
-    Args:
-        settings: how text is normalised and tokenised.
-        vocabulary: of the tokens.
 
     Attributes:
         token_ids: `token_ids(token)`, the ids that spell a token, cached.
@@ -72,11 +69,9 @@ class TextCodec:
         return self._tokenizer.tokenize(self.settings.normalise(text))
 
     def encode_question(self, turns: Sequence[str], max_length: int | None = None) -> Question:
-        """Returns the turns as one question; empty turns are left out.
+        """Returns the turns, the question the last, as one question without empty turns.
 
-        Args:
-            turns: of a dialogue, of which the last is the question.
-            max_length: of a longer question only the last ids are kept.
+        If it is too long, only the last ids are kept.
         """
         tokens: list[str | None] = []  # None between two turns.
         for turn in filter(None, map(self._tokens, turns)):
@@ -110,23 +105,14 @@ class TextCodec:
         return question
 
     def encode_answer(self, text: str, copied: Sequence[str]) -> list[int]:
-        """Returns the ids of an answer, without END.
-
-        Args:
-            text: the answer.
-            copied: of its question; these words get the ids of the copies.
-        """
+        """Returns the ids of an answer, without END; words copied from its question are copies."""
         return self.vocabulary.ids_of(self._tokens(text), copied)
 
     def decode(self, ids: Sequence[int], copied: Sequence[str] = ()) -> str:
         """Returns the text up to its end, if there is one, without special tokens.
 
-        Args:
-            ids: of the vocabulary.
-            copied: of the question, if the text is its answer.
-
-        Raises:
-            ValueError: an id is not in the vocabulary.
+        Copied words are those of the question of an answer. An id that is not in the vocabulary is
+        a ValueError.
         """
         ids = [int(unit_id) for unit_id in ids]
         end = self.vocabulary.end
@@ -136,10 +122,6 @@ class TextCodec:
     def detokenise(self, tokens: Sequence[str]) -> str:
         """Returns the text of some tokens."""
         return self._tokenizer.detokenise(tokens)
-
-    def characters(self, text: str) -> int:
-        """Returns the number of characters of the normalised text, without blanks."""
-        return len(self.settings.normalise(text).replace(" ", ""))
 
     def save(self, folder: str | Path) -> None:
         """Writes the settings, the vocabulary and copies of the files that the settings name.
@@ -153,7 +135,7 @@ class TextCodec:
         write_file(folder / _SETTINGS_FILE, content.encode("utf-8"))
 
     @classmethod
-    def load(cls, folder: str | Path) -> TextCodec:
+    def load(cls: type[Codec], folder: str | Path) -> Codec:
         """Returns the codec that `save` wrote.
 
         Raises:
@@ -166,34 +148,15 @@ class TextCodec:
         return cls(settings, kind.load(folder / _VOCABULARY_FILE))
 
 
-class LineCodec:
-    """The codec of a language model; `codec` is that of a line.
-
-    Args:
-        codec: text to ids and back, without ends of lines.
-    """
-
-    def __init__(self, codec: TextCodec):
-        self.codec = codec
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the codec."""
-        return self.codec.vocabulary
-
-    def __len__(self) -> int:
-        """Returns the number of ids, padding included."""
-        return len(self.codec.vocabulary)
+class LineCodec(TextCodec):
+    """The codec of a language model: a text of lines, each of which has its end."""
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, the end after each line but the last."""
-        first, *others = text.split("\n")
-        ids = self.codec.encode(first)
-        for line in others:
-            ids += [self.vocabulary.end, *self.codec.encode(line)]
-        return ids
+        first, *others = map(super().encode, text.split("\n"))
+        return first + [one for line in others for one in (self.vocabulary.end, *line)]
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], copied: Sequence[str] = ()) -> str:
         """Returns the text of ids, a line end for each end."""
         lines: list[list[int]] = [[]]
         for one in map(int, ids):
@@ -201,16 +164,7 @@ class LineCodec:
                 lines.append([])
             else:
                 lines[-1].append(one)
-        return "\n".join(map(self.codec.decode, lines))
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the settings and the vocabulary into a folder."""
-        self.codec.save(folder)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> LineCodec:
-        """Returns the codec that `save` wrote; errors as of `TextCodec.load`."""
-        return cls(TextCodec.load(folder))
+        return "\n".join(map(super().decode, lines))
 
 
 def _copy_files(settings: TextSettings, folder: Path) -> TextSettings:

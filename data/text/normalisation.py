@@ -32,14 +32,7 @@ def normalise(text: str, language: str, *, keep_blanks: bool = False) -> str:
     `…`, a dash one `—`, and blanks between Chinese characters are dropped. English punctuation is
     half width, an ellipsis is `...` and a dash is `-` between blanks.
 
-    Args:
-        text: any string.
-        language: zh or en.
-        keep_blanks: keeps the blanks between Chinese characters, for texts with blanks between
-            tokens.
-
-    Raises:
-        ValueError: the language is neither.
+    `keep_blanks` is for Chinese text with blanks between its tokens.
     """
     text = unicodedata.normalize("NFC", text).translate(_CHARACTERS)
     # A dropped mark may have been between the parts of a Korean syllable.

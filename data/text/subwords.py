@@ -1,6 +1,6 @@
 """Subwords: pieces of words learned from a corpus, by the SentencePiece library.
 
-The library is an extra: `pip install "towers[subwords]"`.
+The library is an extra: `pip install 'towers[subwords]'`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from towers.ground.durable import write_file
+from towers.ground.extras import import_extra
 
 from .vocabulary import SPECIALS
 
+LIBRARY = ("sentencepiece", "subwords", "The tokenizer is subwords")
 SUBWORD_FILE = "subwords.model"  # The name of the model in the folder of a codec.
 MAX_TEXT_BYTES = 1_000_000  # Longer texts are not learned from.
 _BLANK = "\u2581"  # SentencePiece's sign for the blank before a word.
@@ -27,10 +29,10 @@ def train_subwords(texts: Iterable[str], size: int, path: str | Path) -> None:
     section 3.2); the same texts give the same file.
 
     Raises:
-        ValueError: there is no text, or the size does not hold the characters of the texts.
-        ImportError: the library is not installed.
+        ValueError: there is no text, the size does not hold the characters of the texts, or the
+            library is not installed.
     """
-    sentencepiece = _import_sentencepiece()
+    sentencepiece = import_extra(*LIBRARY)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -73,8 +75,7 @@ class SubwordTokenizer:
         model: path of the file that `train_subwords` wrote.
 
     Raises:
-        ValueError: there is no such file, or it is no model.
-        ImportError: the library is not installed.
+        ValueError: there is no such file, it is no model, or the library is not installed.
     """
 
     def __init__(self, model: str | None) -> None:
@@ -94,19 +95,8 @@ class SubwordTokenizer:
 
 def _load(path: Path) -> Any:
     try:
-        return _import_sentencepiece().SentencePieceProcessor(model_proto=path.read_bytes())
+        return import_extra(*LIBRARY).SentencePieceProcessor(model_proto=path.read_bytes())
     except (OSError, RuntimeError) as error:
         raise ValueError(
             f"{path}: expected a SentencePiece model as train_subwords writes it, found: {error}."
         ) from error
-
-
-def _import_sentencepiece() -> Any:
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise ImportError(
-            "The tokenizer subwords needs the library sentencepiece, which is not installed. "
-            'Install it with: pip install "towers[subwords]"'
-        ) from error
-    return sentencepiece

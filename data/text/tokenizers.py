@@ -29,8 +29,8 @@ def make_tokenizer(settings: TextSettings) -> Tokenizer:
     """Returns the tokenizer that the settings name.
 
     Raises:
-        ValueError: a dictionary or model is missing or has the wrong format; the message names it.
-        ImportError: the library for subwords is not installed; the message says how to get it.
+        ValueError: a dictionary or model is missing or has the wrong format, or the library for
+            subwords is not installed; the message names it.
     """
     name = settings.chosen_tokenizer
     if name == "jieba":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.ground.durable import write_file
-from towers.ground.special_ids import END, UNKNOWN
+from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
 
 from .files import read_text
 from .normalisation import is_wide
@@ -43,19 +43,11 @@ def build_vocabulary(counts: Mapping[str, int], size: int, *, copies: bool = Fal
 
     Args:
         counts: the number of occurrences of each token.
-        size: maximum number of ids, the special ones included.
+        size: maximum number of ids, the special ones included; one at least is a token's.
         copies: whether unknown words are numbered instead of spelled.
-
-    Raises:
-        ValueError: the size leaves no id for a token.
     """
     num_copies = NUM_COPIES if copies else 0
     places = size - len(SPECIALS) - num_copies
-    if places < 1:
-        special = len(SPECIALS) + num_copies
-        raise ValueError(
-            f"size must be at least {special + 1}, of which {special} are special. Received {size}."
-        )
     if copies:
         return Vocabulary([Unit(token) for token in _by_count(counts)[:places]], num_copies)
     characters = _count_characters(counts)
@@ -107,11 +99,13 @@ class Vocabulary:
     Attributes:
         specials: the names of the first ids.
         end, unknown: two of these ids.
+        unspoken: those that a model must not say.
         copies: the ids of `<copy_0>`, `<copy_1>`, ...
     """
 
     specials: tuple[str, ...] = SPECIALS
     end, unknown = END, UNKNOWN
+    unspoken: tuple[int, ...] = (PAD, START, UNKNOWN, SEPARATOR)
 
     def __init__(self, units: Iterable[Unit], num_copies: int = 0) -> None:
         self._units = tuple(units)
@@ -155,12 +149,7 @@ class Vocabulary:
         )
 
     def ids_of(self, tokens: Sequence[str], copied: Sequence[str] = ()) -> list[int]:
-        """Returns the ids of tokens, the inverse of `tokens`.
-
-        Args:
-            tokens: of a text.
-            copied: the words that have the ids of the copies.
-        """
+        """Returns the ids of tokens, the inverse of `tokens`; copied words have those of copies."""
         copies = {word: (unit_id,) for word, unit_id in zip(copied, self.copies, strict=False)}
         return [one for token in tokens for one in copies.get(token) or self.ids(token)]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from towers.ground.special_ids import WORD_END, WORD_UNKNOWN
+from towers.ground.special_ids import PAD, WORD_END, WORD_UNKNOWN
 
 from .vocabulary import Unit, Vocabulary
 
@@ -18,15 +18,7 @@ def build_words(counts: Mapping[str, int], size: int) -> WordVocabulary:
     """Returns the `size` most frequent words; alphabetical order decides between equal counts.
 
     `<eos>` and `<unk>` are always two of them; padding is no word and not counted.
-
-    Raises:
-        ValueError: the size is below 3.
     """
-    if size < len(SPECIALS):
-        raise ValueError(
-            f"size must be at least {len(SPECIALS)}, of which <eos> and <unk> are two. "
-            f"Received {size}."
-        )
     words = sorted(set(counts) - set(SPECIALS), key=lambda word: (-counts[word], word))
     return WordVocabulary(map(Unit, [*SPECIALS[1:], *words][:size]))
 
@@ -40,6 +32,7 @@ class WordVocabulary(Vocabulary):
 
     specials = SPECIALS[:1]
     end, unknown = WORD_END, WORD_UNKNOWN
+    unspoken = (PAD, WORD_UNKNOWN)
 
     def __init__(self, units: Iterable[Unit], num_copies: int = 0) -> None:
         super().__init__(units, num_copies)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.ground.special_ids import PAD
 from towers.models.decoding.options import DecoderStep
 from towers.models.decoding.rules import Rules
 
@@ -35,7 +36,7 @@ def search(
     """
     decoding = rules.decoding
     batch, beam, length = tf.shape(first)[0], decoding.beam_size, decoding.max_length
-    empty = tf.fill([batch, beam, length], rules.padding)
+    empty = tf.fill([batch, beam, length], PAD)
     only_first = tf.where(tf.range(beam) == 0, 0.0, IMPOSSIBLE)  # All beams are equal at first.
     opened = Hypotheses(empty, tf.tile(only_first[None, :], [batch, 1]))
     finished = Hypotheses(empty, tf.fill([batch, beam], IMPOSSIBLE))
@@ -70,8 +71,8 @@ def search(
     cut = cut._replace(scores=tf.where(at_end, cut.scores, IMPOSSIBLE))
     best = best_of(finished, cut, decoding.n_best)
     found = best.scores > IMPOSSIBLE
-    ids = tf.where(found[:, :, None], best.ids, rules.padding)[:, :, :position]
-    lengths = tf.reduce_sum(tf.cast(tf.not_equal(ids, rules.padding), tf.int32), 2)
+    ids = tf.where(found[:, :, None], best.ids, PAD)[:, :, :position]
+    lengths = tf.reduce_sum(tf.cast(tf.not_equal(ids, PAD), tf.int32), 2)
     return ids, best.scores, lengths
 
 

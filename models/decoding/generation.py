@@ -7,7 +7,7 @@ state is a nest of tensors with rows as their first dimension.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -17,6 +17,7 @@ from towers.ground.special_ids import PAD
 from towers.models.decoding import beam_search, sampling
 from towers.models.decoding.options import DecoderStep, Decoding
 from towers.models.decoding.rules import Rules
+from towers.models.language_model import LanguageModel
 from towers.models.recurrent import without_gradients
 
 
@@ -45,7 +46,6 @@ def decode(
     forbidden: Sequence[int],
     batch_size: tf.Tensor,
     seed: tf.Tensor,
-    padding: int = PAD,
 ) -> Decoded:
     """Returns the sequences that the model generates with these options.
 
@@ -55,12 +55,11 @@ def decode(
         decoding: the options.
         start: the id that is the input of the first step.
         end: the id that ends a sequence.
-        forbidden: ids that are never generated; `padding` is one of them, or is the end.
+        forbidden: ids that are never generated; padding is one of them, or is the end.
         batch_size: number of rows.
         seed: int64 [2], of the samples.
-        padding: the id that fills a row behind its end.
     """
-    rules = Rules(decoding, tuple(forbidden), end, padding)
+    rules = Rules(decoding, tuple(forbidden), end)
     first = tf.fill([batch_size], start)
     if decoding.beam_size > 1:
         return Decoded(*beam_search.search(step, state, first, rules))
@@ -76,6 +75,40 @@ def decode(
     )
 
 
+def continuation(
+    model: LanguageModel, decoding: Decoding, forbidden: Sequence[int]
+) -> Callable[[tf.Tensor, tf.Tensor], Decoded]:
+    """Returns `continue_prompt(read, seed) -> Decoded`, one graph for every prompt.
+
+    The tokens to read are int32 [length], at least one; the seed is int64 [2]. Forbidden ids are
+    never generated. No text ends: it continues after the end of a line.
+    """
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([2], tf.int64)],
+        autograph=False,
+    )
+    def continue_prompt(read: tf.Tensor, seed: tf.Tensor) -> Decoded:
+        with read_once(model):
+            state = tf.cond(
+                tf.size(read) > 1,  # No layer takes a text of no tokens.
+                lambda: model.hidden(read[None, :-1])[1],
+                lambda: model.zero_state(1),
+            )
+            return decode(
+                model.step,
+                state,
+                decoding,
+                start=read[-1],
+                end=PAD,
+                forbidden=forbidden,
+                batch_size=1,
+                seed=seed,
+            )
+
+    return continue_prompt
+
+
 @contextlib.contextmanager
 def read_once(model: keras.Model) -> Iterator[None]:
     """The scope of decoding, in which each variable of a model has the value that it has now.
@@ -83,8 +116,7 @@ def read_once(model: keras.Model) -> Iterator[None]:
     A loop reads a variable anew in each of its iterations: where the variable is on another device,
     the whole output projection would travel for every token. Reads in front of a loop travel once.
 
-    Args:
-        model: the model; nothing in the scope may assign its variables, or be differentiated.
+    Nothing in the scope may assign the variables, or be differentiated.
     """
     values = [(variable, tf.identity(variable.value)) for variable in model.weights]
     with without_gradients(), keras.StatelessScope(state_mapping=values):

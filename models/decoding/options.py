@@ -36,7 +36,6 @@ class Decoding:
             tokens that were generated before; 1 for none. Keskar et al. 2019, section 4.1, always
             divide.
         max_length: maximum number of tokens, the end token included.
-        min_length: minimum number of tokens before the end token.
     """
 
     beam_size: int = 1
@@ -48,11 +47,9 @@ class Decoding:
     no_repeat_ngram: int | None = None
     repetition_penalty: float = 1.0
     max_length: int = 30
-    min_length: int = 0
 
     def __post_init__(self) -> None:
         check_at_least(1, beam_size=self.beam_size, n_best=self.n_best, max_length=self.max_length)
-        check_at_least(0, min_length=self.min_length)
         for name in ("top_k", "no_repeat_ngram"):
             if getattr(self, name) is not None:
                 check_at_least(1, **{name: getattr(self, name)})
@@ -71,11 +68,6 @@ class Decoding:
         if not 0 <= self.length_penalty < float("inf"):
             raise ValueError(
                 f"length_penalty must not be negative. Received {self.length_penalty}."
-            )
-        if self.min_length >= self.max_length:
-            raise ValueError(
-                f"min_length must be below max_length. Received {self.min_length} and "
-                f"{self.max_length}."
             )
         if self.samples and self.beam_size > 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The rules for the next token: forbidden ids, minimum length, repetitions."""
+"""The rules for the next token: forbidden ids and repetitions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ class Rules(NamedTuple):
         decoding: the options.
         forbidden: ids that are never generated.
         end: the id that ends a sequence.
-        padding: the id that fills a row behind its end.
     """
 
     decoding: Decoding
     forbidden: tuple[int, ...]
     end: int
-    padding: int
 
     def log_probabilities(
         self, logits: tf.Tensor, generated: tf.Tensor, position: tf.Tensor
@@ -35,7 +33,7 @@ class Rules(NamedTuple):
             position: number of tokens so far.
         """
         logits = tf.cast(logits, tf.float32)
-        not_allowed = self._not_allowed(tf.shape(logits)[1], position)[None, :]
+        not_allowed = self._not_allowed(tf.shape(logits)[1])[None, :]
         if self.decoding.repetition_penalty != 1.0:
             penalty = self.decoding.repetition_penalty
             penalised = tf.where(logits > 0, logits / penalty, logits * penalty)
@@ -50,13 +48,13 @@ class Rules(NamedTuple):
             logits = tf.where(repeated & possible, -float("inf"), logits)
         return tf.nn.log_softmax(logits)
 
-    def _not_allowed(self, vocabulary_size: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-        """Returns which ids are not allowed at this position, bool [vocabulary]."""
+    def _not_allowed(self, vocabulary_size: tf.Tensor) -> tf.Tensor:
+        """Returns which ids are never allowed, bool [vocabulary]."""
         ids = tf.range(vocabulary_size)
         not_allowed = tf.zeros_like(ids, tf.bool)
         for forbidden_id in self.forbidden:
             not_allowed |= tf.equal(ids, forbidden_id)
-        return not_allowed | (tf.equal(ids, self.end) & (position < self.decoding.min_length))
+        return not_allowed
 
 
 def occurs_before(
@@ -75,11 +73,7 @@ def completes_ngram(
 ) -> tf.Tensor:
     """Returns bool [rows, vocabulary], True for tokens that would complete an n-gram again.
 
-    Args:
-        generated: int32 [rows, length].
-        position: number of tokens in each row.
-        size: n.
-        vocabulary_size: number of columns of the result.
+    A row, int32 [length], has `position` tokens.
     """
     rows, length = tf.unstack(tf.shape(generated))
     # Column j of `same`: whether the n-1 tokens from j on are the last n-1 tokens of the row.

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.ground.special_ids import PAD
 from towers.models.decoding.beam_search import any_number_of_rows
 from towers.models.decoding.options import DecoderStep, Decoding
 from towers.models.decoding.rules import Rules
@@ -16,14 +17,9 @@ def generate(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns ids int32 [rows, length], log probabilities float32 [rows] and lengths int32 [rows].
 
-    Args:
-        step: the model's next-token logits.
-        state: before the first token.
-        first: int32 [rows], the input of the first step.
-        rules: for the next token.
-        seed: int64 [2], of the samples.
+    The input of the first step is int32 [rows], and the seed of the samples int64 [2].
     """
-    decoding, end, padding = rules.decoding, rules.end, rules.padding
+    decoding = rules.decoding
     rows = tf.shape(first)[0]
 
     def unfinished(position, tokens, state, generated, scores, ended):  # type: ignore[no-untyped-def]
@@ -36,18 +32,18 @@ def generate(
             log_probabilities, decoding, tf.random.experimental.stateless_fold_in(seed, position)
         )
         gained = tf.gather(log_probabilities, tokens, batch_dims=1)
-        tokens = tf.where(ended, padding, tokens)
+        tokens = tf.where(ended, PAD, tokens)
         scores += tf.where(ended, 0.0, gained)
         column = tf.one_hot(position, decoding.max_length, on_value=True, off_value=False)
         generated = tf.where(column[None, :], tokens[:, None], generated)
-        return position + 1, tokens, state, generated, scores, ended | tf.equal(tokens, end)
+        return position + 1, tokens, state, generated, scores, ended | tf.equal(tokens, rules.end)
 
-    generated = tf.fill([rows, decoding.max_length], padding)
+    generated = tf.fill([rows, decoding.max_length], PAD)
     initial = (tf.constant(0), first, state, generated, tf.zeros([rows]), tf.zeros([rows], tf.bool))
     position, _, _, generated, scores, _ = tf.while_loop(
         unfinished, advance, initial, shape_invariants=any_number_of_rows(initial)
     )
-    lengths = tf.reduce_sum(tf.cast(tf.not_equal(generated, padding), tf.int32), 1)
+    lengths = tf.reduce_sum(tf.cast(tf.not_equal(generated, PAD), tf.int32), 1)
     return generated[:, :position], scores, lengths
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import collections
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+from towers.ground.extras import import_extra
 
 BLEU_TOKENIZERS = {"zh": "zh", "en": "13a"}  # sacrebleu's names.
 
@@ -28,12 +31,6 @@ def answer_metrics(
         token_lists: the tokens of each of the chatbot's answers.
         language: `zh` or `en`, for the tokenizer of BLEU.
     """
-    if not answers or not len(answers) == len(references) == len(token_lists):
-        raise ValueError(
-            "There must be a reference and a token list for each answer, and at least one answer. "
-            f"Received {len(answers)} answers, {len(references)} references and "
-            f"{len(token_lists)} token lists."
-        )
     same = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
     commonest = [count for _, count in collections.Counter(answers).most_common(10)]
     return {
@@ -51,20 +48,20 @@ def answer_metrics(
 
 def bleu(answers: Sequence[str], references: Sequence[str], language: str) -> float:
     """Returns corpus BLEU in 0..100 (Papineni et al. 2002), as sacrebleu computes it."""
-    import sacrebleu  # Not at the top: it is needed once, at the end of an evaluation.
-
+    corpus_bleu = import_bleu().corpus_bleu
     tokenizer = BLEU_TOKENIZERS[language]
-    return sacrebleu.corpus_bleu(list(answers), [list(references)], tokenize=tokenizer).score
+    return corpus_bleu(list(answers), [list(references)], tokenize=tokenizer).score
+
+
+def import_bleu() -> Any:
+    """Returns sacrebleu, which an evaluation needs once; ValueError if it is not installed."""
+    return import_extra("sacrebleu", "bleu", "The evaluation of a chatbot computes BLEU")
 
 
 def distinct(token_lists: Iterable[Sequence[str]], size: int) -> float:
     """Returns the number of different n-grams over the number of all; 0 for none.
 
     Li et al. 2016 (arXiv:1510.03055) divide by the number of tokens instead.
-
-    Args:
-        token_lists: the tokens of each answer.
-        size: n.
     """
     grams = count_grams(token_lists, size)
     return len(grams) / grams.total() if grams else 0.0
@@ -76,10 +73,6 @@ def entropy(token_lists: Iterable[Sequence[str]], size: int) -> float:
     With F(w), the number of times that the n-gram w occurs, and F, the number of all n-grams, it is
     -sum over w of F(w) / F * log(F(w) / F): Ent-n of Zhang et al. 2018 (arXiv:1809.05972). Unlike
     `distinct` it tells n-grams that occur evenly from a few that occur mostly.
-
-    Args:
-        token_lists: the tokens of each answer.
-        size: n.
     """
     grams = count_grams(token_lists, size)
     fractions = [count / grams.total() for count in grams.values()]

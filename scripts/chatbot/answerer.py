@@ -9,12 +9,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.data.text import Question, TextCodec
+from towers.data.text import Question, TextCodec, Vocabulary
 from towers.ground.progress import counted
+from towers.ground.special_ids import PAD, START
 from towers.models.decoding import Decoded, Decoding, decode, read_once
 from towers.models.decoding.options import DecoderStep
+from towers.scripts.options.setting import arguments_for
 from towers.scripts.training.options import DecodingOptions
-from towers.scripts.training.recipe import SpecialIds
 
 BATCH_SIZE = 64
 
@@ -47,22 +48,14 @@ class Answerer:
         model: a `Seq2Seq` or a `Transformer`.
         text: the codec between text and ids.
         decoding: how to decode.
-        special_ids: the ids of the codec that stand for no word.
         max_question_length: of longer questions only the last tokens count.
     """
 
     def __init__(
-        self,
-        model: keras.Model,
-        text: TextCodec,
-        decoding: Decoding,
-        *,
-        special_ids: SpecialIds,
-        max_question_length: int,
+        self, model: keras.Model, text: TextCodec, decoding: Decoding, max_question_length: int
     ):
         self._text = text
-        self._special_ids = special_ids
-        self._decode = decode_questions(model, decoding, special_ids, text.vocabulary.copies)
+        self._decode = decode_questions(model, decoding, text.vocabulary)
         self._max_question_length = max_question_length
 
     def answer(self, questions: Sequence[Sequence[str]], *, seed: int = 0) -> list[list[Answer]]:
@@ -79,7 +72,7 @@ class Answerer:
         for start in counted(range(0, len(order), BATCH_SIZE), "answering"):
             rows = order[start : start + BATCH_SIZE]
             batch = [encoded[row] for row in rows]
-            ids = pad([question.ids for question in batch], self._special_ids.padding)
+            ids = pad([question.ids for question in batch])
             decoded = self._decode(tf.constant(ids), tf.constant([seed, start], tf.int64))
             for row, found in zip(rows, self._read(decoded, batch), strict=True):
                 answers[row] = found
@@ -97,24 +90,19 @@ class Answerer:
         ]
 
     def _answer(self, ids: np.ndarray, score: float, copied: Sequence[str]) -> Answer:
-        silent = (self._special_ids.padding, self._special_ids.end)
-        spoken = [int(one) for one in ids if one not in silent]
-        tokens = self._text.vocabulary.tokens(spoken, copied)
+        vocabulary = self._text.vocabulary
+        spoken = [int(one) for one in ids if one not in (PAD, vocabulary.end)]
+        tokens = vocabulary.tokens(spoken, copied)
         return Answer(self._text.decode(spoken, copied), tokens, score)
 
 
 def decode_questions(
-    model: keras.Model, decoding: Decoding, special_ids: SpecialIds, copies: range = range(0)
+    model: keras.Model, decoding: Decoding, vocabulary: Vocabulary
 ) -> Callable[[tf.Tensor, tf.Tensor], Decoded]:
     """Returns `answer(questions, seed) -> Decoded`, one graph for every batch.
 
-    Questions are int32 [batch, length], filled with padding; the seed is int64 [2].
-
-    Args:
-        model: a `Seq2Seq` or a `Transformer`.
-        decoding: how to decode.
-        special_ids: the ids that stand for no word.
-        copies: the ids for unknown words of a question, which its answer alone may repeat.
+    Questions are int32 [batch, length], filled with padding; the seed is int64 [2]. An answer
+    copies unknown words of its own question alone.
     """
 
     @tf.function(
@@ -124,11 +112,11 @@ def decode_questions(
     def answer(questions: tf.Tensor, seed: tf.Tensor) -> Decoded:
         with read_once(model):
             return decode(
-                *copying(model, questions, copies),
+                *copying(model, questions, vocabulary.copies),
                 decoding,
-                start=special_ids.start,
-                end=special_ids.end,
-                forbidden=special_ids.unspoken,
+                start=START,
+                end=vocabulary.end,
+                forbidden=vocabulary.unspoken,
                 batch_size=tf.shape(questions)[0],
                 seed=seed,
             )
@@ -139,10 +127,7 @@ def decode_questions(
 def copying(model: keras.Model, questions: tf.Tensor, copies: range) -> tuple[DecoderStep, Any]:
     """Returns a model's step, in which answers copy no word that their question lacks, and state.
 
-    Args:
-        model: a `Seq2Seq` or a `Transformer`.
-        questions: int32 [batch, length].
-        copies: the ids for unknown words.
+    Questions are int32 [batch, length]; the copies are the ids for unknown words.
     """
     if not copies:
         return model.step, model.start(questions)
@@ -160,9 +145,9 @@ def copying(model: keras.Model, questions: tf.Tensor, copies: range) -> tuple[De
     return step, (model.start(questions), missing)
 
 
-def pad(rows: Sequence[Sequence[int]], padding_id: int) -> np.ndarray:
+def pad(rows: Sequence[Sequence[int]]) -> np.ndarray:
     """Returns the rows as int32 [rows, length of the longest], filled with padding."""
-    padded: Any = np.full((len(rows), max(map(len, rows))), padding_id, np.int32)
+    padded: Any = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded
@@ -171,38 +156,32 @@ def pad(rows: Sequence[Sequence[int]], padding_id: int) -> np.ndarray:
 def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
     """Returns the decoding of some options, which gives every candidate that is to be reranked.
 
-    Args:
-        options: how answers are decoded.
-        max_length: tokens of an answer, if the options leave it open.
+    An answer has at most `max_length` tokens if the options leave it open.
 
     Raises:
         ValueError: there would be more answers than beams, or samples in a beam search.
     """
-    samples = any((options.temperature, options.top_k, options.top_p))
-    if samples and options.beam > 1:
+    if options.samples and options.beam > 1:
         raise ValueError(
             "--beam searches; --temperature, --top-k and --top-p sample: give one or the other. "
             f"Received --beam {options.beam}."
         )
-    if not samples and options.nbest > options.beam:
+    if not options.samples and options.nbest > options.beam:
         raise ValueError(
             "--nbest takes at most as many answers as --beam is wide, or samples (--temperature). "
             f"Received --nbest {options.nbest} with --beam {options.beam}; give --beam "
             f"{options.nbest}."
         )
-    return Decoding(
+    arguments = arguments_for(
+        Decoding,
+        options,
         beam_size=options.beam,
-        length_penalty=options.length_penalty,
-        n_best=options.nbest if options.mmi is None else num_candidates(options, bool(samples)),
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        no_repeat_ngram=options.no_repeat_ngram,
-        repetition_penalty=options.repetition_penalty,
+        n_best=options.nbest if options.mmi is None else num_candidates(options),
         max_length=options.max_length or max_length,
     )
+    return Decoding(**arguments)
 
 
-def num_candidates(options: DecodingOptions, samples: bool) -> int:
+def num_candidates(options: DecodingOptions) -> int:
     """Returns among how many answers a second model chooses."""
-    return max(options.nbest, options.candidates) if samples else options.beam
+    return max(options.nbest, options.candidates) if options.samples else options.beam

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,52 +15,36 @@ UNKNOWN_ALARM = 0.2  # Above this fraction of unknown tokens a model cannot unde
 
 
 class Exchange(NamedTuple):
-    """A held-out question with its answers.
-
-    Attributes:
-        turns: of a dialogue, the question the last.
-        reference: the answer of the corpus.
-        answer: the chatbot's.
-    """
+    """A held-out question, the last of its turns, with the corpus's answer and the chatbot's."""
 
     turns: Sequence[str]
     reference: str
     answer: Answer
 
 
+@dataclasses.dataclass(eq=False)
 class ChatEvaluator:
     """Asks a chatbot the held-out questions.
 
     Args:
-        answerer: the chatbot; also an attribute.
+        answerer: the chatbot.
         ranker: scores given answers by the same model.
         corpus: the prepared pairs.
         language: `zh` or `en`.
         num_questions: an evaluation asks at most so many.
-        unknown_id: the id of tokens that the vocabulary does not have.
+        seed: of samples.
     """
 
-    def __init__(
-        self,
-        answerer: Chatbot,
-        ranker: AnswerRanker,
-        corpus: Any,
-        language: str,
-        num_questions: int,
-        *,
-        unknown_id: int,
-    ):
-        self.answerer = answerer
-        self._seed = 0
-        self._ranker = ranker
-        self._corpus = corpus
-        self._language = language
-        self._num_questions = num_questions
-        self._unknown_id = unknown_id
+    answerer: Chatbot
+    ranker: AnswerRanker
+    corpus: Any
+    language: str
+    num_questions: int
+    seed: int = 0
 
     def answer_by(self, chatbot: Chatbot, seed: int) -> None:
         """Makes another chatbot answer from now on, with a seed for its samples."""
-        self.answerer, self._seed = chatbot, seed
+        self.answerer, self.seed = chatbot, seed
 
     def show_samples(self, write: Callable[[str], None]) -> None:
         """Writes a few exchanges; warns if all answers agree, or if many tokens are unknown."""
@@ -81,18 +66,18 @@ class ChatEvaluator:
 
     def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
         """Returns metrics of the answers to the held-out questions, and writes some of them."""
-        exchanges = self._exchanges(self._num_questions)
+        exchanges = self._exchanges(self.num_questions)
         write_exchanges(exchanges[: 2 * SHOWN], write)
-        metrics = judge(exchanges, self._language)
+        metrics = judge(exchanges, self.language)
         metrics.update(self._ranking(exchanges, write))
-        return {**metrics, "unknown_rate": self._corpus.unknown_rate, "asked": len(exchanges)}
+        return {**metrics, "unknown_rate": self.corpus.unknown_rate, "asked": len(exchanges)}
 
     def _ranking(
         self, exchanges: Sequence[Exchange], write: Callable[[str], None]
     ) -> dict[str, float]:
         """Returns `hits_1_10`; says why not where too few answers are held out."""
         references = [reference for _, reference, _ in exchanges]
-        hits = self._ranker.hits([turns for turns, _, _ in exchanges], references)
+        hits = self.ranker.hits([turns for turns, _, _ in exchanges], references)
         if hits is None:
             write(
                 f"no hits_1_10: it needs {NUM_CANDIDATES} different held-out answers, and there "
@@ -101,43 +86,35 @@ class ChatEvaluator:
             return {}
         return {"hits_1_10": hits}
 
-    def judge_answers(self) -> dict[str, float]:
-        """Returns the metrics of the answers alone, as `evaluate` does beside others."""
-        return judge(self._exchanges(self._num_questions), self._language)
-
-    def first_exchanges(self, number: int) -> list[Exchange]:
-        """Returns the first exchanges of the held-out part, unselected."""
-        return self._ask(self._corpus.held_out_pairs[:number])
-
     def spare_questions(self) -> None:
         """Makes `evaluate` ask at most every second held-out question, the others being to tune."""
-        half = -(-len(self._corpus.held_out_pairs) // 2)
-        self._num_questions = max(1, min(self._num_questions, half))
+        half = -(-len(self.corpus.held_out_pairs) // 2)
+        self.num_questions = max(1, min(self.num_questions, half))
 
     def unasked_exchanges(self) -> list[Exchange]:
         """Returns held-out exchanges that `evaluate` does not ask, evenly chosen, to tune with."""
-        pairs = self._corpus.held_out_pairs
-        stride = stride_of(len(pairs), self._num_questions)
+        pairs = self.corpus.held_out_pairs
+        stride = stride_of(len(pairs), self.num_questions)
         others = [pair for index, pair in enumerate(pairs) if index % stride]
-        return self._ask(others[:: stride_of(len(others), self._num_questions)])
+        return self._ask(others[:: stride_of(len(others), self.num_questions)])
 
     def _exchanges(self, limit: int) -> list[Exchange]:
         """Returns held-out exchanges, evenly chosen from all pairs."""
-        pairs = self._corpus.held_out_pairs
+        pairs = self.corpus.held_out_pairs
         return self._ask(pairs[:: stride_of(len(pairs), limit)])
 
     def _ask(self, pairs: Sequence[Any]) -> list[Exchange]:
-        texts = [self._corpus.texts(pair) for pair in pairs]
-        answers = self.answerer.answer([turns for turns, _ in texts], seed=self._seed)
+        texts = [self.corpus.texts(pair) for pair in pairs]
+        answers = self.answerer.answer([turns for turns, _ in texts], seed=self.seed)
         return [
             Exchange(turns, reference, best)
             for (turns, reference), (best, *_) in zip(texts, answers, strict=True)
         ]
 
     def _unknown_fraction(self, questions: Sequence[Sequence[str]]) -> float:
-        text = self._corpus.text
+        text = self.corpus.text
         ids = [one for turns in questions for one in text.encode_question(turns).ids]
-        unknown = {self._unknown_id, *text.vocabulary.copies}
+        unknown = {text.vocabulary.unknown, *text.vocabulary.copies}
         return sum(one in unknown for one in ids) / max(1, len(ids))
 
 

@@ -61,11 +61,7 @@ WORDS = {
 
 
 def read_command(line: str) -> Command | None:
-    """Returns the command of a typed line, None if it is a message to the chatbot.
-
-    Raises:
-        ValueError: there is no such command, or it has an argument too many or too few.
-    """
+    """Returns the command of a typed line, None for a message; ValueError for a wrong command."""
     alone = line.strip().strip(PUNCTUATION).casefold()
     if alone.removeprefix("/") in WORDS:
         return Command(WORDS[alone.removeprefix("/")])

@@ -36,11 +36,7 @@ MOST = 0.5  # Above this fraction of unknown words the hint is given.
 class Conversation:
     """One conversation: earlier turns belong to a question, and commands change how it goes on.
 
-    Args:
-        opened: the chatbot.
-        options: how answers are decoded at first.
-        make_answerer: from options to the answerer that decodes so; it may keep them, since each
-            has a graph to build.
+    Each answerer has a graph to build, so `make_answerer` may keep them.
 
     Raises:
         ValueError: the options are impossible.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,13 +13,13 @@ from towers.ground.special_ids import SEPARATOR, UNKNOWN
 from towers.models.answering import decoder_inputs
 from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.commands import search_options
+from towers.scripts.shown import table
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.saved_run import OpenModel
 
 SHOWN_SPECIALS = {SEPARATOR: "/", UNKNOWN: "<unknown>"}
 NUM_LIKELY = 5
 NUM_LOOKS = 3
-WIDE = ("W", "F")  # Characters that take two columns of a terminal.
 MakeAnswerer = Callable[[DecodingOptions], Chatbot]
 
 
@@ -38,15 +37,7 @@ def explain(
     turns: Sequence[str],
     said: Answer,
 ) -> list[str]:
-    """Returns lines about an answer.
-
-    Args:
-        opened: the chatbot.
-        make_answerer: from options to the answerer that decodes so.
-        options: by which the answer was found.
-        turns: of the dialogue, the question the last.
-        said: the answer.
-    """
+    """Returns lines about an answer: the likeliest ones, and what each of its words looked at."""
     width = max(NUM_LIKELY, options.beam)
     answerer = make_answerer(search_options(options, width, width))
     likely = answerer.answer([list(turns)])[0]
@@ -80,7 +71,7 @@ def find_looks(opened: OpenModel, turns: Sequence[str], said: Answer) -> list[Lo
     ids = vocabulary.ids_of(said.tokens, copied)
     if not ids:
         return []
-    inputs = decoder_inputs(tf.constant([ids]), opened.special_ids.start)
+    inputs = decoder_inputs(tf.constant([ids]))
     weights = opened.model.attention_weights(tf.constant([asked]), inputs)[0].numpy()
     question = words_of(vocabulary, asked, copied)
     of_words = np.stack([weights[:, word.indices].sum(1) for word in question], 1)
@@ -103,19 +94,7 @@ def look_lines(looks: Sequence[Look]) -> list[str]:
     cells = [
         [look.word, *(f"{word} {fraction:.0%}" for word, fraction in look.words)] for look in looks
     ]
-    widths = [max(columns(row[index]) for row in cells) for index in range(len(cells[0]))]
-    filled = [map(fill, row, widths) for row in cells]
-    return ["  " + "   ".join(row).rstrip() for row in filled]
-
-
-def fill(text: str, width: int) -> str:
-    """Returns the text with blanks up to a number of columns."""
-    return text + " " * (width - columns(text))
-
-
-def columns(text: str) -> int:
-    """Returns how many columns of a terminal a text takes; Chinese characters take two."""
-    return len(text) + sum(unicodedata.east_asian_width(one) in WIDE for one in text)
+    return [f"  {line}" for line in table(cells, between="   ")]
 
 
 class Word(NamedTuple):
@@ -135,10 +114,7 @@ class Word(NamedTuple):
 def words_of(vocabulary: Vocabulary, ids: Sequence[int], copied: Sequence[str] = ()) -> list[Word]:
     """Returns the words of some ids; characters that continue a word belong to it.
 
-    Args:
-        vocabulary: of the ids.
-        ids: of a question or an answer.
-        copied: the words that the copies of the vocabulary stand for.
+    The copies of the vocabulary stand for the copied words.
     """
     words: list[Word] = []
     for index, unit_id in enumerate(ids):

@@ -17,10 +17,7 @@ WIDTH = 88
 def about_data(paths: Sequence[Path] | None, language: str, num_pairs: int) -> dict[str, Any]:
     """Returns what a run records: the number of pairs, and the files or the kinds of dialogues.
 
-    Args:
-        paths: of the corpus, None for the embedded dialogues.
-        language: of the embedded dialogues.
-        num_pairs: that are trained on.
+    Without paths these are the embedded dialogues of a language.
     """
     if paths is None:
         kinds = [kind.name for kind in read_patterns(language).kinds]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import keras
 
@@ -16,7 +14,7 @@ from towers.scripts.chatbot.reranking import Reranker, SecondModel
 from towers.scripts.chatbot.tuning import tune_reranking
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, ModelOptions
-from towers.scripts.training.recipe import Recipe, SpecialIds
+from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.saved_run import OpenModel, open_model
 from towers.scripts.training.session import Session
 
@@ -31,36 +29,24 @@ def make_answerer(
 ) -> Chatbot:
     """Returns what answers with a model.
 
-    Args:
-        recipe: the chatbot's, with the fields of its run.
-        model: the chatbot.
-        text: its codec between text and ids.
-        options: how answers are decoded, and which run reranks them.
-
     Raises:
         ValueError: the options are impossible, the model answers no questions, or the second run
             cannot rerank.
     """
-    if recipe.special_ids is None:
-        raise ValueError(f"{recipe.name} has no text, and so no answers.")
     if recipe.fields.direction != "forward":
         raise ValueError(
             f"This run was trained with direction={recipe.fields.direction}, to rerank the answers "
             "of a chatbot: give it with --mmi, and the chatbot's own run in its place."
         )
-    answerer = Answerer(
-        model,
-        text,
-        make_decoding(options, recipe.fields.max_answer_length),
-        special_ids=recipe.special_ids,
-        max_question_length=recipe.fields.max_question_length,
-    )
+    longest = recipe.fields.max_question_length
+    decoding = make_decoding(options, recipe.fields.max_answer_length)
+    answerer = Answerer(model, text, decoding, longest)
     check_reranking(options)
     if options.mmi is None:
         return answerer
     return Reranker(
         answerer,
-        make_ranker(recipe.fields, model, text, recipe.special_ids),
+        AnswerRanker(model, text, longest),
         open_second(options.mmi, recipe.fields.language),
         weight=options.mmi_weight,
         length_reward=options.length_reward,
@@ -69,22 +55,9 @@ def make_answerer(
 
 
 def decode_with(
-    session: Session,
-    options: DecodingOptions,
-    *,
-    tune: bool = False,
-    write: Callable[[str], None] = show,
+    session: Session, options: DecodingOptions, *, tune: bool = False
 ) -> dict[str, float]:
-    """Makes a session's evaluator decode answers with these options.
-
-    Args:
-        session: of a chatbot.
-        options: how answers are decoded, and which run reranks them.
-        tune: whether the weight and the length reward of reranking are searched.
-        write: receives the lines of the search.
-
-    Returns:
-        What was found by the search, by name.
+    """Makes a session's evaluator decode answers so; returns what tuning found, by name.
 
     Raises:
         ValueError: the session's model answers no questions, or the options are impossible.
@@ -99,28 +72,15 @@ def decode_with(
     chatbot = make_answerer(recipe, session.model, session.data.text, options)
     found = {}
     if tune and isinstance(chatbot, Reranker):
-        best = tune_reranking(chatbot, evaluator, recipe.fields.language, options.seed, write)
+        best = tune_reranking(chatbot, evaluator, recipe.fields.language, options.seed, show)
         chatbot = chatbot.weighted(best.weight, best.length_reward)
         found = {"mmi_weight": best.weight, "length_reward": best.length_reward}
     evaluator.answer_by(chatbot, options.seed)
     return found
 
 
-def make_ranker(
-    fields: Any, model: keras.Model, text: TextCodec, special_ids: SpecialIds
-) -> AnswerRanker:
-    """Returns the ranker of a model, given the fields of its run."""
-    return AnswerRanker(
-        model, text, special_ids=special_ids, max_question_length=fields.max_question_length
-    )
-
-
 def open_second(run_dir: str, language: str) -> SecondModel:
-    """Returns the model of a run that reranks answers in a language.
-
-    Raises:
-        ValueError: the run cannot rerank them.
-    """
+    """Returns the model of a run that reranks answers in a language; ValueError if it cannot."""
     policy = keras.config.dtype_policy()
     try:
         opened = open_model(ModelOptions(run_dir))
@@ -137,7 +97,7 @@ def open_second(run_dir: str, language: str) -> SecondModel:
             f"{run_dir} was trained to answer. --mmi takes a run of the same corpus that was "
             "trained with --set direction=backward or --set direction=answers."
         )
-    ranker = make_ranker(fields, opened.model, opened.text, opened.special_ids)
+    ranker = AnswerRanker(opened.model, opened.text, fields.max_question_length)
     return SecondModel(ranker, fields.direction)
 
 
@@ -161,7 +121,7 @@ def check_reranking(options: DecodingOptions) -> None:
             f"--candidates {options.candidates} says how many answers are sampled, and --beam "
             f"{options.beam} searches: give --temperature 0.7 in place of the beam, or a wider one."
         )
-    elif options.beam < 2 and not any((options.temperature, options.top_k, options.top_p)):
+    elif options.beam < 2 and not options.samples:
         raise ValueError(
             "--mmi chooses among several answers. Received neither samples nor a beam; give "
             "--temperature 0.7, which samples them, or --beam 10."

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from towers.data.text import TextCodec
 from towers.ground.progress import counted
+from towers.ground.special_ids import PAD, UNKNOWN
 from towers.models.answering import decoder_inputs
 from towers.models.decoding import read_once
 from towers.models.linear_cross_entropy import CHUNK_SIZE
 from towers.scripts.chatbot.answerer import pad
-from towers.scripts.training.recipe import SpecialIds
 
 NUM_CANDIDATES = 10
 BATCH_TOKENS = 4096  # The answers' tokens in one batch.
@@ -39,39 +39,24 @@ class AnswerRanker:
     Args:
         model: a `Seq2Seq` or a `Transformer`.
         text: the codec between text and ids.
-        special_ids: the ids of the codec that stand for no word.
         max_question_length: of longer questions only the last tokens count.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        text: TextCodec,
-        *,
-        special_ids: SpecialIds,
-        max_question_length: int,
-    ):
+    def __init__(self, model: keras.Model, text: TextCodec, max_question_length: int):
         self._text = text
-        self._special_ids = special_ids
         self._max_question_length = max_question_length
-        self._score = score_answers(model, special_ids)
+        self._score = score_answers(model)
 
     def hits(
         self, questions: Sequence[Turns], answers: Sequence[str], *, seed: int = 0
     ) -> float | None:
-        """Returns hits@1 of 10: how often the true answer scores above 9 random ones.
+        """Returns hits@1 of 10: how often the true answer scores above 9 random ones, a fraction.
 
         This is recall at 1 of 10 (Lowe et al. 2015, arXiv:1506.08909), which Zhang et al. 2018
         (arXiv:1801.07243) call hits@1 and take of 20. The random answers of a question are
         different texts, none of them the true one, drawn from all answers that are given here.
 
-        Args:
-            questions: for each the turns of a dialogue, of which the last is the question.
-            answers: the true answer of each.
-            seed: of the random answers.
-
-        Returns:
-            A fraction, or None if there are fewer than 10 different answers.
+        It is None of fewer than 10 different answers.
         """
         candidates = draw_candidates(answers, seed)
         if candidates is None:
@@ -95,9 +80,7 @@ class AnswerRanker:
         rows = self._encode(questions, answers)
         sums = np.zeros([2, len(answers)])
         for indices in counted([*batches_by_length(rows)], "ranking"):
-            question, answer = (
-                pad([part[index] for index in indices], self._special_ids.padding) for part in rows
-            )
+            question, answer = (pad([part[index] for index in indices]) for part in rows)
             sums[:, indices] = self._score(tf.constant(question), tf.constant(answer)).numpy()
         return sums[0], sums[1]
 
@@ -109,7 +92,7 @@ class AnswerRanker:
         }
         read = [found[tuple(turns)] for turns in questions]
         said = [
-            [*self._text.encode_answer(text, question.copied), self._special_ids.end]
+            [*self._text.encode_answer(text, question.copied), self._text.vocabulary.end]
             for text, question in zip(answers, read, strict=True)
         ]
         return Rows([question.ids for question in read], said)
@@ -149,9 +132,7 @@ def batches_by_length(rows: Rows) -> Iterator[list[int]]:
         yield batch
 
 
-def score_answers(
-    model: keras.Model, special_ids: SpecialIds
-) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+def score_answers(model: keras.Model) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """Returns `score(questions, answers) -> floating point [2, batch]`, one graph for every batch.
 
     Both are int32 [batch, length], filled with padding. The score is the log probability of an
@@ -161,13 +142,13 @@ def score_answers(
 
     @tf.function(input_signature=[spec, spec], autograph=False)
     def score(questions: tf.Tensor, answers: tf.Tensor) -> tf.Tensor:
-        inputs = decoder_inputs(answers, special_ids.start)
+        inputs = decoder_inputs(answers)
         with read_once(model):
             hidden = model.hidden(questions, inputs, training=False)
             flat = tf.reshape(hidden, [-1, model.output_size])
             gained = log_probabilities(model.projection, flat, tf.reshape(answers, [-1]))
         gained = tf.reshape(gained, tf.shape(answers))
-        counted = (answers != special_ids.padding) & (answers != special_ids.unknown)
+        counted = (answers != PAD) & (answers != UNKNOWN)
         weights = tf.cast(counted, gained.dtype)
         return tf.stack([tf.reduce_sum(gained * weights, 1), tf.reduce_sum(weights, 1)])
 
@@ -179,10 +160,8 @@ def log_probabilities(
 ) -> tf.Tensor:
     """Returns the log probability of each label, [num_tokens], with few logits in memory at a time.
 
-    Args:
-        project: from rows of `hidden` to their logits.
-        hidden: [num_tokens, units], at least one token.
-        labels: int32 [num_tokens].
+    Hidden is [num_tokens, units], at least one token; `project` returns the logits of some of its
+    rows. Labels are int32 [num_tokens].
     """
     num_tokens = tf.shape(labels)[0]
     dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32

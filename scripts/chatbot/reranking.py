@@ -12,7 +12,7 @@ for a second model that was trained in the direction backward, or answers.
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,11 +23,9 @@ from towers.scripts.chatbot.ranking import AnswerRanker, Turns
 
 
 class SecondModel(NamedTuple):
-    """The model that says how much an answer has to do with its question.
+    """A ranker of a model that says how much an answer has to do with its question.
 
-    Attributes:
-        ranker: of a model of another direction than forward.
-        direction: backward or answers.
+    Its direction is backward or answers.
     """
 
     ranker: AnswerRanker
@@ -63,6 +61,7 @@ class Candidate(NamedTuple):
         return self.answer._replace(score=score)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Reranker:
     """Answers like an `Answerer`, the answer with the highest mutual information first.
 
@@ -75,55 +74,37 @@ class Reranker:
         n_best: answers to each question.
     """
 
-    def __init__(
-        self,
-        answerer: Answerer,
-        ranker: AnswerRanker,
-        second: SecondModel,
-        *,
-        weight: float,
-        length_reward: float,
-        n_best: int,
-    ):
-        self._answerer = answerer
-        self._ranker = ranker
-        self._second = second
-        self._weight = weight
-        self._length_reward = length_reward
-        self._n_best = n_best
+    answerer: Answerer
+    ranker: AnswerRanker
+    second: SecondModel
+    weight: float
+    length_reward: float
+    n_best: int
 
     def answer(self, questions: Sequence[Turns], *, seed: int = 0) -> list[list[Answer]]:
-        """Returns the answers to each question, the best first.
-
-        Args:
-            questions: for each the turns of a dialogue, of which the last is the question.
-            seed: of sampled candidates.
-        """
+        """Returns the answers to each question, the best first; arguments as in `Answerer`."""
         return self.choose(self.candidates(questions, seed=seed))
 
     def candidates(self, questions: Sequence[Turns], *, seed: int = 0) -> list[list[Candidate]]:
         """Returns what may be answered to each question; arguments as in `answer`."""
-        found = self._answerer.answer(questions, seed=seed)
+        found = self.answerer.answer(questions, seed=seed)
         answers = [distinct_texts(row) for row in found]
         repeated = [turns for turns, row in zip(questions, answers, strict=True) for _ in row]
         texts = [one.text for row in answers for one in row]
-        own, lengths = self._ranker.sums(repeated, texts)
-        second = self._second.log_probabilities(repeated, texts)
+        own, lengths = self.ranker.sums(repeated, texts)
+        second = self.second.log_probabilities(repeated, texts)
         parts = iter(zip(own.tolist(), second.tolist(), lengths.tolist(), strict=True))
         return [[Candidate(one, *next(parts)) for one in row] for row in answers]
 
     def choose(self, candidates: Sequence[Sequence[Candidate]]) -> list[list[Answer]]:
         """Returns the best candidates of each question, the best first."""
-        scored = [
-            [one.scored(self._weight, self._length_reward) for one in row] for row in candidates
-        ]
-        return [sorted(row, key=lambda answer: -answer.score)[: self._n_best] for row in scored]
+        weights = self.weight, self.length_reward
+        scored = [[one.scored(*weights) for one in row] for row in candidates]
+        return [sorted(row, key=lambda answer: -answer.score)[: self.n_best] for row in scored]
 
     def weighted(self, weight: float, length_reward: float) -> Reranker:
         """Returns a reranker of the same models with another weight and length reward."""
-        other = copy.copy(self)
-        other._weight, other._length_reward = weight, length_reward
-        return other
+        return dataclasses.replace(self, weight=weight, length_reward=length_reward)
 
 
 def distinct_texts(answers: Sequence[Answer]) -> list[Answer]:

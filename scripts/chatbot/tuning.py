@@ -44,12 +44,8 @@ def tune_reranking(
 ) -> Trial:
     """Returns the best trial on held-out questions that the evaluation leaves out from now on.
 
-    Args:
-        reranker: gives the candidates, which are decoded and scored once for all trials.
-        evaluator: its own answers, the greedy ones, are what is compared with.
-        language: `zh` or `en`.
-        seed: of sampled candidates.
-        write: receives the trials as a table, and what was chosen.
+    The candidates are decoded and scored once for all trials, and compared with the evaluator's own
+    answers, the greedy ones. The trials are written as a table.
 
     Raises:
         ValueError: too few questions are left to tune with.
@@ -75,13 +71,9 @@ def tune_reranking(
 
 
 def best_trial(trials: Sequence[Trial], limit: float) -> Trial:
-    """Returns the trial with the best BLEU of those with few stock answers.
+    """Returns the trial with the best BLEU of those with few stock answers, within the limit.
 
     Where no trial has few, the one with the fewest.
-
-    Args:
-        trials: at least one.
-        limit: the fraction that the ten commonest answers may have.
     """
     varied = [trial for trial in trials if trial.metrics["top_ten"] <= limit]
     if varied:

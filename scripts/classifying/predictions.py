@@ -18,24 +18,14 @@ BATCH_SIZE = 64
 
 
 class Prediction(NamedTuple):
-    """What the network says about a file.
-
-    Attributes:
-        path: the file.
-        probabilities: by class name, the most probable first.
-    """
+    """What the network says about a file: probabilities by class name, the most probable first."""
 
     path: Path
     probabilities: dict[str, float]
 
 
 class Refusal(NamedTuple):
-    """Why a file has no prediction.
-
-    Attributes:
-        path: the file.
-        reason: the message of the error, which names it.
-    """
+    """Why a file has no prediction: the message of the error, which names it."""
 
     path: Path
     reason: str
@@ -65,11 +55,6 @@ def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Pred
     A network of a recipe that reads files gets their bytes. For the others, an image of another
     size is scaled to the network's, without regard to its proportions, and one in colour becomes
     grey if the network takes grey images.
-
-    Args:
-        session: a session of an image run.
-        paths: the files.
-        most: how many classes of each.
     """
     names, spec = class_names(session), session.data.test.source.input_spec
     classify = classify_images(session)
@@ -104,15 +89,9 @@ def classify_images(session: Session) -> Callable[..., Any]:
 
 
 def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a file as the network takes it: its bytes, or its pixels.
+    """Returns a file as the network takes it: its bytes for a spec of strings, or its pixels.
 
-    Args:
-        path: the file.
-        spec: string [batch], or uint8 [batch, height, width, channels].
-
-    Raises:
-        ValueError: the file is no image.
-        OSError: the file cannot be read.
+    Raises ValueError if it is no image.
     """
     content = read_picture(path)
     return tf.constant(content) if spec.dtype == tf.string else pixels_of(content, spec.shape[1:])
@@ -149,12 +128,7 @@ def decoded(content: bytes, channels: int) -> tf.Tensor:
 
 
 def check_images(session: Session, what: str) -> None:
-    """Raises ValueError unless the session's recipe takes images.
-
-    Args:
-        session: of a run.
-        what: needs images, such as `towers predict`.
-    """
+    """Raises ValueError unless the session's recipe takes images."""
     if not hasattr(session.data.test.source, "pixels_of"):
         raise ValueError(
             f"{what} needs a run with images. Received a run of {session.recipe.name}, which "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from towers.scripts.quiet import import_tensorflow_quietly
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.timing.options import BenchmarkOptions, check_options
 from towers.scripts.training.catalogue import chosen_recipe

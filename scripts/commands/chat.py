@@ -10,8 +10,8 @@ import dataclasses
 import functools
 from typing import Annotated
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Flag, all_settings
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, DeviceOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input

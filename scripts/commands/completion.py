@@ -13,9 +13,10 @@ import argparse
 import dataclasses
 from typing import Any, Literal
 
+from towers.ground.extras import import_extra
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import recipe_names
-from towers.scripts.wrong_input import WrongInputError
+from towers.scripts.wrong_input import wrong_input
 
 PATHS = {"FILE", "PATH", "FOLDER"}
 FOLDERS = {"DIR", "RUN_DIR"}
@@ -30,13 +31,8 @@ class CompletionOptions:
 
 def run(options: CompletionOptions) -> int:
     """Prints the script, made from the options of all commands."""
-    try:
-        import shtab
-    except ImportError as error:
-        raise WrongInputError(
-            "`towers completion` needs shtab, which is not installed. Install it with: pip install "
-            "'towers[completion]'"
-        ) from error
+    with wrong_input():
+        shtab = import_extra("shtab", "completion", "A library makes the script of a shell")
     from towers.scripts.main import build_parser
 
     parser = build_parser()

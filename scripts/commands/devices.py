@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from towers.scripts.quiet import import_tensorflow_quietly
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Folder
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions
 from towers.scripts.wrong_input import wrong_input

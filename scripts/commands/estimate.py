@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Count, Parts, Paths, Seed
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show, table
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import (

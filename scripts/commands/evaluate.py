@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import all_settings
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, DeviceOptions, EvaluateOptions
 from towers.scripts.wrong_input import wrong_input
@@ -20,6 +20,7 @@ RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 def run(options: EvaluateOptions) -> int:
     """Prints the metrics, and with --json as one object in the last line."""
     import_tensorflow_quietly()
+    from towers.scripts.chatbot.answer_metrics import import_bleu
     from towers.scripts.chatbot.opening import decode_with
     from towers.scripts.classifying.confusion import count_confusions, describe
     from towers.scripts.classifying.predictions import check_images, check_one_label
@@ -28,6 +29,8 @@ def run(options: EvaluateOptions) -> int:
 
     with wrong_input():
         evaluation = open_evaluation(options)
+        if evaluation.session.answer_evaluator is not None:
+            import_bleu()  # Not at the end of a long evaluation, where it is used.
         if options.classes:
             check_images(evaluation.session, "--classes")
             check_one_label(evaluation.session)

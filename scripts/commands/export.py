@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from towers.ground.durable import publish
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Folder
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import find_recipe
 from towers.scripts.training.options import ModelOptions, SearchOptions
@@ -59,16 +59,14 @@ def choose_writer(options: ExportOptions) -> Callable[[Path], str]:
         ValueError: the run has no checkpoint, or the options of decoding do not fit it.
         OSError: a file of the data cannot be read.
     """
-    from towers.scripts.exporting.chatbots import chatbot_writer
-    from towers.scripts.exporting.classifiers import classifier_writer
-    from towers.scripts.exporting.language_models import language_model_writer
+    from towers.scripts.exporting import writers
     from towers.scripts.training.saved_run import open_model
 
     recipe, decoding = find_recipe(RunDirectory(options.run_dir).read()["recipe"]), options.decoding
-    if recipe.load_text is None:
+    if not recipe.command:
         if decoding != SearchOptions():
             raise ValueError(f"A run of {recipe.name} has no text: leave out the decoding options.")
-        return classifier_writer(options)
+        return writers.classifier_writer(options)
     opened = open_model(options, command=recipe.command)
     if decoding.seed:
         raise ValueError(
@@ -76,8 +74,8 @@ def choose_writer(options: ExportOptions) -> Callable[[Path], str]:
             "signature takes a seed with each call."
         )
     if recipe.command == "chat":
-        return chatbot_writer(opened, decoding)
-    return language_model_writer(opened, decoding)
+        return writers.chatbot_writer(opened, decoding)
+    return writers.language_model_writer(opened, decoding)
 
 
 def publish_whole(write: Callable[[Path], str], folder: Path) -> str:

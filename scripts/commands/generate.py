@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.options.setting import Amount, Count, Tokens, all_settings
-from towers.scripts.quiet import import_tensorflow_quietly
+from towers.ground.quiet import import_tensorflow_quietly
+from towers.scripts.options.setting import Amount, Count, Tokens, all_settings, arguments_for
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions, SamplingOptions
 from towers.scripts.wrong_input import wrong_input
+
+if TYPE_CHECKING:
+    from towers.models.decoding import Decoding
+    from towers.scripts.training.saved_run import OpenModel
 
 RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 
@@ -53,30 +58,38 @@ def run(options: GenerateOptions) -> int:
     """Prints the prompt and its continuation, once for each sample."""
     import_tensorflow_quietly()
     from towers.models.decoding import Decoding
-    from towers.scripts.training.generation import generate
     from towers.scripts.training.saved_run import open_model
 
     sampling = options.sampling
     with wrong_input():
-        decoding = Decoding(
-            n_best=options.num_samples,
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            max_length=options.length,
+        arguments = arguments_for(
+            Decoding, sampling, n_best=options.num_samples, max_length=options.length
         )
+        decoding = Decoding(**arguments)
         opened = open_model(options, options.devices, command="generate")
     prompt = opened.text.encode(options.prompt)
-    if unknown := prompt.count(opened.special_ids.unknown):
+    if unknown := prompt.count(opened.text.vocabulary.unknown):
         warn_of_unknown(unknown, len(prompt))
-    samples = generate(
-        opened.model, decoding, prompt, special_ids=opened.special_ids, seed=sampling.seed
-    )
+    samples = generate(opened, decoding, prompt, sampling.seed)
     for number, ids in enumerate(samples, start=1):
         if len(samples) > 1:
             show(f"[{number}]")
         show(opened.text.decode([*prompt, *ids]))
     return 0
+
+
+def generate(
+    opened: OpenModel, decoding: Decoding, prompt: Sequence[int], seed: int = 0
+) -> list[list[int]]:
+    """Returns the ids of each sample of a text that begins with a prompt, without the prompt."""
+    import tensorflow as tf
+
+    from towers.models.decoding import continuation
+
+    vocabulary = opened.text.vocabulary
+    continue_prompt = continuation(opened.model, decoding, vocabulary.unspoken)
+    read = tf.constant([vocabulary.end, *prompt], tf.int32)
+    return continue_prompt(read, tf.constant([seed, 0], tf.int64)).ids.numpy()[0].tolist()
 
 
 def warn_of_unknown(unknown: int, count: int) -> None:

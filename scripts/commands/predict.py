@@ -14,8 +14,8 @@ import json
 import sys
 from typing import Annotated
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Count, Flag
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
@@ -39,12 +39,7 @@ class PredictOptions(ModelOptions):
 def run(options: PredictOptions) -> int:
     """Prints a line for each file; those that are no images do not stop the others."""
     import_tensorflow_quietly()
-    from towers.scripts.classifying.predictions import (
-        Refusal,
-        check_images,
-        find_images,
-        predict,
-    )
+    from towers.scripts.classifying.predictions import Refusal, check_images, find_images, predict
     from towers.scripts.training.saved_run import open_evaluation
 
     with wrong_input():

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Parts, Paths, values_of
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import check_contradictions, chosen_recipe
 from towers.scripts.training.options import RecipeOptions

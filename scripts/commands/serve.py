@@ -7,17 +7,17 @@ towers serve runs/chatbot --port 0 --beam 5
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from towers.ground.extras import import_extra
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import File, Port, all_settings
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.serving.limits import Limits
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, DeviceOptions, ModelOptions
-from towers.scripts.wrong_input import WrongInputError, wrong_input
+from towers.scripts.wrong_input import wrong_input
 
 if TYPE_CHECKING:
     import socket
@@ -57,7 +57,9 @@ class ServeOptions(ModelOptions):
 
 def run(options: ServeOptions) -> int:
     """Serves until it is interrupted."""
-    check_libraries()
+    with wrong_input():
+        for name in LIBRARIES:
+            import_extra(name, "serve", "`towers serve` answers over HTTP")
     from towers.scripts.serving import server
 
     with wrong_input():
@@ -66,18 +68,6 @@ def run(options: ServeOptions) -> int:
     with bound:
         serve(options, bound, token)
     return 0
-
-
-def check_libraries() -> None:
-    """Raises WrongInputError if the libraries of the service are not installed."""
-    for name in LIBRARIES:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise WrongInputError(
-                f"`towers serve` needs {' and '.join(LIBRARIES)}, and {name} is not installed. "
-                "Install them with: pip install 'towers[serve]'"
-            ) from error
 
 
 def read_token(path: str | None) -> str | None:
@@ -115,11 +105,10 @@ def serve(options: ServeOptions, bound: socket.socket, token: str | None) -> Non
     rules = RequestRules(name, limits, default_choices, options.ignore_system)
     is_open = token is not None or not server.is_local(bound)
     hosts = None if is_open else server.local_names(options.host, bound)
-    access = api.Access(token, hosts, options.log_messages)
     with Batcher(
         chatbot.answer, max_batch=limits.max_batch, max_waiting=limits.max_waiting
     ) as batcher:
-        app = api.make_app(chatbot, batcher, rules, access)
+        app = api.make_app(api.Service(chatbot, batcher, rules, token, hosts, options.log_messages))
         with wrong_input(OSError):
             server.listen(bound)
         print_start(name, bound, token)

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.launching.schedulers import warn_alone
 from towers.scripts.options.setting import Count, File, Flag, all_settings
-from towers.scripts.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import check_contradictions, chosen_recipe
 from towers.scripts.training.config import config_text, merged, read_config

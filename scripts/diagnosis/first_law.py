@@ -18,11 +18,7 @@ REMEDY = "run `towers train ... --parameters cpu`, and report this with the line
 
 
 def compare_steps(devices: Sequence[str]) -> Iterator[Finding]:
-    """Yields whether all towers train as one, for each place of the parameters and by NCCL.
-
-    Args:
-        devices: of the towers.
-    """
+    """Yields whether all towers train as one, for each place of the parameters and by NCCL."""
     expected = weights_after_steps(devices[:1], "cpu")
     for parameters in ("cpu", "tower0", "replicated"):
         found = weights_after_steps(devices, parameters)

@@ -52,13 +52,8 @@ class Need(NamedTuple):
 def measure(session: Session, options: TrainOptions, num_stages: int = 1) -> list[Sizes]:
     """Returns the sizes of a session's training, for each stage of the towers.
 
-    Its step is built, not run. The optimizer's variables are like those that it trains, so that a
-    stage has as large a share of them.
-
-    Args:
-        session: the session, on towers of one device.
-        options: of the training.
-        num_stages: how many devices each tower is to have.
+    The session is on towers of one device. Its step is built, not run. The optimizer's variables
+    are like those that it trains, so that a stage has as large a share of them.
 
     Raises:
         ValueError: they cannot share the model's layers.

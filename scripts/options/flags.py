@@ -84,9 +84,7 @@ def help_of(setting: Setting) -> str:
 def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
     """Returns a dataclass of options, with its defaults for options that were not given.
 
-    Args:
-        kind: the dataclass. Fields that are dataclasses themselves are read in the same way.
-        given: the options of the command line by name.
+    Fields that are dataclasses themselves are read in the same way.
     """
     groups = groups_of(kind).items()
     values: dict[str, Any] = {name: read_options(group, given) for name, group in groups}

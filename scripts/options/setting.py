@@ -2,7 +2,7 @@
 
 It is declared once: its type as the field's annotation, its default beside it, its meaning below
 `Attributes:` in the docstring. An `Annotated` type adds `Bound`s, as a text the name that the help
-gives to the value, and a `Flag`. Of that are made: flags, help, `--set`, config files, checks, and
+gives to the value, and a `Flag`. From that come flags, help, `--set`, config files, checks, and
 what `towers recipes` prints.
 """
 
@@ -195,6 +195,16 @@ def values_of(options: Any) -> dict[str, Any]:
         value = getattr(options, field.name)
         found |= values_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def arguments_for(function: Callable[..., Any], options: Any, **others: Any) -> dict[str, Any]:
+    """Returns the arguments that a function or a class takes of options, by their names.
+
+    The others win; those that the function does not take are left out.
+    """
+    own: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    values = {**vars(options), **others}
+    return {name: values[name] for name in inspect.signature(own).parameters if name in values}
 
 
 def unwrapped(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:

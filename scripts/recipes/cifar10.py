@@ -14,7 +14,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.recipes.shapes import make_tower_fn
+from towers.scripts.recipes.shapes import image_data, make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -41,28 +41,17 @@ def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches: 24x24 crops, standardised; distorted for training."""
     from towers.data.images import augmentation
     from towers.data.images import cifar10 as cifar10_files
-    from towers.data.images.batches import image_batches
-    from towers.data.images.image_set import content_key
 
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     distorted, plain = augmentation.tutorial_training(), augmentation.tutorial_evaluation()
-    return Data(
-        image_batches(train, fields.batch_size, seed=seed, transform=distorted),
-        image_batches(test, fields.batch_size, shuffle=False, transform=plain),
-        key=content_key(train, test),
-    )
+    return image_data(fields, seed, (train, distorted), (test, plain))
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     from towers.models import cnn
 
-    return cnn.cifar_cnn(
-        INPUT_SHAPE,
-        NUM_CLASSES,
-        response_normalization=fields.response_normalization,
-        weight_decay=fields.weight_decay,
-    )
+    return cnn.cifar_cnn(INPUT_SHAPE, NUM_CLASSES, **common.arguments_for(cnn.cifar_cnn, fields))
 
 
 RECIPE = Recipe(

@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.recipes.shapes import make_tower_fn
+from towers.scripts.recipes.shapes import image_data, make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -40,27 +40,20 @@ def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches, normalised per channel; padded, cropped and flipped for training."""
     from towers.data.images import augmentation
     from towers.data.images import cifar10 as cifar10_files
-    from towers.data.images.batches import image_batches
-    from towers.data.images.image_set import content_key
 
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     moments = augmentation.channel_moments(train.images)
     augmented = augmentation.resnet_training(*moments)
     plain = augmentation.resnet_evaluation(*moments)
-    return Data(
-        image_batches(train, fields.batch_size, seed=seed, transform=augmented),
-        image_batches(test, fields.batch_size, shuffle=False, transform=plain),
-        key=content_key(train, test),
-    )
+    return image_data(fields, seed, (train, augmented), (test, plain))
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     from towers.models import resnet
 
-    return resnet.cifar_resnet(
-        INPUT_SHAPE, NUM_CLASSES, depth=fields.depth, weight_decay=fields.weight_decay
-    )
+    own = common.arguments_for(resnet.cifar_resnet, fields)
+    return resnet.cifar_resnet(INPUT_SHAPE, NUM_CLASSES, **own)
 
 
 RECIPE = Recipe(

@@ -51,19 +51,19 @@ class Fields(common.Fields):
         weight_decay: L2 penalty of cifar_resnet and cifar_cnn; -1 for the usual one of each, 0.0001
             and 0.004.
         multi_label: whether a picture has any number of labels, joined by | in a table.
-        validation_share: share that is held out where there are no train/ and val/; chosen by name.
+        validation_share: fraction that is held out without train/ and val/; chosen by name.
         part: the part that is evaluated, validation or test; by default the first that is there.
         augmentation: none, flip, crop (the square of central_share at a random place, and flip),
             standard (random resized crop and flip), colour (that, and brightness, contrast and
             saturation) or randaugment.
-        smallest_crop: the random resized crop has at least this share of a picture's area.
-        central_share: side of the central square that an evaluation sees, as a share of the shorter
-            side of a picture.
+        smallest_crop: the random resized crop has at least this fraction of a picture's area.
+        central_share: side of the central square that an evaluation sees, as a fraction of the
+            shorter side of a picture.
         standardize: whether our networks see each picture with mean 0 and variance 1, as the
             tutorial's did, in place of pixels from -1 to 1.
         magnitude: strength of randaugment.
         mixup: parameter of mixup's beta distribution, such as 0.2; 0 for none.
-        label_smoothing: share of each label that is spread evenly over all classes.
+        label_smoothing: fraction of each label that is spread evenly over all classes.
         max_broken: the most pictures that are left out since they cannot be decoded.
         stored_side: towers prepare shrinks pictures to this shorter side; 0 keeps their bytes.
     """
@@ -100,14 +100,8 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     num_classes = image_files.num_classes
 
     def batches(part: Part, kind: str, **options: Any) -> Epochs:
-        augmentation = Augmentation(
-            fields.size,
-            kind,
-            smallest_crop=fields.smallest_crop,
-            central_share=fields.central_share,
-            magnitude=fields.magnitude,
-            only_jpeg=part.is_jpeg,
-        )
+        own = common.arguments_for(Augmentation, fields, kind=kind, only_jpeg=part.is_jpeg)
+        augmentation = Augmentation(**own)
         several = fields.multi_label
         return image_file_batches(
             part, num_classes, fields.batch_size, augmentation, several, **options
@@ -208,14 +202,8 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         if fields.standardize:
             prepared = standardized(prepared)
         return keras.Model(images, body(prepared), name=fields.network)
-    return applications.application(
-        fields.network,
-        shape,
-        num_classes,
-        weights=fields.weights or None,
-        frozen=fields.frozen,
-        dropout_rate=fields.dropout_rate,
-    )
+    own = common.arguments_for(applications.application, fields, weights=fields.weights or None)
+    return applications.application(fields.network, shape, num_classes, **own)
 
 
 def standardized(images: keras.KerasTensor) -> keras.KerasTensor:

@@ -19,17 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.ground.arguments import check_choice
-from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
-from towers.scripts.recipes.ptb_small import (
-    EVALUATION_STEPS,
-    load_text,
-    make_carried,
-    make_tower_fn,
-)
+from towers.ground.special_ids import END
+from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, make_carried, make_tower_fn
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
-from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
+from towers.scripts.training.recipe import Data, Recipe, perplexities
 
 if TYPE_CHECKING:
     import keras
@@ -38,27 +33,20 @@ if TYPE_CHECKING:
 
 CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "pieces")
+NETWORKS = ("lstm", "awd_lstm", "transformer")
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(common.Fields):
-    """The common fields, and:
+class Fields(common.TextFields):
+    """The common fields, those of a text, and:
 
     Attributes:
         batch_size: streams, or pieces, in one update, over all towers.
-        language: zh or en.
-        tokenizer: auto, jieba, words, characters, spaces or subwords.
-        lowercase: whether capital letters become small letters.
-        dictionary: a file in place of jieba's own dictionary.
-        user_dictionary: a file of further words for jieba.
-        subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
-            from a sample of the text.
-        new_words: whether jieba may guess words that are in no dictionary.
         vocabulary_size: most frequent words that get an id, and characters, which spell the others.
         encoding: encoding of the files of text.
         text_field: the name of the text in JSON Lines, or the column in Parquet.
-        held_out: share of the text for the part valid, and again for test, where the names of the
-            files do not tell the parts.
+        held_out: fraction of the text for the part valid, and again for test, where the names of
+            the files do not tell the parts.
         form: streams, which carry their state from batch to batch, or pieces, which are shuffled
             and read each by itself.
         num_steps: tokens of a stream in a batch, or of a piece.
@@ -71,11 +59,11 @@ class Fields(common.Fields):
         feed_forward: gelu or swiglu, of the Transformer.
         feed_forward_size: units of its feed-forward layers.
         window: number of earlier tokens to which each of its layers attends.
-        dropout_rate: share of numbers dropped between layers in training.
-        input_dropout_rate: for awd_lstm, share of the numbers of tokens that is dropped.
-        output_dropout_rate: for awd_lstm, share of the last layer's numbers that is dropped.
-        weight_dropout_rate: for awd_lstm, share of the recurrent weights that is dropped.
-        word_dropout_rate: for awd_lstm, share of the words that is dropped.
+        dropout_rate: fraction of numbers dropped between layers in training.
+        input_dropout_rate: for awd_lstm, fraction of the numbers of tokens that is dropped.
+        output_dropout_rate: for awd_lstm, fraction of the last layer's numbers that is dropped.
+        weight_dropout_rate: for awd_lstm, fraction of the recurrent weights that is dropped.
+        word_dropout_rate: for awd_lstm, fraction of the words that is dropped.
         unigram_bias: whether the untrained network predicts each token as often as the training
             text has it.
         part: which part of the text is evaluated: valid or test.
@@ -83,13 +71,6 @@ class Fields(common.Fields):
             to its end, more are faster and lose the state where each of them begins.
     """
 
-    language: str = "en"
-    tokenizer: str = "auto"
-    lowercase: bool = False
-    dictionary: str = ""
-    user_dictionary: str = ""
-    subword_model: str = ""
-    new_words: bool = False
     vocabulary_size: Annotated[int, common.POSITIVE] = 20000
     encoding: str = "utf-8"
     text_field: str = "text"
@@ -123,16 +104,15 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     check_choice("Field network", fields.network, NETWORKS)
     corpus = prepare(fields, paths)
     tokens, evaluated = corpus.part("train"), corpus.part(fields.part)
-    ids: dict[str, Any] = {"first": END, "padding": PAD}
     if fields.form == "streams":
-        train = stream_batches(tokens, fields.batch_size, fields.num_steps, **ids)
+        train = stream_batches(tokens, fields.batch_size, fields.num_steps, first=END)
         test = stream_batches(
-            evaluated, fields.evaluation_rows, EVALUATION_STEPS, drop_tail=False, **ids
+            evaluated, fields.evaluation_rows, EVALUATION_STEPS, drop_tail=False, first=END
         )
     else:
         size = (fields.batch_size, fields.num_steps)
-        train = piece_batches(tokens, *size, seed=seed, **ids)
-        test = piece_batches(evaluated, *size, shuffle=False, **ids)
+        train = piece_batches(tokens, *size, first=END, seed=seed)
+        test = piece_batches(evaluated, *size, first=END, shuffle=False)
     left = len(tokens) - train.num_examples
     summary = f"{train.num_examples:,} tokens to train on in {train.steps_per_epoch:,} batches" + (
         f"; the last {left:,} fill no batch of {fields.batch_size} streams" if left else ""
@@ -155,19 +135,8 @@ def prepare(
     processes: int | None = None,
     write: Callable[[str], None] = show,
 ) -> TextCorpus:
-    """Returns the prepared text of files.
-
-    Args:
-        fields: of the recipe.
-        paths: files and folders.
-        processes: how many tokenise; by default one for each core.
-        write: receives the lines about a text while it is prepared.
-
-    Raises:
-        ValueError: there is no path, or something is wrong with the fields or the files.
-    """
+    """Returns the prepared text of files and folders; raises ValueError if there are none."""
     from towers.data.prepared import TextPreparation, prepare_texts
-    from towers.data.text import TextSettings
 
     if paths is None:
         raise ValueError(
@@ -175,15 +144,7 @@ def prepare(
             "(The recipe stories brings a small text.)"
         )
     settings = TextPreparation(
-        TextSettings(
-            language=fields.language,
-            tokenizer=fields.tokenizer,
-            lowercase=fields.lowercase,
-            dictionary=fields.dictionary or None,
-            user_dictionary=fields.user_dictionary or None,
-            subword_model=fields.subword_model or None,
-            new_words=fields.new_words,
-        ),
+        fields.settings(),
         vocabulary_size=fields.vocabulary_size,
         held_out=fields.held_out,
         encoding=fields.encoding,
@@ -194,78 +155,31 @@ def prepare(
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
-    return NETWORKS[fields.network](fields, len(data.text))
+    from towers.models.awd_lstm import AWDLanguageModel
+    from towers.models.rnn_lm import RNNLanguageModel
+    from towers.models.transformer_lm import TransformerLanguageModel
+
+    networks: dict[str, Any] = {
+        "lstm": RNNLanguageModel,
+        "awd_lstm": AWDLanguageModel,
+        "transformer": TransformerLanguageModel,
+    }
+    network = networks[fields.network]
+    sizes = {"vocabulary_size": len(data.text.vocabulary), "size": fields.hidden_size}
+    return network(**common.arguments_for(network, fields, **sizes))
 
 
 def initialize(fields: Fields, model: Any, data: Data) -> None:
-    """Lets the network begin with the shares of the training text's tokens."""
+    """Lets the network begin with the frequencies of the training text's tokens."""
     from towers.models.text_layers import predict_unigrams
 
     if fields.unigram_bias:
         predict_unigrams(model.output_bias, data.corpus.unigram_counts)
 
 
-def make_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
-    """Returns the network of Zaremba et al. 2014."""
-    from towers.models import rnn_lm
-
-    return rnn_lm.RNNLanguageModel(
-        vocabulary_size,
-        hidden_size=fields.hidden_size,
-        num_layers=fields.num_layers,
-        dropout_rate=fields.dropout_rate,
-        padding_id=PAD,
-    )
-
-
-def make_awd_lstm(fields: Fields, vocabulary_size: int) -> keras.Model:
-    """Returns the network of Merity et al. 2018."""
-    from towers.models import awd_lstm
-
-    return awd_lstm.AWDLanguageModel(
-        vocabulary_size,
-        embedding_size=fields.embedding_size,
-        hidden_size=fields.hidden_size,
-        num_layers=fields.num_layers,
-        dropout_rate=fields.dropout_rate,
-        input_dropout_rate=fields.input_dropout_rate,
-        output_dropout_rate=fields.output_dropout_rate,
-        weight_dropout_rate=fields.weight_dropout_rate,
-        word_dropout_rate=fields.word_dropout_rate,
-        padding_id=PAD,
-    )
-
-
-def make_transformer(fields: Fields, vocabulary_size: int) -> keras.Model:
-    """Returns the Transformer."""
-    from towers.models import transformer_lm
-
-    return transformer_lm.TransformerLanguageModel(
-        vocabulary_size,
-        size=fields.hidden_size,
-        heads=fields.heads,
-        key_value_heads=fields.key_value_heads,
-        feed_forward_size=fields.feed_forward_size,
-        feed_forward=fields.feed_forward,
-        num_layers=fields.num_layers,
-        window=fields.window,
-        dropout_rate=fields.dropout_rate,
-        padding_id=PAD,
-    )
-
-
-NETWORKS = {"lstm": make_lstm, "awd_lstm": make_awd_lstm, "transformer": make_transformer}
-
-
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
-    """Returns the perplexities; that per character compares vocabularies with each other."""
-    about = data.about or {}
-    num_characters = data.corpus.num_characters[about["evaluated"]]
-    tokens_per_character = metrics["examples"] / num_characters
-    return {
-        "perplexity": perplexity(metrics["loss"]),
-        "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
-    }
+    """Returns the perplexities of the part that is evaluated."""
+    return perplexities(metrics, data.corpus.num_characters[data.evaluated])
 
 
 RECIPE = Recipe(
@@ -283,13 +197,6 @@ RECIPE = Recipe(
     maximize=False,
     unit="tokens",
     command="generate",
-    special_ids=SpecialIds(
-        padding=PAD,
-        unknown=UNKNOWN,
-        start=END,
-        end=END,
-        unspoken=(PAD, START, UNKNOWN, SEPARATOR),
-    ),
     make_data=make_data,
     make_model=make_model,
     initialize=initialize,
@@ -297,5 +204,4 @@ RECIPE = Recipe(
     make_carried=make_carried,
     derive_metrics=derive_metrics,
     prepare=prepare,
-    load_text=load_text,
 )

@@ -13,9 +13,10 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from towers.ground.arguments import check_choice
+from towers.scripts.recipes.shapes import image_data
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
-from towers.scripts.wrong_input import nearest
 
 if TYPE_CHECKING:
     import keras
@@ -35,7 +36,7 @@ class Fields(common.Fields):
         depth: number of layers of resnet, 6n+2.
         augmentation: none, shifts (by up to two pixels) or shifts_and_flips.
         dropout_rate: before the last layer of lenet and mlp.
-        label_smoothing: share of each label that is spread evenly over all classes.
+        label_smoothing: fraction of each label that is spread evenly over all classes.
     """
 
     network: str = "lenet"
@@ -49,17 +50,11 @@ class Fields(common.Fields):
 def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -> Data:
     """Returns the batches, pixels in [0, 1]."""
     from towers.data.images import augmentation, idx
-    from towers.data.images.batches import image_batches
-    from towers.data.images.image_set import content_key
 
     train, test = (idx.load(folder, split, name=name) for split in ("train", "test"))
     scaled = augmentation.scaled()
     augmented = augmentation.Transform(scaled.operations + shifts(fields.augmentation))
-    return Data(
-        image_batches(train, fields.batch_size, seed=seed, transform=augmented),
-        image_batches(test, fields.batch_size, shuffle=False, transform=scaled),
-        key=content_key(train, test),
-    )
+    return image_data(fields, seed, (train, augmented), (test, scaled))
 
 
 def shifts(name: str) -> tuple[augmentation.Operation, ...]:
@@ -69,8 +64,7 @@ def shifts(name: str) -> tuple[augmentation.Operation, ...]:
     height, width, _ = INPUT_SHAPE
     shift = (augmentation.pad(2), augmentation.random_crop(height, width))
     known = {"none": (), "shifts": shift, "shifts_and_flips": (*shift, augmentation.random_flip())}
-    if name not in known:
-        raise ValueError(f"There is no augmentation {name!r}.{nearest(name, known)}")
+    check_choice("augmentation", name, known)
     return known[name]
 
 
@@ -78,19 +72,15 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     from towers.models import cnn, mlp, resnet
 
-    rate = fields.dropout_rate
-    networks = {
-        "lenet": lambda: cnn.lenet(
-            INPUT_SHAPE, NUM_CLASSES, filters=fields.filters, dropout_rate=rate
-        ),
-        "resnet": lambda: resnet.cifar_resnet(INPUT_SHAPE, NUM_CLASSES, depth=fields.depth),
-        "mlp": lambda: mlp.mlp(INPUT_SHAPE, NUM_CLASSES, dropout_rate=rate),
-        "softmax": lambda: mlp.softmax_regression(INPUT_SHAPE, NUM_CLASSES),
+    networks: dict[str, Any] = {
+        "lenet": cnn.lenet,
+        "resnet": resnet.cifar_resnet,
+        "mlp": mlp.mlp,
+        "softmax": mlp.softmax_regression,
     }
-    if fields.network not in networks:
-        hint = nearest(fields.network, networks)
-        raise ValueError(f"There is no network {fields.network!r}.{hint}")
-    return networks[fields.network]()
+    check_choice("network", fields.network, networks)
+    network = networks[fields.network]
+    return network(INPUT_SHAPE, NUM_CLASSES, **common.arguments_for(network, fields))
 
 
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:

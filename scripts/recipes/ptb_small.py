@@ -17,27 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.ground.arguments import check_choice
-from towers.ground.special_ids import PAD, WORD_END, WORD_UNKNOWN
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import DATA_SETS
-from towers.scripts.training.recipe import Data, Recipe, SpecialIds, perplexity
+from towers.scripts.training.recipe import Data, Recipe, perplexity
 
 if TYPE_CHECKING:
     import keras
 
-    from towers.data.text import LineCodec
 
 CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "sentences")
 EVALUATION_STEPS = 100  # More are faster, and change nothing: the state is carried on.
-SPECIAL_IDS = SpecialIds(
-    padding=PAD,
-    unknown=WORD_UNKNOWN,
-    start=WORD_END,
-    end=WORD_END,
-    unspoken=(PAD, WORD_UNKNOWN),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +42,7 @@ class Fields(common.Fields):
         vocabulary_size: most frequent words that get an id.
         hidden_size: units of each LSTM layer, and numbers for a token.
         num_layers: stacked LSTM layers.
-        dropout_rate: share of numbers dropped before, between and after the layers in training.
+        dropout_rate: fraction of numbers dropped before, between and after the layers in training.
         initial_scale: the parameters are uniform in [-initial_scale, initial_scale) at first.
         part: which part of the text is evaluated: valid or test.
         evaluation_rows: streams into which that part is cut; 1 carries the state from its start
@@ -99,14 +90,8 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network, with as many output words as the vocabulary has."""
     from towers.models import rnn_lm
 
-    return rnn_lm.RNNLanguageModel(
-        len(data.text),
-        hidden_size=fields.hidden_size,
-        num_layers=fields.num_layers,
-        dropout_rate=fields.dropout_rate,
-        initial_scale=fields.initial_scale,
-        padding_id=SPECIAL_IDS.padding,
-    )
+    network, num_ids = rnn_lm.RNNLanguageModel, len(data.text.vocabulary)
+    return network(**common.arguments_for(network, fields, vocabulary_size=num_ids))
 
 
 def make_tower_fn(fields: Any, model: keras.Model, training: bool) -> Any:
@@ -125,13 +110,6 @@ def make_carried(fields: Any, model: Any) -> Any:
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexity."""
     return {"perplexity": perplexity(metrics["loss"])}
-
-
-def load_text(folder: Path) -> LineCodec:
-    """Returns the vocabulary, and any text settings, that a run saved."""
-    from towers.data.text import LineCodec
-
-    return LineCodec.load(folder)
 
 
 RECIPE = Recipe(
@@ -157,11 +135,9 @@ RECIPE = Recipe(
     maximize=False,
     unit="tokens",
     command="generate",
-    special_ids=SPECIAL_IDS,
     make_data=make_data,
     make_model=make_model,
     make_tower_fn=make_tower_fn,
     make_carried=make_carried,
     derive_metrics=derive_metrics,
-    load_text=load_text,
 )

@@ -17,6 +17,9 @@ from towers.scripts.training.recipe import Data, Recipe
 if TYPE_CHECKING:
     import keras
 
+    from towers.data.images.augmentation import Transform
+    from towers.data.images.image_set import ImageSet
+
 INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
 
 
@@ -37,17 +40,28 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels in [0, 1]; without a folder those of the embedded files."""
     from towers.data.images import augmentation
     from towers.data.images import cifar10 as cifar10_files
-    from towers.data.images.batches import image_batches
-    from towers.data.images.image_set import content_key
     from towers.data.samples import shapes
 
     folder = folder or shapes.folder()
     train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
     scaled = augmentation.scaled()
+    return image_data(fields, seed, (train, scaled), (test, scaled))
+
+
+def image_data(
+    fields: common.Fields,
+    seed: int,
+    train: tuple[ImageSet, Transform],
+    test: tuple[ImageSet, Transform],
+) -> Data:
+    """Returns the batches of two image sets, each seen through its transform."""
+    from towers.data.images.batches import image_batches
+    from towers.data.images.image_set import content_key
+
     return Data(
-        image_batches(train, fields.batch_size, seed=seed, transform=scaled),
-        image_batches(test, fields.batch_size, shuffle=False, transform=scaled),
-        key=content_key(train, test),
+        image_batches(train[0], fields.batch_size, seed=seed, transform=train[1]),
+        image_batches(test[0], fields.batch_size, shuffle=False, transform=test[1]),
+        key=content_key(train[0], test[0]),
     )
 
 
@@ -55,9 +69,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     """Returns the network."""
     from towers.models import cnn
 
-    return cnn.lenet(
-        INPUT_SHAPE, NUM_CLASSES, filters=fields.filters, hidden_size=fields.hidden_size
-    )
+    return cnn.lenet(INPUT_SHAPE, NUM_CLASSES, **common.arguments_for(cnn.lenet, fields))
 
 
 def make_tower_fn(fields: common.Fields, model: keras.Model, training: bool) -> Any:

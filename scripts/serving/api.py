@@ -18,7 +18,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from towers.scripts.serving.batching import Batcher, ClosedError, FullError
-from towers.scripts.serving.chat_request import ChatRequest, RequestRules, read_chat_request
+from towers.scripts.serving.chat_request import (
+    ChatRequest,
+    RequestRules,
+    other_model,
+    read_chat_request,
+)
 from towers.scripts.serving.chat_response import completion, events
 from towers.scripts.serving.limits import RefusedError, error_body
 from towers.scripts.serving.page import HEADERS, read_page
@@ -31,34 +36,8 @@ BUG = "This is a bug of the server, which has printed more about it."
 LOGGER = logging.getLogger("uvicorn.error")  # Uvicorn prints its errors.
 
 
-@dataclasses.dataclass(frozen=True)
-class Access:
-    """Who may use the service, and what is written down.
-
-    Attributes:
-        token: that clients must give, or None.
-        hosts: the names to which requests are answered; None for any. This keeps away pages of
-            other sites whose own name leads to this machine (DNS rebinding).
-        log_messages: whether questions and answers are printed.
-    """
-
-    token: str | None = None
-    hosts: tuple[str, ...] | None = None
-    log_messages: bool = False
-
-
-def make_app(
-    chatbot: ServedChatbot, batcher: Batcher, rules: RequestRules, access: Access
-) -> FastAPI:
-    """Returns the application.
-
-    Args:
-        chatbot: says which requests are answered together.
-        batcher: answers them.
-        rules: of requests.
-        access: of clients.
-    """
-    service = Service(chatbot, batcher, rules, access)
+def make_app(service: Service) -> FastAPI:
+    """Returns the application."""
     checked = [Depends(service.check_host)]
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api = APIRouter(dependencies=[*checked, Depends(service.check_token)])
@@ -76,40 +55,46 @@ def make_app(
     return app
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Service:
     """What happens at the addresses of the API.
 
-    Args:
-        chatbot, batcher, rules, access: as for `make_app`.
+    Attributes:
+        chatbot: what answers.
+        batcher: collects the questions that it answers together.
+        rules: what requests are checked against.
+        token: that clients must give, or None.
+        hosts: the names to which requests are answered; None for any. This keeps away pages of
+            other sites whose own name leads to this machine (DNS rebinding).
+        log_messages: whether questions and answers are printed.
+        created: the time of the start, in seconds.
     """
 
-    def __init__(
-        self, chatbot: ServedChatbot, batcher: Batcher, rules: RequestRules, access: Access
-    ):
-        self._chatbot = chatbot
-        self._batcher = batcher
-        self._rules = rules
-        self._access = access
-        self._created = int(time.time())
+    chatbot: ServedChatbot
+    batcher: Batcher
+    rules: RequestRules
+    token: str | None = None
+    hosts: tuple[str, ...] | None = None
+    log_messages: bool = False
+    created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
     async def check_host(self, request: Request) -> None:
         """Refuses a request that was made to another name than this machine's."""
         host = request.headers.get("host", "").lower()
-        hosts = self._access.hosts
-        if hosts is not None and not {host, host.rpartition(":")[0]} & set(hosts):
+        if self.hosts is not None and not {host, host.rpartition(":")[0]} & set(self.hosts):
             raise RefusedError(
-                f"The host must be one of {', '.join(hosts)}. Received {host[:60]!r}; to serve "
-                "another name, start the server with a token or with --host.",
+                f"The host must be one of {', '.join(self.hosts)}. Received {host[:60]!r}; to "
+                "serve another name, start the server with a token or with --host.",
                 status=421,
                 code="wrong_host",
             )
 
     async def check_token(self, request: Request) -> None:
         """Refuses a request without the token."""
-        if self._access.token is None:
+        if self.token is None:
             return
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        is_right = hmac.compare_digest(given.strip().encode(), self._access.token.encode())
+        is_right = hmac.compare_digest(given.strip().encode(), self.token.encode())
         if kind.lower() != "bearer" or not is_right:
             raise RefusedError(
                 "A token is needed: the header `Authorization: Bearer TOKEN`. Received "
@@ -121,17 +106,17 @@ class Service:
 
     async def complete(self, request: Request) -> Response:
         """Answers a question."""
-        limits = self._rules.limits
+        limits = self.rules.limits
         body = await read_body(request, limits.max_body, limits.timeout)
-        asked = read_chat_request(body, self._rules)
+        asked = read_chat_request(body, self.rules)
         replies = await wait_for_replies(request, self._submit(asked), limits.timeout)
-        if self._access.log_messages:
+        if self.log_messages:
             said = {"turns": asked.turns, "answers": [reply.text for reply in replies.replies]}
             show(json.dumps(said, ensure_ascii=False), flush=True)
         if not asked.stream:
-            return JSONResponse(completion(replies, self._rules.model))
+            return JSONResponse(completion(replies, self.rules.model))
         return StreamingResponse(
-            one_by_one(events(replies, self._rules.model, with_usage=asked.with_usage)),
+            one_by_one(events(replies, self.rules.model, with_usage=asked.with_usage)),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
@@ -142,38 +127,34 @@ class Service:
 
     async def show_model(self, name: str) -> dict[str, Any]:
         """Returns the model of this name."""
-        if name != self._rules.model:
-            raise RefusedError(
-                f"The only model here is {self._rules.model!r}. Received {name[:60]!r}.",
-                status=404,
-                code="model_not_found",
-            )
+        if name != self.rules.model:
+            raise other_model(self.rules.model, name)
         return self._model()
 
     async def health(self) -> dict[str, Any]:
         """Returns that the service runs, and how many questions wait."""
-        return {"status": "ok", "waiting": self._batcher.num_waiting()}
+        return {"status": "ok", "waiting": self.batcher.num_waiting()}
 
     def _model(self) -> dict[str, Any]:
-        limits = self._rules.limits
+        limits = self.rules.limits
         return {
-            "id": self._rules.model,
+            "id": self.rules.model,
             "object": "model",
-            "created": self._created,
+            "created": self.created,
             "owned_by": "towers",
-            "context": self._chatbot.context,
+            "context": self.chatbot.context,
             "max_messages": limits.max_messages,
             "max_message_length": limits.max_message_length,
             "max_choices": limits.max_choices,
         }
 
     def _submit(self, asked: ChatRequest) -> Future[Replies]:
-        group, rows = self._chatbot.group(asked), self._chatbot.rows(asked)
+        group, rows = self.chatbot.group(asked), self.chatbot.rows(asked)
         try:
-            return self._batcher.submit(asked, group, rows)
+            return self.batcher.submit(asked, group, rows)
         except FullError as error:
             raise RefusedError(
-                f"{self._rules.limits.max_waiting} requests wait already. Ask again later.",
+                f"{self.rules.limits.max_waiting} requests wait already. Ask again later.",
                 status=429,
                 code="too_many_requests",
                 headers={"Retry-After": "1"},

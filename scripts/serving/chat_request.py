@@ -142,12 +142,13 @@ def check_model(fields: dict[str, Any], model: str) -> None:
             code="missing_parameter",
         )
     if fields["model"] != model:
-        raise RefusedError(
-            f"The only model here is {model!r}. Received {shown(fields['model'])}.",
-            status=404,
-            param="model",
-            code="model_not_found",
-        )
+        raise other_model(model, fields["model"], param="model")
+
+
+def other_model(model: str, received: Any, param: str | None = None) -> RefusedError:
+    """Returns the error of a request for a model that is not the only one."""
+    message = f"The only model here is {model!r}. Received {shown(received)}."
+    return RefusedError(message, status=404, param=param, code="model_not_found")
 
 
 def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:

@@ -41,12 +41,7 @@ class Limits:
 class RefusedError(Exception):
     """A request that gets no answer; the message says what was received, expected, and the remedy.
 
-    Args:
-        message: for the client.
-        status: of HTTP.
-        param: the parameter of the request that is wrong, if it is one.
-        code: a name for programs.
-        headers: further ones of the response.
+    `code` is a name for programs, and `param` the parameter that is wrong, if it is one.
     """
 
     def __init__(

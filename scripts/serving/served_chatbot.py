@@ -84,16 +84,16 @@ class ServedChatbot:
         Samples depend on the index in the batch, so a request with a seed is decoded alone.
         """
         decoding = self._decoding(request)
-        is_alone = samples(decoding) and request.seed is not None
+        is_alone = decoding.samples and request.seed is not None
         return (decoding, id(request)) if is_alone else decoding
 
     def rows(self, request: ChatRequest) -> int:
         """Returns how many rows of a batch a request takes: one for each sample.
 
-        Of samples that a second run ranks, one row has the best ones.
+        Samples that a second run ranks take one row, which has the best ones.
         """
         decoding = self._decoding(request)
-        return request.choices if samples(decoding) and decoding.mmi is None else 1
+        return request.choices if decoding.samples and decoding.mmi is None else 1
 
     def answer(self, requests: Sequence[ChatRequest]) -> list[Replies]:
         """Returns the answers to requests of one group."""
@@ -134,7 +134,7 @@ class ServedChatbot:
 
     def _of_several(self, decoding: DecodingOptions, choices: int) -> DecodingOptions:
         """Returns a decoding with several answers; few ones do not widen a search with beams."""
-        if not samples(decoding):
+        if not decoding.samples:
             beams = decoding.beam if choices <= decoding.beam else self._most_beams
             return dataclasses.replace(decoding, beam=beams, nbest=beams)
         if decoding.mmi is not None:
@@ -175,8 +175,3 @@ def beginning(text: str, tokens: Sequence[str]) -> str:
             return text[:index].rstrip()
         left -= character not in BLANKS
     return text
-
-
-def samples(decoding: DecodingOptions) -> bool:
-    """Returns whether a decoding draws random tokens."""
-    return any((decoding.temperature, decoding.top_k, decoding.top_p))

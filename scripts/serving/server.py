@@ -64,12 +64,7 @@ def is_local(bound: socket.socket) -> bool:
 
 
 def local_names(host: str, bound: socket.socket) -> tuple[str, ...]:
-    """Returns the names by which this machine calls a local socket.
-
-    Args:
-        host: by which the socket was asked for.
-        bound: the socket.
-    """
+    """Returns the names by which this machine calls a local socket."""
     names = (*LOCAL_NAMES, host.lower(), bound.getsockname()[0])
     return tuple(dict.fromkeys(f"[{one}]" if ":" in one else one for one in names))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from towers.scripts.quiet import import_tensorflow_quietly
+from towers.ground.quiet import import_tensorflow_quietly
 
 # Runs a number of steps; returns the seconds of all but the first, which may wait for its input.
 TimedRun = Callable[[int], float]
@@ -21,9 +21,7 @@ ERRORS = (ValueError, OSError, ImportError)  # About what a user gives: told, no
 class Apart(contextlib.AbstractContextManager["Apart"]):
     """A process that builds runs and makes the one that it is asked for; it ends with the context.
 
-    Args:
-        build: returns runs by name; a function of a module.
-        arguments: of `build`.
+    `build` is a function of a module, and returns runs by name.
     """
 
     def __init__(self, build: Callable[..., dict[str, TimedRun]], *arguments: Any):

@@ -44,12 +44,7 @@ class InputReport(NamedTuple):
 
 
 def measure_input(task: Task, num_steps: int) -> InputReport:
-    """Returns the measurements: first the pipeline alone, then a training on all towers.
-
-    Args:
-        task: what is trained, and on which devices.
-        num_steps: the steps of either measurement.
-    """
+    """Returns the measurements: first the pipeline alone, then a training on all towers."""
     alone = measure_pipeline(task.data.train, len(task.devices), num_steps)
     waits, seconds = measure_waits(task, num_steps)
     return InputReport(*alone, num_steps / seconds, min(1.0, waits / seconds))

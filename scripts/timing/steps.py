@@ -127,10 +127,7 @@ def build_runs(task: Task, contenders: Sequence[Contender]) -> dict[str, TimedRu
 def build_towers(task: Task, number: int, exchange: str | None) -> TimedRun:
     """Returns training on so many towers by the `Trainer`, its input feed included.
 
-    Args:
-        task: what is trained.
-        number: of towers.
-        exchange: of copies of the variables on each of them; None for the default placement.
+    An exchange is that of copies of the variables on each of them; None is the default placement.
     """
     groups = task.groups[:number]
     if number == 1 and len(groups[0]) == 1 and "CPU" in groups[0][0]:

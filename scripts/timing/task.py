@@ -52,11 +52,7 @@ class Task(NamedTuple):
 
 
 def open_task(recipe: Recipe, options: TimingOptions, num_towers: int) -> Task:
-    """Returns the task, the first batches of its data in memory.
-
-    Args:
-        recipe, options: as given.
-        num_towers: the most towers, or replicas, that are timed in this process.
+    """Returns the task for this many towers or replicas, the first batches of its data in memory.
 
     Raises:
         ValueError: the devices or the data cannot be used.
@@ -76,7 +72,7 @@ def open_task(recipe: Recipe, options: TimingOptions, num_towers: int) -> Task:
 def first_batches(dataset: tf.data.Dataset) -> list[Any]:
     """Returns the first batches, in memory.
 
-    Of an epoch that is shorter than `NUM_BATCHES`, the smaller last batch is left out.
+    The smaller last batch of an epoch that is shorter than `NUM_BATCHES` is left out.
     """
     batches = list(dataset.take(NUM_BATCHES))
     if NUM_BATCHES > len(batches) > 1:

@@ -33,7 +33,7 @@ def chosen_recipe(options: RecipeOptions) -> Recipe:
 def check_contradictions(given: Mapping[str, Any]) -> None:
     """Raises ValueError if options say one thing twice: steps and epochs, or a field by two.
 
-    Of several values for one option the last counts, as everywhere.
+    The last of several values for one option counts, as everywhere.
     """
     texts = [one for one in given.get("overrides", ()) if "=" in one]
     fields = {one.partition("=")[0].strip().replace("-", "_"): f"--set {one}" for one in texts}
@@ -48,10 +48,7 @@ def check_contradictions(given: Mapping[str, Any]) -> None:
 def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recipe:
     """Returns a recipe by name, with fields from `field=value` texts and from flags.
 
-    Args:
-        name: as `towers recipes` lists it.
-        overrides: texts such as `learning_rate=0.01`.
-        flags: fields whose value is not None win over the overrides.
+    Flags that are not None win over the overrides.
 
     Raises:
         ValueError: there is no such recipe or field, or a value is outside of its bounds.
@@ -66,13 +63,7 @@ def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recip
 
 
 def restore_recipe(name: str, fields: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe:
-    """Returns a recipe with the fields that a run recorded.
-
-    Args:
-        name: as `towers recipes` lists it.
-        fields: the recorded values.
-        overrides: texts such as `part=test`, which win.
-    """
+    """Returns a recipe with the fields that a run recorded; texts such as `part=test` win."""
     recipe = find_recipe(name)
     known = {field.name for field in dataclasses.fields(recipe.fields)}
     unknown = sorted(set(fields) - known)

@@ -21,8 +21,8 @@ SHOWN = 110  # Characters of the differences that an error lists.
 def claim(plan: Plan) -> Iterator[dict[str, Any] | None]:
     """The scope in which this process alone trains in the directory of a plan.
 
-    It yields what the run that goes on there recorded, or None where one begins. Of several
-    processes, only the chief locks the directory: it writes the run's files.
+    It yields what the run that goes on there recorded, or None where one begins. Only the chief of
+    several processes locks the directory: it writes the run's files.
 
     Raises:
         ValueError: another process trains there, or the directory holds another run or other files.
@@ -43,11 +43,6 @@ def find_run(
     """Returns what the run of a directory recorded if it goes on, or None where one may begin.
 
     A run that saved no checkpoint gives way to another.
-
-    Args:
-        directory: the run's.
-        record: what the run is to be.
-        overwrite: whether the run that is there is to be removed.
 
     Raises:
         ValueError: the directory holds another run, or other files.

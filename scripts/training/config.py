@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from towers.ground.extras import import_extra
 from towers.scripts.options.setting import Setting, all_settings, settings_of, values_of
 from towers.scripts.shown import OBEYED
 from towers.scripts.training.catalogue import check_contradictions
@@ -25,15 +26,10 @@ INSTEAD = {"steps": "epochs", "epochs": "steps"}  # One is given instead of the 
 def read_config(path: Path, *kinds: type) -> dict[str, Any]:
     """Returns the options of a config file, each of its setting's type.
 
-    Args:
-        path: of the file.
-        kinds: the dataclasses of options that it may set.
-
     Raises:
         ValueError: the file cannot be understood, contradicts itself, or has an unknown key or a
-            wrong value.
+            wrong value; or it is YAML, and the library for it is not installed.
         OSError: it cannot be read.
-        ImportError: it is YAML, and the library for it is not installed.
     """
     settings = {setting.key: setting for setting in all_settings(*kinds).values()}
     try:
@@ -64,13 +60,7 @@ def parse_file(path: Path) -> Mapping[str, Any]:
 
 def parse_yaml(text: str, path: Path) -> Any:
     """Returns the content of a YAML file."""
-    try:
-        import yaml
-    except ImportError as error:
-        raise ImportError(
-            f"{path} is YAML, and pyyaml is not installed. Install it with: pip install "
-            "'towers[yaml]', or write TOML."
-        ) from error
+    yaml = import_extra("yaml", "yaml", f"{path} is YAML (TOML needs no library)")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -26,16 +26,11 @@ def open_updates(session: Session, options: TrainOptions) -> towers.steps.Update
 def describe_parameters(session: Session) -> str:
     """Returns where the variables live and, if packs do not sum between copies, what does."""
     placement = session.placement
-    groups = placement.copy_groups
-    if len(groups) > 1:
-        where = "each of them"
-    else:
-        where = ", ".join(dict.fromkeys(map(towers.devices.short_device, groups[0])))
+    first, *others = placement.copy_groups
+    where = ", ".join(dict.fromkeys(map(towers.devices.short_device, first)))
     is_alone = len(placement.devices) * session.processes.count == 1
-    if is_alone or placement.exchange in WITHOUT_COPIES:
-        return where
-    on_gpus = all("GPU" in device for device in placement.devices)
-    return f"{where}, summed by {'NCCL' if on_gpus else 'a ring'}"
+    by = "" if is_alone or placement.exchange in WITHOUT_COPIES else placement.exchange
+    return f"{'each of them' if others else where}{f', summed by {by}' if by else ''}"
 
 
 class MeasuredPlacement:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from towers.scripts.options.setting import (
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
     Bound,
+    arguments_for,
     parse,
     settings_of,
     shown,
 )
 from towers.scripts.wrong_input import nearest
 
+if TYPE_CHECKING:
+    from towers.data.text import TextSettings
+
 MOST_EPOCHS = 10**9
 EPOCHS = Bound(f"from 0 to {MOST_EPOCHS:,}", lambda value: 0 <= value < MOST_EPOCHS)
 AnyFields = TypeVar("AnyFields", bound="Fields")
-__all__ = ["EPOCHS", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Bound", "Fields"]  # For recipes.
+__all__ = [  # For recipes.
+    *("EPOCHS", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Bound"),
+    *("Fields", "TextFields", "arguments_for"),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +68,40 @@ class Fields:
     clip_norm: Annotated[float, NOT_NEGATIVE] = 0.0
 
 
-def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
-    """Returns fields with other values.
+@dataclasses.dataclass(frozen=True)
+class TextFields(Fields):
+    """The fields of every recipe of the user's own text.
 
-    Raises:
-        ValueError: a value is of another type, as in a record by hand, or outside of its bounds.
+    Attributes:
+        language: zh or en.
+        tokenizer: auto, jieba, words, characters, spaces or subwords.
+        lowercase: whether capital letters become small letters.
+        dictionary: a file in place of jieba's own dictionary.
+        user_dictionary: a file of further words for jieba.
+        subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
+            from the text.
+        new_words: whether jieba may guess words that are in no dictionary.
     """
+
+    language: str = "en"
+    tokenizer: str = "auto"
+    lowercase: bool = False
+    dictionary: str = ""
+    user_dictionary: str = ""
+    subword_model: str = ""
+    new_words: bool = False
+
+    def settings(self) -> TextSettings:
+        """Returns how the text is normalised and tokenised."""
+        from towers.data.text import TextSettings
+
+        files = ("dictionary", "user_dictionary", "subword_model")
+        given = {name: getattr(self, name) or None for name in files}
+        return TextSettings(**arguments_for(TextSettings, self, **given))
+
+
+def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
+    """Returns fields with other values; ValueError for one of another type or out of bounds."""
     replaced = dataclasses.replace(fields, **values)
     for name, setting in settings_of(type(fields)).items():
         value = getattr(replaced, name)

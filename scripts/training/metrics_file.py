@@ -17,24 +17,17 @@ TRAIN, TEST, END = "train", "test", "end"  # The kinds of lines.
 
 
 class MetricsFile:
-    """The file of a run's metrics, to which one process appends.
-
-    Args:
-        path: the file; the first line makes it.
-    """
+    """The file of a run's metrics, to which one process appends; the first line makes it."""
 
     def __init__(self, path: Path):
         self.path = path
         self._is_synced = True
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """Appends a line; what is no finite number becomes null.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Appends a line, null for what is no finite number; OSError if it cannot be written."""
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        line = {"kind": kind, "step": step, "time": now, **map_values(values)}
+        plain_values = {name: plain(value) for name, value in values.items()}
+        line = {"kind": kind, "step": step, "time": now, **plain_values}
         try:
             make_folder(self.path.parent)
             with open(self.path, "a", encoding="utf-8") as file:
@@ -68,12 +61,7 @@ class MetricsFile:
             self._is_synced = True
 
     def cut(self, step: int, evaluated_step: int) -> None:
-        """Removes what a run that continues at a step is going to write again, and its old ends.
-
-        Args:
-            step: the run's position.
-            evaluated_step: the step of the last evaluation that counts.
-        """
+        """Removes what a run that continues at a step is going to write again, and its old ends."""
         last = {TRAIN: step, TEST: evaluated_step, END: -1}
         lines = read_metrics(self.path)
         kept = [line for line in lines if line["step"] <= last.get(line["kind"], step)]
@@ -99,13 +87,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def map_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values as JSON takes them: floats of seven digits, null where none is finite."""
-    return {
-        name: plain(value) if isinstance(value, float) else value for name, value in values.items()
-    }
-
-
-def plain(value: float) -> float | None:
-    """Returns a number with as many digits as a float32 has, or None if it is not finite."""
+def plain(value: Any) -> Any:
+    """Returns a value; of a float the digits of a float32, or None if it is not finite."""
+    if not isinstance(value, float):
+        return value
     return float(f"{value:.7g}") if math.isfinite(value) else None

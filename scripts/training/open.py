@@ -10,11 +10,7 @@ import towers
 from towers.ground.durable import write_file
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
-from towers.scripts.training.engine import (
-    MeasuredPlacement,
-    describe_parameters,
-    open_updates,
-)
+from towers.scripts.training.engine import MeasuredPlacement, describe_parameters, open_updates
 from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
@@ -24,17 +20,7 @@ from towers.scripts.training.stages import describe_stages
 
 
 class OpenRun(NamedTuple):
-    """A run that is ready to train.
-
-    Attributes:
-        plan: what it is to be.
-        record: what run.json says of it.
-        session: its devices, its data and its model.
-        updates: what it does in a step.
-        files: its checkpoints, metrics and curves.
-        output: what it prints.
-        total_steps: the number of its last step.
-    """
+    """A run that is ready to train: what it is to be, what it consists of, and its last step."""
 
     plan: Plan
     record: dict[str, Any]
@@ -49,9 +35,7 @@ class OpenRun(NamedTuple):
 def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
     """The scope of a run at its newest checkpoint, recorded as one that trains.
 
-    Args:
-        plan: what the run is to be.
-        before: what the run that goes on recorded, or None where one begins.
+    It begins, or goes on with what was recorded before.
 
     Raises:
         ValueError: the devices, the data or the weights cannot be used.
@@ -96,7 +80,7 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
 def read_initial_weights(plan: Plan, before: dict[str, Any] | None) -> InitialWeights | None:
     """Returns the weights with which the run is to begin, None where it goes on or has no wish.
 
-    Of several processes, the chief sends them to the others.
+    The chief of several processes sends them to the others.
     """
     goes_on = before is not None and not plan.directory.is_unsaved
     if plan.options.init_from is None or goes_on or not plan.is_chief:
@@ -148,7 +132,7 @@ def print_opening(run: OpenRun) -> None:
 def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights | None) -> None:
     """Restores the newest checkpoint, else the initial weights; all processes get what it holds.
 
-    Of several, only the chief needs the files.
+    Only the chief of several needs the files.
     """
     updates = run.updates
     checkpoint = run.files.restore() if run.plan.is_chief and before is not None else None

@@ -228,6 +228,11 @@ class SamplingOptions:
     top_p: Annotated[Amount | None, "P"] = None
     seed: Seed = 0
 
+    @property
+    def samples(self) -> bool:
+        """Whether tokens are drawn at random."""
+        return any((self.temperature, self.top_k, self.top_p))
+
 
 @dataclasses.dataclass(frozen=True)
 class SearchOptions(SamplingOptions):

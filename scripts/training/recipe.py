@@ -10,24 +10,6 @@ from typing import Any, NamedTuple, Protocol
 LARGEST_LOSS = 700.0  # The exponential of a larger one is no float.
 
 
-class SpecialIds(NamedTuple):
-    """The ids of a vocabulary that stand for no word.
-
-    Attributes:
-        padding: fills rows up to the longest.
-        unknown: stands for words that have no id.
-        start: comes before the first token of an answer or a text.
-        end: ends an answer, or a sentence of a text.
-        unspoken: the ids that a model must not say.
-    """
-
-    padding: int
-    unknown: int
-    start: int
-    end: int
-    unspoken: tuple[int, ...]
-
-
 class Data(NamedTuple):
     """The data of a recipe.
 
@@ -83,14 +65,12 @@ class Recipe:
         best_metric: the metric that decides which checkpoint is the best.
         maximize: whether more of it is better.
         unit: the loss is a mean over these.
-        command: the command that lets the model speak, chat or generate.
-        special_ids: of a recipe with text, the ids that stand for no word.
+        command: the command that lets the model speak, chat or generate; empty without text.
         derive_metrics: `derive_metrics(metrics, data) -> dict` of further metrics, such as the
             perplexity, from the means over the test data.
         make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry, or
             None; with a state the batches have `num_rows`.
         prepare: `prepare(fields, paths, processes=None, write=print)` makes the data's cache ahead.
-        load_text: `load_text(folder)` of the codec that a run saved.
         make_answer_evaluator: `make_answer_evaluator(fields, model, data) -> AnswerEvaluator`, or
             None for a model that answers nothing.
     """
@@ -106,13 +86,20 @@ class Recipe:
     best_metric: str = "accuracy"
     maximize: bool = True
     unit: str = "examples"
-    command: str = "chat"
-    special_ids: SpecialIds | None = None
+    command: str = ""
     derive_metrics: Callable[[dict[str, float], Data], dict[str, float]] | None = None
     make_carried: Callable[..., Any] | None = None
     prepare: Callable[..., Any] | None = None
-    load_text: Callable[..., Any] | None = None
     make_answer_evaluator: Callable[..., AnswerEvaluator | None] | None = None
+
+
+def perplexities(metrics: dict[str, float], num_characters: int) -> dict[str, float]:
+    """Returns the perplexities; that per character compares vocabularies with each other."""
+    tokens_per_character = metrics["examples"] / num_characters
+    return {
+        "perplexity": perplexity(metrics["loss"]),
+        "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
+    }
 
 
 def perplexity(loss: float) -> float:

@@ -18,7 +18,7 @@ from typing import Any
 
 import towers
 from towers.ground.durable import make_folder, write_file
-from towers.scripts.quiet import import_tensorflow_quietly
+from towers.ground.quiet import import_tensorflow_quietly
 
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
@@ -36,11 +36,7 @@ CURVE = re.compile(
 
 
 class RunDirectory:
-    """The files of one run.
-
-    Args:
-        path: the directory; it is made when something is written.
-    """
+    """The files of one run; its directory is made when something is written."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
@@ -74,12 +70,9 @@ class RunDirectory:
     def begin(
         self, record: dict[str, Any], devices: Sequence[str], before: dict[str, Any] | None
     ) -> None:
-        """Records what runs, and that a process begins.
+        """Records what runs, and that a process begins on these devices.
 
-        Args:
-            record: what runs.
-            devices: of the towers.
-            before: what the run that goes on here recorded; None removes the run that is here.
+        Without what a run that goes on recorded before, the run that is here is removed.
 
         Raises:
             OSError: the directory cannot be written.
@@ -114,11 +107,7 @@ class RunDirectory:
         )
 
     def read(self) -> dict[str, Any]:
-        """Returns the contents of run.json.
-
-        Raises:
-            ValueError: if the directory holds no run, or run.json is damaged.
-        """
+        """Returns the contents of run.json; ValueError if there is no run, or it is damaged."""
         try:
             return self._read_record()
         except ValueError as error:
@@ -151,11 +140,7 @@ class RunDirectory:
 
 
 def complete(record: Any) -> dict[str, Any]:
-    """Returns a record with what runs of earlier releases left unsaid.
-
-    Raises:
-        ValueError: an entry is missing, or not of its kind; a stranger may have written it.
-    """
+    """Returns a record with what earlier releases left unsaid; ValueError for a wrong entry."""
     if not isinstance(record, dict):
         raise ValueError("it holds no object")
     record = {**BEFORE, **record}
@@ -212,12 +197,7 @@ def package_versions() -> dict[str, str]:
 
 
 def remove_files(folder: pathlib.Path, names: re.Pattern[str]) -> None:
-    """Removes the files below a folder that have such names, and the folders that are empty then.
-
-    Args:
-        folder: the folder; it may be absent.
-        names: matches a whole name.
-    """
+    """Removes the files below a folder that have such names, and folders that are empty then."""
     for here, _, files in os.walk(folder, topdown=False):
         for name in filter(names.fullmatch, files):
             pathlib.Path(here, name).unlink(missing_ok=True)

@@ -23,15 +23,6 @@ EVALUATION = "evaluation"  # The curve of evaluations.
 class RunFiles:
     """The checkpoints, metrics and curves of a run, as one process writes them.
 
-    Args:
-        directory: the run's.
-        session: the recipe with its data and its model.
-        updates: hold the variables and the position.
-        record: what runs; checkpoints hold it too.
-        output: prints the reports.
-        report_every: the number of steps between two reports.
-        keep: how many checkpoints are kept.
-
     Attributes:
         curves: TensorBoard's files.
         reporting: the action that reports to the terminal, the curves and metrics.jsonl;

@@ -17,10 +17,7 @@ from towers.scripts.training.session import Session
 
 
 class RunOutput:
-    """Prints the lines of a run.
-
-    Args:
-        quiet: whether it prints nothing.
+    """Prints the lines of a run, unless it is quiet.
 
     Attributes:
         bar: the progress bar above which lines are printed, or None.
@@ -81,13 +78,7 @@ def describe_model(model: keras.Model) -> str:
 
 
 def describe_evaluation(session: Session, step: int, metrics: Mapping[str, float]) -> str:
-    """Returns the metrics of the test data in one line.
-
-    Args:
-        session: what was evaluated.
-        step: of its variables.
-        metrics: the means, and as `examples` the number that they are taken over.
-    """
+    """Returns the metrics of the test data in one line; `examples` are what they are means over."""
     means = [f"{name} {value:.4f}" for name, value in metrics.items() if name != "examples"]
     count = f"{metrics['examples']:.0f} {session.recipe.unit}"
     return f"{session.data.evaluated:<5} | step {step} | {' | '.join(means)} | {count}"

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import keras
 
 import towers
+from towers.data.text import LineCodec, TextCodec
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
-from towers.scripts.training.recipe import Data, Recipe, SpecialIds
+from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import Session, choose_devices, open_session
 from towers.scripts.wrong_input import as_many_as_fit
@@ -30,7 +31,6 @@ class OpenModel(NamedTuple):
         recipe: the recipe with the run's fields.
         model: the model with the checkpoint's values.
         text: the codec between text and ids.
-        special_ids: the ids of the codec that stand for no word.
         description: a line that names the recipe, the step and the run.
         about: what the run recorded about its data.
     """
@@ -39,18 +39,12 @@ class OpenModel(NamedTuple):
     recipe: Recipe
     model: keras.Model
     text: Any
-    special_ids: SpecialIds
     description: str
     about: dict[str, Any]
 
 
 class Evaluation(NamedTuple):
-    """A run's trained model with its test data.
-
-    Attributes:
-        session: the model, filled from the checkpoint, and the data.
-        checkpoint: the checkpoint.
-    """
+    """A run's model, filled from a checkpoint, with its test data."""
 
     session: Session
     checkpoint: towers.checkpoints.Checkpoint
@@ -64,12 +58,7 @@ class Evaluation(NamedTuple):
 
 
 class InitialWeights(NamedTuple):
-    """The weights of a run, with which another one begins.
-
-    Attributes:
-        directory: of the run that has them.
-        checkpoint: its best one.
-    """
+    """The best checkpoint of a run, with whose weights another one begins."""
 
     directory: RunDirectory
     checkpoint: towers.checkpoints.Checkpoint
@@ -77,15 +66,7 @@ class InitialWeights(NamedTuple):
     def fill(self, session: Session, updates: towers.steps.Updates) -> str:
         """Assigns the weights to the variables of the same name and shape; the rest begins anew.
 
-        Args:
-            session: the new training.
-            updates: hold its variables.
-
-        Returns:
-            A line that says which weights found a variable.
-
-        Raises:
-            ValueError: none did.
+        Returns a line that says which weights found a variable; raises ValueError if none did.
         """
         match = towers.checkpoints.restore_matching(
             self.checkpoint, updates.step.groups()["variables"]
@@ -115,10 +96,8 @@ def open_model(
 ) -> OpenModel:
     """Returns the model of a run that has text.
 
-    Args:
-        options: the run and its checkpoint.
-        devices: the choice of the devices; by default the devices stay as they are.
-        command: the command that lets the model speak: chat (also for an export) or generate.
+    Without a choice the devices stay as they are. The command lets the model speak: chat (also for
+    an export) or generate.
 
     Raises:
         ValueError: the run has no checkpoint, or no model for this command.
@@ -126,7 +105,7 @@ def open_model(
     directory = RunDirectory(options.run_dir)
     record = directory.read()
     recipe = restore_recipe(record["recipe"], record["fields"])
-    if recipe.load_text is None or recipe.special_ids is None or not directory.text.exists():
+    if not recipe.command or not directory.text.exists():
         raise ValueError(f"{directory.path} is a run of {recipe.name}, which has no text.")
     if recipe.command != command:
         raise ValueError(
@@ -137,12 +116,13 @@ def open_model(
     if devices is not None:
         choose_devices(devices)
     towers.steps.set_precision(record["precision"])
-    text = recipe.load_text(directory.text)
+    codec = TextCodec if command == "chat" else LineCodec
+    text = codec.load(directory.text)
     model = recipe.make_model(recipe.fields, Data(None, None, text))
     restore_model(model, chosen)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
     about = record.get("about") or {}
-    return OpenModel(directory, recipe, model, text, recipe.special_ids, description, about)
+    return OpenModel(directory, recipe, model, text, description, about)
 
 
 def open_evaluation(options: EvaluateOptions) -> Evaluation:

@@ -12,6 +12,7 @@ import keras
 
 import towers
 from towers.ground.progress import progress
+from towers.scripts.options.setting import arguments_for
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
@@ -55,11 +56,6 @@ def open_session(
     """Returns the session of a recipe.
 
     Args:
-        recipe: the recipe.
-        data: the folder or the files, None for the recipe's default.
-        devices: the choice of the devices.
-        seed: of the initial values and of the data's order.
-        precision: as `set_precision` takes it.
         shared: what must be equal in all processes that TF_CONFIG names, which are joined; None
             to stay alone.
         choose_placement: chooses where the variables live; by default as `devices` says.
@@ -99,15 +95,7 @@ def choose_devices(options: DeviceOptions) -> towers.devices.Devices:
     """Returns the chosen devices; raises ValueError if they are not there."""
     if options.virtual and options.towers is None:
         raise ValueError("--virtual splits one GPU into towers: say into how many with --towers N.")
-    return towers.select_devices(
-        options.towers,
-        gpus=options.gpus,
-        gpus_per_tower=options.gpus_per_tower,
-        virtual=options.virtual,
-        gpu_memory=options.gpu_memory,
-        cpu_towers=options.cpu_towers,
-        tf32=options.tf32,
-    )
+    return towers.select_devices(options.towers, **arguments_for(towers.select_devices, options))
 
 
 def data_paths(recipe: Recipe, given: Sequence[str] | None) -> Any:
@@ -171,15 +159,8 @@ def build_step(session: Session, options: TrainOptions) -> towers.engine.TrainSt
             f"process can share its rows. Received {processes.count} processes; use one, with "
             "--towers (a language model may also be given --set form=sentences, or form=pieces)."
         )
-    return towers.build_train_step(
-        recipe.make_tower_fn(recipe.fields, session.model, True),
-        session.model,
-        open_optimizer(session, options),
-        session.placement,
-        train,
-        step_options(session, options, carried),
-        processes,
-    )
+    parts = step_parts(session, options, carried)
+    return towers.build_train_step(*parts, processes)
 
 
 def build_async_step(session: Session, options: TrainOptions) -> towers.steps.AsyncStep:
@@ -191,24 +172,23 @@ def build_async_step(session: Session, options: TrainOptions) -> towers.steps.As
             "batch to batch. Give it batches without one (a language model takes --set "
             "form=sentences or form=pieces), or use --updates sync."
         )
-    return towers.steps.build_async_step(
-        recipe.make_tower_fn(recipe.fields, session.model, True),
-        session.model,
-        open_optimizer(session, options),
-        session.placement,
-        train,
-        step_options(session, options),
-    )
+    return towers.steps.build_async_step(*step_parts(session, options))
 
 
-def step_options(
+def step_parts(
     session: Session, options: TrainOptions, carried: towers.Carried | None = None
-) -> towers.StepOptions:
-    """Returns the options of a session's step."""
+) -> tuple[Any, Any, Any, Any, Any, towers.StepOptions]:
+    """Returns what every step of a session is built of."""
+    recipe, train = session.recipe, session.data.train
+    tower_fn = recipe.make_tower_fn(recipe.fields, session.model, True)
+    epochs = recipe.fields.epochs
+    if options.steps is not None:
+        epochs = options.steps / train.steps_per_epoch
     with session.placement.scope():
+        optimizer = make_optimizer(recipe.fields, session.data, epochs)
         loss_scale = towers.steps.LossScale() if options.engine.precision == "float16" else None
-    return towers.StepOptions(
-        clip_norm=session.recipe.fields.clip_norm or None,
+    own = towers.StepOptions(
+        clip_norm=recipe.fields.clip_norm or None,
         accumulate=options.engine.accumulate,
         batch_norm=options.engine.batch_norm,
         seed=options.seed,
@@ -216,20 +196,7 @@ def step_options(
         compiled=options.engine.xla,
         carried=carried,
     )
-
-
-def open_optimizer(session: Session, options: TrainOptions) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of a session, made on the parameter device."""
-    with session.placement.scope():
-        epochs = total_epochs(options, session)
-        return make_optimizer(session.recipe.fields, session.data, epochs)
-
-
-def total_epochs(options: TrainOptions, session: Session) -> float:
-    """Returns how many epochs the run is going to take."""
-    if options.steps is not None:
-        return options.steps / session.data.train.steps_per_epoch
-    return session.recipe.fields.epochs
+    return tower_fn, session.model, optimizer, session.placement, train, own
 
 
 def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.Optimizer:

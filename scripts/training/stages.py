@@ -40,11 +40,7 @@ def share_layers(
 def stage_of_variables(
     recipe: Recipe, model: keras.Model, num_stages: int
 ) -> Callable[[keras.Variable], int]:
-    """Returns the function from the model's variables to their stages; nothing moves.
-
-    Raises:
-        ValueError: the model has fewer parts than there are to be stages.
-    """
+    """Returns the function from variables to stages; nothing moves. Errors as in `share_layers`."""
     tower = [f"/CPU:{number}" for number in range(num_stages)]
     stages = share_layers(recipe, model, towers.Placement([tower], "cpu")).stages(model)
     return (lambda _: 0) if stages is None else stages.of_variable

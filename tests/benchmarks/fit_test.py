@@ -1,15 +1,13 @@
 """Keras's `fit` trains a recipe on the batches, from the values and with the loss of the towers."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from tests.benchmarks.commands import TINY, refuse
-from tests.paths import ROOT
-from tests.programs import run
-from towers.saving.summaries import read_scalars
+from tests.benchmarks.commands import TINY, refuse, write_output
+from tests.curves import read_scalars
+from tests.programs import exit_code
 from towers.scripts.main import main as towers_main
 
 IMAGES = ["shapes", *TINY, "--set", "optimizer=sgd", "--set", "schedule=constant"]
@@ -23,8 +21,8 @@ def epoch_of_fit(options, folder):
     In a process of its own: MirroredStrategy remembers the shapes and types of an earlier one.
     """
     file = folder / "results.jsonl"
-    command = ["-m", "benchmarks", "fit", *options, "--epochs", "1", "--results", str(file)]
-    run([sys.executable, *command], cwd=ROOT)
+    command = ["fit", *options, "--epochs", "1", "--results", str(file)]
+    assert exit_code(write_output, folder / "output.txt", command) == 0
     (row,) = json.loads(file.read_text())["results"]
     return row
 

@@ -45,7 +45,7 @@ def test_the_rivals_come_as_they_were_given():
 @pytest.mark.parametrize(
     ("towers", "others", "names"),
     [
-        ("2", "plain", ["towers 2", "plain"]),
+        ("1", "plain", ["towers 1", "plain"]),
         pytest.param(
             *("1,2", "plain,fit,mirrored", ["towers 1", "towers 2", "plain", "fit", "mirrored 2"]),
             marks=pytest.mark.slow,

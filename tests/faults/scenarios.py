@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 
+from tests.curves import read_scalars
 from tests.faults.injector import Scenario
 from tests.scripts.runs import arrays_of
-from towers.saving.summaries import read_scalars
 
 TRAIN = [
     "--batch-size", "250", "--set", "filters=2,3", "--set", "hidden_size=4", "--deterministic",
@@ -23,7 +23,7 @@ import hashlib
 from towers.data.fetching import data_sets
 from towers.data.fetching.data_sets import DataSet, RemoteFile
 content = bytes(range(256)) * 4000
-file = RemoteFile("small.bin", "sha256", hashlib.sha256(content).hexdigest())
+file = RemoteFile("small.bin", hashlib.sha256(content).hexdigest())
 data_sets.DATA_SETS["small"] = DataSet("", (file,))
 """
 NAMES = ("continued", "export", "prepare", "download", "fresh")

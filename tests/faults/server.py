@@ -22,9 +22,7 @@ def main():
 
     import towers.scripts.commands.export
     import towers.scripts.commands.train
-    import towers.scripts.exporting.chatbots
-    import towers.scripts.exporting.classifiers
-    import towers.scripts.exporting.language_models
+    import towers.scripts.exporting.writers
     import towers.scripts.training.run  # noqa: F401
 
     warnings.simplefilter("ignore", DeprecationWarning)  # Of forks with threads.

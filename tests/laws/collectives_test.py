@@ -12,7 +12,7 @@ import towers
 from tests import helpers
 from tests.laws import batch_norm_test, finite_test
 from tests.laws.parity_test import accumulated_case, adam, fresh, plain, sparse_case
-from towers.step.precision import LossScale, set_precision
+from towers.step.options import LossScale, set_precision
 
 
 def train(make_case, num_towers):

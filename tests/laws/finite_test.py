@@ -8,8 +8,8 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from towers.actions import NonFiniteGradientError
-from towers.step.passes import gradient_factor
-from towers.step.precision import LossScale, set_precision
+from towers.step.options import LossScale, set_precision
+from towers.step.tower import gradient_factor
 
 
 def normalised_model():

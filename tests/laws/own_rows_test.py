@@ -9,7 +9,7 @@ import towers
 from tests import helpers
 from tests.data.images.batches_test import numbered_images
 from tests.data.prepared.helpers import LIMITS, corpus_of
-from towers.batches.own_rows import OwnRows
+from towers.batches.shards import OwnRows
 from towers.data.batches.pairs import pair_batches
 from towers.data.batches.texts import piece_batches, sentence_batches, stream_batches
 from towers.data.image_files.augmentation import Augmentation

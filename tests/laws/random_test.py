@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.step.parts import fold_in, seed_states
+from towers.step.micro_batches import fold_in, seed_states
 from towers.variables.shared_variables import SharedVariables
 
 UNITS = 16

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.step.precision import LossScale
+from towers.step.options import LossScale
 
 
 def norm(name, *, synchronized, **options):

@@ -143,23 +143,6 @@ def test_dropout_is_on_in_training_alone():
     assert evaluating(SHARD)[0] == evaluating(SHARD)[0]
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_another_vocabulary_passes_its_special_ids(training):
-    """The same model with all ids in reverse order has the same sums."""
-    model = model_of()
-    last = VOCABULARY - 1
-    reverse = Seq2Seq(VOCABULARY, embedding_size=6, hidden_size=8, padding_id=last - PAD)
-    by_token = [model.embedding.table, model.projection.kernel, model.projection.bias]
-    for variable, other in zip(model.variables, reverse.variables, strict=True):
-        value = variable.numpy()
-        other.assign(value[::-1] if any(variable is one for one in by_token) else value)
-    ids = {"start_id": last - START, "unknown_id": last - UNKNOWN}
-    sums = answering(model, training=training)(SHARD)
-    others = answering(reverse, training=training, **ids)(tuple(last - part for part in SHARD))
-    np.testing.assert_allclose(others[0], sums[0], rtol=1e-5)
-    assert others[1:] == sums[1:]
-
-
 def test_a_smoothing_of_one_is_refused():
     with pytest.raises(ValueError, match=r"label_smoothing must be in \[0, 1\). Received 1.0"):
         answering(model_of(), training=True, label_smoothing=1.0)

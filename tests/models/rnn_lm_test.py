@@ -174,14 +174,6 @@ def test_padding_changes_nothing_for_sentences(length):
     assert float(metrics["accuracy"]) == sum(float(one[2]["accuracy"]) for one in alone)
 
 
-def test_another_padding_id_is_the_callers():
-    model = make_model(padding_id=VOCABULARY - 1)
-    inputs, targets = some_tokens((2, 4)) % 10, some_tokens((2, 4), 1) % 10
-    targets[1, 2:] = VOCABULARY - 1
-    _, weight, _ = language_model.sentences(model, training=False)((inputs, targets))
-    assert weight == 6
-
-
 def test_sentences_are_streams_that_begin_anew():
     model = make_model()
     inputs, targets = padded(sentence_rows(), 4)

@@ -14,10 +14,10 @@ import threading
 
 import pytest
 
+from tests.curves import read_scalars
 from tests.paths import CORPORA, ROOT, missing
 from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import COMMANDS, main
 from towers.scripts.options.setting import meanings_of, settings_of
 from towers.scripts.training import recipe

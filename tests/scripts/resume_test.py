@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pytest
 
+from tests.curves import read_scalars
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, finish, run, started
 from tests.scripts.runs import arrays_of, train_shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
-from towers.saving.summaries import read_scalars
 
 NUM_STEPS = 45  # An epoch has 20 steps, so that kills fall into three of them.
 

@@ -1,9 +1,10 @@
-"""Input: puts each shard on its tower's device one step ahead."""
+"""Input: puts each shard on its tower's device one step ahead; a stop signal ends its wait."""
 
 from __future__ import annotations
 
 import functools
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,13 +13,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.batches.shards import Shard
-from towers.batches.stop_signals import StopTraining, pending_signal
 from towers.ground.host import HOST
 
 REMEDY_FOR_ENDLESS_DATA = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
 AHEAD = 2  # Batches on accelerators that wait there for their step.
 PATIENCE = 1.0  # Seconds: of a stop for the next batch, of a closing feed for its thread.
 POLL_SECONDS = 0.2
+
+_RECEIVED: list[list[int]] = []  # The signals of each `stop_on_signals`, the innermost last.
 
 
 def check_end(
@@ -174,14 +176,6 @@ def next_item(items: queue.SimpleQueue[FeedItem], *, may_stop: bool) -> FeedItem
                 raise StopTraining(reason) from None
 
 
-def drop(held: list[Any]) -> None:
-    """Empties a list in a thread of its own.
-
-    TensorFlow lets go of an iterator only when its data set has answered, which may take long.
-    """
-    threading.Thread(target=held.clear, name="drop", daemon=True).start()
-
-
 def fill(
     dataset: tf.data.Dataset,
     place: Callable[[tuple[Shard, ...]], FeedItem],
@@ -208,6 +202,14 @@ def fill(
             return items.put(FeedItem())
         except BaseException as error:  # The `next` of this batch raises it.
             return items.put(FeedItem(error=error))
+
+
+def drop(held: list[Any]) -> None:
+    """Empties a list in a thread of its own.
+
+    TensorFlow lets go of an iterator only when its data set has answered, which may take long.
+    """
+    threading.Thread(target=held.clear, name="drop", daemon=True).start()
 
 
 def on_the_host(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
@@ -250,3 +252,23 @@ def sender(device: str, dtype: tf.DType, rank: int) -> Callable[[tf.Tensor], tf.
             return tf.identity(tensor)
 
     return send
+
+
+class StopTraining(Exception):  # noqa: N818 - a request, like StopIteration.
+    """An action raises it to end the training after this step; the message says why."""
+
+
+def watch(received: list[int]) -> None:
+    """Takes the first of these signals, which arrive later, for a request to stop."""
+    _RECEIVED.append(received)
+
+
+def unwatch(received: list[int]) -> None:
+    """Withdraws the request of such a list."""
+    _RECEIVED[:] = [one for one in _RECEIVED if one is not received]
+
+
+def pending_signal() -> str:
+    """Returns the name of the signal that requests to stop, or an empty string."""
+    numbers = [one[0] for one in _RECEIVED if one]
+    return signal.Signals(numbers[0]).name if numbers else ""

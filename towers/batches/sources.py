@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import tensorflow as tf
 
-from towers.batches.random_access import RandomAccess, random_access_batches
 from towers.batches.shards import Batches, check_batches
+from towers.ground.epochs import Epochs, assembled, even_layout
 from towers.ground.private_apis import reshuffle_sizes
+
+NUM_PREFETCHED = 2  # Batches; they are fetched in one thread, since few sources are made for more.
+# An array, or a tuple or a dictionary of structures; TensorFlow's own are recursive too.
+Structure: TypeAlias = object
+Fetch: TypeAlias = Callable[[np.ndarray], list[np.ndarray]]
 
 
 def batches_from(
@@ -70,24 +76,12 @@ def batches_from(
             "batch_size and shuffle are for examples with random access. Received them for a "
             "tf.data.Dataset; call its `shuffle` and `batch` instead."
         )
-    return Skipping(dataset)
 
-
-@dataclasses.dataclass(frozen=True)
-class Skipping:
-    """The batches of a `tf.data.Dataset`, or of a function of the epoch, resumed by skipping.
-
-    Attributes:
-        dataset: as `batches_from` takes it.
-    """
-
-    dataset: tf.data.Dataset | Callable[[int], tf.data.Dataset]
-
-    def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from one of its steps on."""
-        whole = self.dataset
-        of_epoch = whole if isinstance(whole, tf.data.Dataset) else whole(epoch)
+    def batches(epoch: int, first_step: int = 0) -> tf.data.Dataset:
+        of_epoch = dataset if isinstance(dataset, tf.data.Dataset) else dataset(epoch)
         return of_epoch.skip(first_step) if first_step else of_epoch
+
+    return batches
 
 
 def as_batches(batches: Batches | tf.data.Dataset) -> Batches:
@@ -107,4 +101,137 @@ def warn_of_shuffles(dataset: tf.data.Dataset) -> None:
             "would not be the uninterrupted one. Give batches_from a function of the epoch instead:"
             " batches_from(lambda epoch: examples.shuffle(size, seed=epoch).batch(n)).",
             stacklevel=3,
+        )
+
+
+@runtime_checkable
+class RandomAccess(Protocol):
+    """A source of examples, such as a list or a `datasets.Dataset`."""
+
+    def __len__(self) -> int:
+        """Returns the number of examples."""
+
+    def __getitem__(self, index: int, /) -> Structure:
+        """Returns an example."""
+
+
+def random_access_batches(
+    source: RandomAccess, batch_size: int, *, shuffle: bool = False, seed: int = 0
+) -> Epochs:
+    """Returns the batches of a source with random access; arguments as in `batches_from`.
+
+    A source that has `__getitems__` is asked for the examples of a batch at once.
+
+    Raises:
+        ValueError: the source is empty, its arrays differ in length, or the batch size is below 1.
+    """
+    if not isinstance(batch_size, int | np.integer):
+        raise ValueError(f"batch_size must be a whole number. Received {batch_size!r}.")
+    if isinstance(source, str | bytes):
+        raise ValueError(
+            f"The data must be examples. Received the text {source[:60]!r}; read the file first."
+        )
+    if isinstance(source, np.ndarray | tf.Tensor | tuple | dict):
+        fetch, structure, count = open_arrays(source)
+    else:
+        fetch, structure, count = open_examples(source)
+    load = assembled(lambda batch: fetch(batch.own), structure, parallel=None, ahead=NUM_PREFETCHED)
+    return Epochs(load, even_layout(count, int(batch_size)), count, seed, shuffle)
+
+
+def open_arrays(source: Structure) -> tuple[Fetch, Structure, int]:
+    """Returns how arrays are read, the structure of a batch, and the number of examples.
+
+    Arrays stay where they are: rows of a memory-mapped one are read when they are used.
+    """
+    source = lists_as_tuples(source)
+    arrays = [
+        part if isinstance(part, np.ndarray) else np.asarray(part)
+        for part in tf.nest.flatten(source)
+    ]
+    lengths = {len(part) if part.ndim else 0 for part in arrays}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            "Arrays need a row for each example, and at least one. Received arrays of the shapes "
+            f"{', '.join(str(part.shape) for part in arrays) or 'no array'}."
+        )
+    specs = [batch_spec(part.shape[1:], part.dtype) for part in arrays]
+
+    def fetch(rows: np.ndarray) -> list[np.ndarray]:
+        return [np.ascontiguousarray(part[rows]) for part in arrays]
+
+    return fetch, tf.nest.pack_sequence_as(source, specs), lengths.pop()
+
+
+def lists_as_tuples(source: Structure) -> Structure:
+    """Returns arrays with tuples in place of lists, which `tf.data` would stack."""
+    if isinstance(source, dict):
+        return {name: lists_as_tuples(part) for name, part in source.items()}
+    if not isinstance(source, tuple | list):
+        return source
+    parts: list[Any] = [lists_as_tuples(part) for part in source]
+    return type(source)(*parts) if hasattr(source, "_fields") else tuple(parts)
+
+
+def open_examples(source: RandomAccess) -> tuple[Fetch, Structure, int]:
+    """Returns how numbered examples are read, the structure of a batch, and their number."""
+    if len(source) == 0:
+        raise ValueError(f"The data is empty. Received {type(source).__name__} of length 0.")
+    example = as_arrays(source[0])
+    first = tf.nest.flatten(example)
+
+    def fetch(rows: np.ndarray) -> list[np.ndarray]:
+        numbers = [int(row) for row in rows]
+        examples = [tf.nest.flatten(as_arrays(one)) for one in read_examples(source, numbers)]
+        for number, one in zip(numbers, examples, strict=True):
+            check_like_first(number, one, first)
+        return [np.stack(column) for column in zip(*examples, strict=True)]
+
+    specs = tf.nest.map_structure(lambda part: batch_spec(part.shape, part.dtype), example)
+    return fetch, specs, len(source)
+
+
+def read_examples(source: RandomAccess, numbers: list[int]) -> Sequence[Structure]:
+    """Returns examples, several at once where the source can do that."""
+    several = getattr(source, "__getitems__", None)
+    return several(numbers) if several is not None else [source[number] for number in numbers]
+
+
+def as_arrays(example: Structure) -> Structure:
+    """Returns an example with its values as arrays; a list is one value.
+
+    Python's own floating-point numbers become float32.
+    """
+    if isinstance(example, dict):
+        return {key: as_arrays(example[key]) for key in sorted(example)}
+    if isinstance(example, tuple):
+        return tuple(map(as_arrays, example))
+    array = np.asarray(example)
+    is_python = not isinstance(example, np.ndarray | np.generic | tf.Tensor)
+    return array.astype(np.float32) if is_python and array.dtype == np.float64 else array
+
+
+def batch_spec(shape: tuple[int, ...], dtype: np.dtype) -> tf.TensorSpec:
+    """Returns the spec of a tensor with any number of rows of this shape."""
+    if dtype.kind in "US":
+        return tf.TensorSpec([None, *shape], tf.string)
+    if dtype.kind == "O":
+        raise ValueError(
+            "The values of an example must be numbers, texts or arrays. Received other objects, "
+            "such as None or lists of different lengths; leave them out or convert them."
+        )
+    return tf.TensorSpec([None, *shape], tf.as_dtype(dtype))
+
+
+def check_like_first(number: int, example: list[np.ndarray], first: list[np.ndarray]) -> None:
+    """Raises ValueError unless an example has the shapes and types of the first one."""
+
+    def forms(arrays: list[np.ndarray]) -> list[tuple[tuple[int, ...], str]]:
+        return [(part.shape, "text" if part.dtype.kind in "US" else str(part.dtype))
+                for part in arrays]  # fmt: skip
+
+    if forms(example) != forms(first):
+        raise ValueError(
+            f"Example {number} has the shapes and types {forms(example)}, the first one "
+            f"{forms(first)}. The examples of a batch must agree: pad or resize them before."
         )

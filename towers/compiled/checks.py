@@ -9,69 +9,82 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from towers.compiled.data import preprocesses
-from towers.compiled.tower_function import ADDED_LOSSES, call
+from towers.compiled.tower_function import call, has_equal_rows
+from towers.ground.arguments import check_choice
+from towers.ground.host import HOST
 from towers.ground.private_apis import (
     ALL_OBJECTS,
+    Operation,
     compile_loss_of,
     compile_metrics_of,
     flat_losses,
     flatten_layers,
     loss_tracker,
     metric_function,
+    takes_training,
+    with_losses,
 )
+from towers.layers.asking import CUT, ask
+from towers.layers.calls import REPEATED_ROWS
+from towers.layers.gradient import CONCATENATE, MEAN, Way
+from towers.layers.part import Call
 from towers.saving.checkpoint_files import tensorflow_variable
-from towers.variables.tower_scope import stateful_error
 
 OWN_STEPS = {
     "fit": ("fit", "train_step", "make_train_function", "compute_loss", "compute_metrics"),
     "evaluate": ("evaluate", "test_step", "make_test_function", "compute_loss", "compute_metrics"),
-    "predict": ("predict", "predict_step", "make_predict_function"),
 }
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
 OF_A_BATCH = ("circle", "dice", "tversky")
 OF_A_SCALE = ("apply", "apply_gradients", "scale_loss", "check_finite")
-TOLERANCE = 1e-3  # Far above the rounding of a sum, far below a wrong one.
+# Activity regularisers that are means over the rows; that of most layers is none.
+ADDITIVE = (type(None), keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+COUPLING = ("Lambda", "MixUp", "CutMix")  # Layers of Keras whose rows may meet.
 
 
-def check_model(model: keras.Model, purpose: str, added_losses: str | None = None) -> None:
-    """Raises ValueError for a model that towers cannot run as Keras would.
+class NeedsLayersError(Exception):
+    """A model whose losses and metrics cannot be summed on towers: its layers run there alone.
+
+    The message is the reason, the end of a sentence.
+    """
+
+
+def check_model(model: keras.Model, purpose: str) -> None:
+    """Raises ValueError for what is no compiled Keras model of this process alone.
 
     Args:
         model: the model.
         purpose: `fit`, `evaluate` or `predict`.
-        added_losses: as in `towers.fit`.
     """
     if not isinstance(model, keras.Model):
         raise ValueError(f"towers.{purpose} takes a Keras model. Received {model!r}.")
+    check_no_strategy(model)
+    if purpose == "fit":
+        check_alone()
+    if purpose != "predict" and not model.compiled:
+        raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
+
+
+def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum") -> None:
+    """Raises NeedsLayersError for a model with steps of its own, or that runs without a graph.
+
+    So it does if Keras's own update is asked for.
+    """
+    check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
+    if repeated_rows != "sum":
+        raise NeedsLayersError(f"repeated_rows={repeated_rows!r} asks for Keras's own update")
     for name in OWN_STEPS[purpose]:
         if is_overridden(model, name) and not (name == purpose and preprocesses(model)):
-            raise ValueError(
-                f"{type(model).__name__} overrides {name}(), which towers.{purpose} would pass by. "
-                f"It takes a model that keeps Keras's own {name}(); write a tower function for "
-                "this one (`towers.build_train_step`)."
-            )
-    check_no_strategy(model)
-    if purpose == "predict":
-        return
-    if not model.compiled:
-        raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
+            raise NeedsLayersError(f"{type(model).__name__} has a {name}() of its own")
     if model.run_eagerly:
-        raise ValueError(
-            "The towers' step is a graph. Received a model that was compiled with "
-            "run_eagerly=True; compile it without."
-        )
+        raise NeedsLayersError("the model was compiled with run_eagerly=True")
     if purpose == "fit":
         check_own_scaling(model.optimizer)
-    if added_losses not in (None, *ADDED_LOSSES):
-        raise ValueError(
-            f"added_losses must be one of {', '.join(ADDED_LOSSES)}, or None. "
-            f"Received {added_losses!r}."
-        )
 
 
 def is_overridden(owner: Any, name: str, base: type = keras.Model) -> bool:
@@ -80,7 +93,7 @@ def is_overridden(owner: Any, name: str, base: type = keras.Model) -> bool:
 
 
 def check_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raises ValueError for an optimizer's own methods that the towers' update would pass by.
+    """Raises NeedsLayersError for an optimizer's own methods that the towers' update would pass by.
 
     With a loss scale, Keras calls the `apply` of the optimizer within, not its `apply_gradients`.
     """
@@ -91,11 +104,7 @@ def check_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
         methods.append((optimizer.inner_optimizer, "apply_gradients", kinds.Optimizer))
     for owner, name, base in methods:
         if is_overridden(owner, name, base):
-            raise ValueError(
-                f"{type(owner).__name__} overrides {name}(), which towers.fit does not call as "
-                "Keras does. Override apply() or update_step() of an optimizer without a loss "
-                "scale instead."
-            )
+            raise NeedsLayersError(f"{type(owner).__name__} has a {name}() of its own")
 
 
 def check_no_strategy(model: keras.Model) -> None:
@@ -135,88 +144,124 @@ def check_counts(seed: int, **steps: int | None) -> None:
             raise ValueError(f"{name} must be at least 1, or None. Received {number}.")
 
 
-def check_built(model: keras.Model, num_parts: int) -> None:
-    """Raises ValueError for losses and metrics of a built model that towers cannot add.
-
-    Args:
-        model: the model.
-        num_parts: into which a batch is cut, over all towers.
-    """
-    check_no_strategy(model)
+def check_built(model: keras.Model) -> None:
+    """Raises NeedsLayersError for what a built model holds that towers cannot add."""
     losses = compile_loss_of(model)
-    for loss in [] if losses is None else flat_losses(losses):
-        check_loss(loss.loss, num_parts)
-    if any(getattr(layer, "stateful", False) for layer in flatten_layers(model)):
-        raise stateful_error()
+    for one in [] if losses is None else flat_losses(losses):
+        check_loss(one.loss, one.loss_weights)
+    for layer in flatten_layers(model):
+        if getattr(layer, "stateful", False):
+            raise NeedsLayersError(f"the layer '{layer.name}' keeps a state for each row")
+        if type(getattr(layer, "activity_regularizer", None)) not in ADDITIVE:
+            raise NeedsLayersError(
+                f"the layer '{layer.name}' regularises its outputs in its own way"
+            )
     known = [loss_tracker(model), compile_metrics_of(model)]
     known += [] if losses is None else losses.metrics
-    others = [metric for metric in model.metrics if not any(metric is one for one in known)]
-    if others:
-        raise ValueError(
-            "Towers add the metrics that were passed to model.compile() only. Received "
-            f"{', '.join(repr(metric.name) for metric in others)}, which the model or one of its "
-            "layers owns; pass them to compile(), or leave them out."
-        )
+    for metric in model.metrics:
+        if not any(metric is one for one in known):
+            raise NeedsLayersError(f"the model or a layer owns the metric '{metric.name}'")
 
 
-def check_loss(loss: keras.losses.Loss, num_parts: int) -> None:
-    """Raises ValueError for a loss whose denominator is unknown, or of pairs of examples."""
+def check_loss(loss: keras.losses.Loss, weight: Any) -> None:
+    """Raises NeedsLayersError for a loss whose denominator is unknown, or of pairs of examples."""
     function = getattr(loss, "fn", None)  # Keras's losses have one.
-    if getattr(function, "__name__", "") == "circle" and num_parts > 1:
-        raise ValueError(
-            f"The loss '{loss.name}' compares the examples of a batch with each other, so that the "
-            f"batch must not be cut. Received {num_parts} parts; use towers=1, accumulate=1."
-        )
-    if type(loss).__call__ is not keras.losses.Loss.__call__:
-        raise ValueError(
-            f"The loss '{loss.name}' of type {type(loss).__name__} overrides __call__(), so towers "
-            "cannot know what it divides by. Override call() and return a value for each example."
-        )
-    if loss.reduction not in REDUCTIONS:
-        raise ValueError(
-            f"The loss '{loss.name}' must have one of the reductions {', '.join(REDUCTIONS)}. "
-            f"Received {loss.reduction!r}."
-        )
+    if getattr(function, "__name__", "") in OF_A_BATCH:
+        raise NeedsLayersError(f"the loss '{loss.name}' is one of the whole batch")
+    if type(loss).__call__ is not keras.losses.Loss.__call__ or loss.reduction not in REDUCTIONS:
+        raise NeedsLayersError(f"the loss '{loss.name}' reduces its values in a way of its own")
+    if not isinstance(weight, (int, float, type(None))):
+        raise NeedsLayersError(f"the weight of the loss '{loss.name}' is a variable")
 
 
-def check_metrics(
-    model: keras.Model, first_batch: Callable[[], Any], has_flat_labels: bool
+def check_rows_apart(model: keras.Model, first_batch: Callable[[], Any]) -> None:
+    """Raises NeedsLayersError unless layers, and losses that Keras did not write, treat rows apart.
+
+    They are asked with the first batch. Layers that Keras wrote are known to.
+    """
+    losses = compile_loss_of(model)
+    others = [one.loss for one in ([] if losses is None else flat_losses(losses))
+              if not has_equal_rows(one.loss)]  # fmt: skip
+    if is_known(model) and not others:
+        return
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(several(first_batch()))
+    whole = Call(
+        model, Operation.__call__, (x,), {"training": True} if takes_training(model) else {}
+    )
+    answer = ask(whole, [HOST])
+    if answer.way != CUT or not all(way in (Way(CONCATENATE), Way(MEAN)) for way in answer.ways):
+        raise NeedsLayersError(f"the model {answer.reason or 'returns no row for each example'}")
+    if others:
+        y_pred = call(model, x, training=False)
+        check_losses_apart(model, others, y, y_pred)
+
+
+def check_losses_apart(
+    model: keras.Model, losses: Sequence[keras.losses.Loss], y: Any, y_pred: Any
 ) -> None:
-    """Raises ValueError for a metric that cannot be added over the shards of a batch.
+    """Raises NeedsLayersError for a loss whose values for some rows depend on others."""
+    pairs: list[tuple[keras.losses.Loss, Any, Any]] = []
 
-    Most of Keras's own metrics can. Any other is tried: on the rows of a first batch, the states of
-    the two halves must add up to the state of the whole, and to that of one half after the other.
+    def recorder(loss: keras.losses.Loss) -> Any:
+        def record(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+            pairs.append((loss, y_true, y_pred))
+            return tf.zeros([])
+
+        return record
+
+    compiled = compile_loss_of(model)
+    recorders = [one._replace(loss=recorder(one.loss), loss_weights=None)
+                 for one in flat_losses(compiled)]  # fmt: skip
+    with_losses(compiled, recorders)(y, y_pred)
+    for loss, y_true, outputs in pairs:
+        if not any(loss is one for one in losses):
+            continue
+        pair = [ops.convert_to_tensor(value, loss.dtype) for value in (y_true, outputs)]
+        values = tf.function(loss.call, autograph=False).get_concrete_function(*pair)
+        if values.graph.variables or any(c.dtype == tf.resource for c, _ in values.graph.captures):
+            raise NeedsLayersError(f"the loss '{loss.name}' uses variables")
+        answer = ask(Call(Values(loss), Operation.__call__, tuple(pair), {}), [HOST])
+        if answer.way != CUT or answer.ways != [Way(CONCATENATE)]:
+            reason = answer.reason or "returns no value for each example"
+            raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
+
+
+class Values(keras.layers.Layer):
+    """The values of a loss before their reduction, as a layer that can be asked."""
+
+    def __init__(self, loss: keras.losses.Loss):
+        super().__init__(dtype=loss.dtype)
+        self._loss = loss
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Returns the values of the loss."""
+        return self._loss.call(y_true, y_pred)
+
+
+def is_known(model: keras.Model) -> bool:
+    """Returns whether a model consists of layers that Keras wrote and that treat rows apart."""
+    layers = flatten_layers(model)
+    if not all(type(layer).__module__.startswith("keras.src.") for layer in layers):
+        return False
+    operations = [one for layer in layers for one in getattr(layer, "operations", ())]
+    names = {type(layer).__name__ for layer in layers}
+    return not names & set(COUPLING) and all(isinstance(o, keras.layers.Layer) for o in operations)
+
+
+def check_metrics(model: keras.Model, has_flat_labels: bool) -> None:
+    """Raises NeedsLayersError for a metric that may not be a sum over the shards of a batch.
+
+    Those that Keras wrote are, unless they reduce the rows.
 
     Args:
         model: the built model.
-        first_batch: returns the first batch as tensors.
         has_flat_labels: whether some labels are [rows].
     """
     metrics = compile_metrics_of(model)
-    owners = [] if metrics is None else [one for one in metrics.metrics for _ in one.variables]
-    adds = {id(one): is_of_keras(one) and is_by_rows(one, has_flat_labels) for one in owners}
-    if all(adds.values()):
-        return
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(several(first_batch()))
-    outputs = call(model, x, training=False)
-    zeros = [tf.zeros(variable.shape, variable.dtype) for variable in metrics.variables]
-
-    def update(states: Sequence[tf.Tensor], start: int, stop: int) -> Sequence[tf.Tensor]:
-        rows = (take(part, start, stop) for part in (y, outputs, sample_weight))
-        return metrics.stateless_update_state(states, *rows)
-
-    size = tf.nest.flatten(x)[0].shape[0]
-    middle = size // 2 + 1 if size > 2 else 1  # Halves of different sizes tell more.
-    whole, first = update(zeros, 0, size), update(zeros, 0, middle)
-    second, after = update(zeros, middle, size), update(first, middle, size)
-    for owner, *states in zip(owners, whole, first, second, after, strict=True):
-        if not adds[id(owner)] and not adds_up(*map(np.asarray, states)):
-            raise ValueError(
-                f"The metric '{owner.name}' of type {type(owner).__name__} cannot be added over "
-                "the shards of a batch: the states of two halves do not add up to the state of "
-                "the whole. Let a function return a value for each example instead of a mean over "
-                "them (keras.ops.mean(..., axis=-1)), let a metric's variables be sums, and take a "
-                "metric of Keras in place of a loss (keras.metrics.MeanSquaredError)."
+    for metric in [] if metrics is None else metrics.metrics:
+        if metric.variables and not (is_of_keras(metric) and is_by_rows(metric, has_flat_labels)):
+            raise NeedsLayersError(
+                f"the metric '{metric.name}' may not add up over a batch's parts"
             )
 
 
@@ -244,13 +289,6 @@ def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
     return not has_flat_labels or "accuracy" in name or "sparse" in name
 
 
-def adds_up(whole: np.ndarray, first: np.ndarray, second: np.ndarray, after: np.ndarray) -> bool:
-    """Returns whether the states of two halves add up, in either way."""
-    size = max(np.abs(whole).max(initial=0), np.abs(first).max(initial=0), 1e-30)
-    errors = [np.abs(first + second - other).max(initial=0) for other in (whole, after)]
-    return bool(max(errors) <= TOLERANCE * size)
-
-
 def several(batch: Any) -> Any:
     """Returns a batch of several rows: a single one is repeated."""
 
@@ -258,8 +296,3 @@ def several(batch: Any) -> Any:
         return tf.concat([part, part, part], axis=0) if part.shape[0] == 1 else part
 
     return tf.nest.map_structure(repeat, batch)
-
-
-def take(nest: Any, start: int, stop: int) -> Any:
-    """Returns rows of all tensors; None stays None."""
-    return keras.tree.map_structure(lambda part: None if part is None else part[start:stop], nest)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import keras
@@ -16,14 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.shards import Shard, any_number_of_rows, split, split_batch
-from towers.compiled.tensors import (
-    as_dense,
-    dense_specs,
-    filled,
-    present,
-    restored,
-    tensors_only,
-)
 from towers.ground.epochs import Epoch, Epochs, even_layout
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
@@ -36,7 +29,6 @@ from towers.ground.private_apis import (
     batches_seen,
     convert_to_sliceable,
     get_data_adapter,
-    slice_tensorflow_sparse_wrapper,
     with_passes,
 )
 from towers.ground.random_numbers import permutation
@@ -46,11 +38,11 @@ PREPROCESS, BATCH_SIZE = "preprocess_samples", 32
 
 
 class Data(Protocol):
-    """Data that can be read from the beginning, pass after pass.
+    """Data that can be read from the beginning, pass after pass, if its batches are of tensors.
 
     Attributes:
         num_batches: the number of batches in a pass; None if it is unknown or there is no end.
-        spec: the specs of a batch, None for what it leaves out.
+        spec: the specs of a batch.
     """
 
     num_batches: int | None
@@ -60,10 +52,7 @@ class Data(Protocol):
         """Tells the data of a fit or an evaluation that begins."""
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
-        """Returns the batches of a pass over the data, from `first_batch` on.
-
-        They are without what they leave out; `restored` puts it back.
-        """
+        """Returns the batches of a pass over the data, from `first_batch` on."""
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
@@ -79,6 +68,28 @@ def shards_of(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
     spec = dataset.element_spec
     is_cut = isinstance(spec, tuple) and isinstance(spec[0], Shard)
     return dataset if is_cut else split(dataset, num_towers)
+
+
+def twice(x: Any) -> tuple[Any, Callable[[], Any]]:
+    """Returns data to look at, and a function that returns it with what was seen of it.
+
+    Keras takes two batches of a generator to learn what it yields.
+    """
+    if not isinstance(x, types.GeneratorType):
+        return x, lambda: x
+    seen: list[Any] = []
+
+    def looked_at() -> Iterator[Any]:
+        for batch in x:
+            if len(seen) < 2:
+                seen.append(batch)
+            yield batch
+
+    def whole() -> Iterator[Any]:
+        yield from seen
+        yield from x
+
+    return looked_at(), whole
 
 
 def read_samples(
@@ -161,7 +172,7 @@ def read_data(
         seed: the order follows from it and from the number of the epoch.
 
     Raises:
-        ValueError: Keras would refuse the data too, or it holds sparse tensors.
+        ValueError: Keras would refuse the data too.
     """
     if x is None:
         raise ValueError("There is no data. Received x=None; pass arrays or a data set.")
@@ -191,18 +202,17 @@ class ArrayData:
         if shuffle == "batch":
             layout = layout._replace(groups=layout.rows // adapter.batch_size)
         self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
-        arrays = keras.tree.lists_to_tuples(arrays)
+        arrays = convert_to_sliceable(arrays, target_backend="tensorflow")
         with tf.device(HOST):
-            self._arrays = tuple(map(as_sliceable, tf.nest.flatten(present(arrays))))
-        left_out = tf.nest.map_structure(lambda array: None if array is None else True, arrays)
-        self.spec = filled(left_out, map(spec_of, self._arrays))
+            self._arrays = keras.tree.map_structure(as_tensor, keras.tree.lists_to_tuples(arrays))
+        self.spec = keras.tree.map_structure(spec_of, self._arrays)
 
     def begin(self) -> None:
         """Tells the data of a fit or an evaluation that begins: arrays stay as they are."""
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
-        return restored(self.spec, next(iter(self.one_pass(0))))
+        return next(iter(self.one_pass(0)))
 
     def cut(self, num_towers: int) -> ArrayData:
         """Returns the data as shards, which are cut as the rows are read: one trace does both."""
@@ -218,7 +228,7 @@ class ArrayData:
         def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
             (start, stop), (order, arrays) = span, whole
             chosen = order[start:stop]
-            batch = present(filled(self.spec, (rows_of(array, chosen) for array in arrays)))
+            batch = tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
             return split_batch(batch, self._num_towers) if self._num_towers else batch
 
         # As Keras does: the arrays are no constants of a graph, which would be copied.
@@ -231,24 +241,18 @@ class ArrayData:
         return batches.with_options(options)
 
 
-def as_sliceable(array: Any) -> Any:
-    """Returns an array as Keras slices it: as a tensor, or, of a sparse one, its wrapper."""
-    array = convert_to_sliceable(array, target_backend="tensorflow")
-    kept = (TensorflowSparseWrapper, tf.RaggedTensor)
-    return array if isinstance(array, kept) else tf.convert_to_tensor(array)
-
-
-def rows_of(array: Any, chosen: tf.Tensor) -> tf.Tensor:
-    """Returns rows of an array; of a sparse one, dense."""
-    if isinstance(array, TensorflowSparseWrapper):
-        return as_dense(slice_tensorflow_sparse_wrapper(array, chosen))
-    return tf.gather(array, chosen)
+def as_tensor(array: Any) -> Any:
+    """Returns an array as a tensor; what is none, such as a sparse one, as it is."""
+    is_other = array is None or isinstance(array, (TensorflowSparseWrapper, tf.RaggedTensor))
+    return array if is_other else tf.convert_to_tensor(array)
 
 
 def spec_of(array: Any) -> tf.TypeSpec:
-    """Returns the spec of any number of rows of an array."""
+    """Returns the spec of any number of rows of an array, or of what stands in its place."""
+    if array is None:
+        return tf.NoneTensorSpec()
     if isinstance(array, TensorflowSparseWrapper):
-        return tf.TensorSpec([None, *array.sparse.shape[1:]], array.sparse.dtype)
+        return tf.SparseTensorSpec()
     return any_number_of_rows(tf.type_spec_from_value(array))
 
 
@@ -273,8 +277,7 @@ class PyData:
         self._dataset, self._class_weight = dataset, class_weight
         self._shuffle, self._seed = shuffle, seed
         whole = PyDatasetAdapter(dataset, class_weight=class_weight).get_tf_dataset()
-        self._signature = whole.element_spec
-        self.spec = dense_specs(self._signature)
+        self.spec = whole.element_spec
 
     def begin(self) -> None:
         """Tells the data of a fit or an evaluation that begins: Keras ends an epoch before it."""
@@ -285,7 +288,7 @@ class PyData:
         """Returns the batches of a pass over the data set, from `first_batch` on."""
         chosen = ChosenBatches(self._dataset, lambda: self._order(number), first_batch)
         adapter = PyDatasetAdapter(chosen, class_weight=self._class_weight)
-        return tensors_only(with_passes(adapter, self._signature))
+        return with_passes(adapter, self.spec)
 
     def _order(self, number: int) -> np.ndarray | None:
         """Returns the indices of the batches of a pass; None if there is no end."""
@@ -303,7 +306,7 @@ class PyData:
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
-        return tf.nest.map_structure(as_dense, self._dataset[0])
+        return tf.nest.map_structure(tf.convert_to_tensor, self._dataset[0])
 
 
 class ChosenBatches(keras.utils.PyDataset):
@@ -355,8 +358,8 @@ class IterableData:
     def __init__(self, adapter: DataAdapter):
         self.num_batches: int | None = adapter.num_batches
         self.is_generator = isinstance(adapter, GeneratorDataAdapter)
-        whole = adapter.get_tf_dataset()
-        self.spec, self._dataset = dense_specs(whole.element_spec), tensors_only(whole)
+        self._dataset = adapter.get_tf_dataset()
+        self.spec = self._dataset.element_spec
         self._seen = batches_seen(adapter)
 
     def begin(self) -> None:
@@ -369,5 +372,5 @@ class IterableData:
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
         if self.is_generator:
-            return tf.nest.map_structure(as_dense, self._seen[0])
-        return restored(self.spec, next(iter(self._dataset)))
+            return tf.nest.map_structure(tf.convert_to_tensor, self._seen[0])
+        return next(iter(self._dataset))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import keras
 
-from towers.batches.stop_signals import StopTraining
+from towers.batches.feed import StopTraining
 from towers.compiled.data import Data, cut_if_arrays, shards_of
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
@@ -26,9 +26,14 @@ from towers.ground.private_apis import (
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
 from towers.loop.rates import Rates
-from towers.loop.synchronous import SynchronousUpdates
 from towers.loop.trainer import Trainer
-from towers.loop.updates import Action, NonFiniteGradientError, Position, StepReport
+from towers.loop.updates import (
+    Action,
+    NonFiniteGradientError,
+    Position,
+    StepReport,
+    SynchronousUpdates,
+)
 from towers.saving.summaries import SummaryWriters, remove_events_after
 from towers.step.results import StepResults
 

@@ -9,14 +9,20 @@ from typing import Any
 import keras
 import numpy as np
 
-from towers.compiled.checks import check_alone, check_counts, check_model
-from towers.compiled.data import Data, read_samples, sliceable
+from towers.compiled.checks import (
+    NeedsLayersError,
+    check_counts,
+    check_model,
+    check_own_code,
+)
+from towers.compiled.data import Data, read_samples, sliceable, twice
 from towers.compiled.epochs import FitUpdates, train
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.late_step import LateStep
-from towers.compiled.limits import configured, limited_steps
+from towers.compiled.limits import limited_epochs, limited_steps, seed_of
 from towers.compiled.logs import callback_list
+from towers.compiled.own_code import call_own, check_no_options
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import train_validation_split
@@ -51,7 +57,7 @@ def fit(
     accumulate: int = 1,
     seed: int | None = None,
     run_dir: str | os.PathLike[str] | None = None,
-    added_losses: str | None = None,
+    repeated_rows: str = "sum",
 ) -> keras.callbacks.History:
     """Trains a compiled Keras model on towers; returns what `keras.Model.fit` returns.
 
@@ -73,44 +79,77 @@ def fit(
             `keras.utils.set_random_seed`, or 0.
         run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
             each tower. The same call goes on from the newest checkpoint in it.
-        added_losses: what layers add with `add_loss`: `mean` or `sum` over the examples of a
-            batch. None refuses layers that do; Keras's regularisers are known.
+        repeated_rows: as in `towers.layers_on`.
 
     Raises:
-        ValueError: the model holds something that towers cannot add, or an argument is wrong.
-            Nothing is trained then.
+        ValueError: an argument is wrong. Nothing is trained then.
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
-    check_alone()
-    check_model(model, "fit", added_losses)
-    seed, epochs, steps_per_epoch = configured(seed, epochs, steps_per_epoch)
+    check_model(model, "fit")
+    seed = seed_of(seed)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     placement = place(model, towers, parameters, exchange)
-    if validation_split and validation_data is None:
-        x = sliceable(model, x)
-        (x, y, sample_weight), validation_data = train_validation_split(
-            (x, y, sample_weight), validation_split
-        )
-    begun = int(model.optimizer.iterations)
+    (x, whole), (held_out, whole_held_out) = twice(x), twice(validation_data)
+    reading = {
+        "batch_size": batch_size, "class_weight": class_weight, "shuffle": shuffle,
+        "validation_split": validation_split, "validation_steps": validation_steps,
+        "validation_batch_size": validation_batch_size,
+    }  # fmt: skip
+    begin = Position(step=int(getattr(model.optimizer, "iterations", 0)), epoch=initial_epoch)
+    own_seed = seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
+    try:
+        check_own_code(model, "fit", repeated_rows)
+        most, limit = limited_epochs(epochs), limited_steps(steps_per_epoch)
+        own = reading | {"steps_per_epoch": limit, "validation_data": held_out}
+        data, validation = read(model, placement, (x, y, sample_weight), own_seed, own)
+    except NeedsLayersError as error:
+        reason = error
+    else:
+        check_generator(data, limit, most - initial_epoch)
+        options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
+        step, count = LateStep(model, placement, data, options), limit or data.num_batches
+        heard = callback_list(model, callbacks, verbose, count, most, history=True)
+        updates = FitUpdates(step, model, data, limit, heard, validation, validation_freq)
+        return train(updates, begin, most, run_dir, quiet=verbose == 0)
+    check_no_options(reason, parameters, exchange, clip_norm, accumulate, run_dir)
+    return call_own(
+        model, "fit", placement.devices, reason, repeated_rows, x=whole(), y=y, epochs=epochs,
+        sample_weight=sample_weight, initial_epoch=initial_epoch, verbose=verbose,
+        callbacks=callbacks, validation_freq=validation_freq, steps_per_epoch=steps_per_epoch,
+        validation_data=whole_held_out(), **reading,
+    )  # fmt: skip
+
+
+def read(
+    model: keras.Model,
+    placement: Placement,
+    arrays: tuple[Any, Any, Any],
+    seed: int,
+    options: dict[str, Any],
+) -> tuple[Data, Evaluation | None]:
+    """Returns the data as the towers' own step takes it, and the evaluation after an epoch.
+
+    Args:
+        model: the model.
+        placement: the towers' devices.
+        arrays: `x`, `y` and `sample_weight`.
+        seed: the order of the data follows from it.
+        options: the other arguments of `towers.fit` that say how data is read, by name.
+
+    Raises:
+        NeedsLayersError: the towers' own step does not serve this model.
+    """
+    held_out = options["validation_data"]
+    if options["validation_split"] and held_out is None:
+        arrays = (sliceable(model, arrays[0]), *arrays[1:])
+        arrays, held_out = train_validation_split(arrays, options["validation_split"])
     data = read_samples(
-        model, x, y, sample_weight, batch_size=batch_size, steps=steps_per_epoch,
-        class_weight=class_weight, shuffle=shuffle,
-        seed=seed_after(seed, 0 if run_dir or initial_epoch else begun),
+        model, *arrays, batch_size=options["batch_size"], steps=options["steps_per_epoch"],
+        class_weight=options["class_weight"], shuffle=options["shuffle"], seed=seed,
     )  # fmt: skip
-    prepare(model, placement, data, accumulate)
-    validation = validation_of(
-        model, placement, validation_data, validation_batch_size or batch_size, validation_steps,
-        added_losses,
-    )  # fmt: skip
-    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed)
-    step = LateStep(model, placement, data, options, added_losses)
-    num_steps = steps_per_epoch or data.num_batches
-    heard = callback_list(model, callbacks, verbose, num_steps, epochs, history=True)
-    check_generator(data, steps_per_epoch, epochs - initial_epoch)
-    updates = FitUpdates(step, model, data, steps_per_epoch, heard, validation, validation_freq)
-    return train(
-        updates, Position(step=begun, epoch=initial_epoch), epochs, run_dir, quiet=verbose == 0
-    )
+    prepare(model, placement, data)
+    size = options["validation_batch_size"] or options["batch_size"]
+    return data, validation_of(model, placement, held_out, size, options["validation_steps"])
 
 
 def validation_of(
@@ -119,12 +158,11 @@ def validation_of(
     data: Any,
     batch_size: int | None,
     steps: int | None,
-    added_losses: str | None,
 ) -> Evaluation | None:
     """Returns the evaluation on validation data after an epoch; None if there is none."""
     if data is None:
         return None
-    check_model(model, "evaluate", added_losses)
+    check_own_code(model, "evaluate")
     parts = keras.utils.unpack_x_y_sample_weight(data)
     steps = limited_steps(steps)
     held_out = read_samples(model, *parts, batch_size=batch_size, steps=steps)
@@ -134,7 +172,7 @@ def validation_of(
             "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "
             "keras.utils.PyDataset, which begin anew."
         )
-    return Evaluation(model, placement, held_out, steps, added_losses)
+    return Evaluation(model, placement, held_out, steps)
 
 
 def check_generator(data: Data, steps: int | None, epochs: int) -> None:

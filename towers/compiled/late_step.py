@@ -24,8 +24,7 @@ from towers.ground.private_apis import learning_rate_object
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
-from towers.step.options import StepOptions
-from towers.step.precision import FixedLossScale, LossScale
+from towers.step.options import FixedLossScale, LossScale, StepOptions
 from towers.step.results import StepResults
 from towers.variables.optimizers import Averaged, optimizers_in
 from towers.variables.shared_variables import is_seed
@@ -41,7 +40,6 @@ class LateStep:
         placement: the towers' devices.
         data: the data.
         options: the step's options but for the loss scale, which the model's optimizer has.
-        added_losses: as in `towers.fit`.
 
     Attributes:
         devices: the towers' devices.
@@ -55,21 +53,20 @@ class LateStep:
         placement: Placement,
         data: Data,
         options: StepOptions,
-        added_losses: str | None,
     ):
         self.devices = placement.devices
         self.processes = Processes()
         with tf.device(HOST):
             self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
         self._model, self._placement, self._data = model, placement, data
-        self._options, self._added_losses = options, added_losses
+        self._options = options
         self._step: TrainStep | None = None
 
     def build(self) -> TrainStep:
         """Returns the step, which is built by the first call."""
         if self._step is None:
             model = self._model
-            traced = (self._options, self._placement, self._added_losses, key_of(self._data))
+            traced = (self._options, self._placement, key_of(self._data))
             optimizer, _ = split_optimizer(model, self._placement)
             rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))
             made = kept(model, ("fit", *traced, model.optimizer, rates), self._make)
@@ -84,11 +81,9 @@ class LateStep:
 
     def _make(self) -> tuple[TrainStep, list[int]]:
         """Returns the step, and the ids of the variables that it trains."""
-        model, placement, spec = self._model, self._placement, self._data.spec
+        model, placement = self._model, self._placement
         optimizer, loss_scale = split_optimizer(model, placement)
-        tower_fn = compiled_tower_fn(
-            model, spec, training=True, kind_of_added_losses=self._added_losses
-        )
+        tower_fn = compiled_tower_fn(model, training=True)
         options = dataclasses.replace(self._options, loss_scale=loss_scale)
         batches = self._data.one_pass(0)
         with unscaling_off(optimizer):

@@ -9,13 +9,6 @@ import keras
 from towers.ground.private_apis import get_random_seed
 
 
-def configured(
-    seed: int | None, epochs: int, steps_per_epoch: int | None
-) -> tuple[int, int, int | None]:
-    """Returns these arguments of `towers.fit` as Keras's configuration has them."""
-    return seed_of(seed), limited_epochs(epochs), limited_steps(steps_per_epoch)
-
-
 def seed_of(seed: int | None) -> int:
     """Returns a seed; for None that of `keras.utils.set_random_seed`, or 0 without one."""
     return (get_random_seed() or 0) if seed is None else seed

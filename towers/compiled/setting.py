@@ -11,7 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.shards import any_number_of_rows
-from towers.compiled.checks import check_built, check_metrics
+from towers.compiled.checks import (
+    NeedsLayersError,
+    check_built,
+    check_metrics,
+    check_no_strategy,
+    check_rows_apart,
+)
 from towers.compiled.data import Data
 from towers.compiled.kept import kept
 from towers.devices.kernels import warn_of_slow_kernels
@@ -87,27 +93,33 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
     return [f"/CPU:{index + 1}" if 1 < count < cpus else HOST for index in range(count)]
 
 
-def prepare(model: keras.Model, placement: Placement, data: Data, num_parts: int = 1) -> None:
+def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
     """Builds a model for its data, and checks it.
 
     Args:
         model: the model.
         placement: the towers' devices.
         data: the data.
-        num_parts: into which each tower cuts its shard.
 
     Raises:
-        ValueError: it holds a loss or a metric that towers cannot add.
+        NeedsLayersError: it holds a loss or a metric that towers cannot add, or couples rows.
     """
 
-    def build_and_check() -> bool:
-        with placement.scope():
-            build(model, data.spec)
-            check_built(model, len(placement.devices) * num_parts)
-            check_metrics(model, data.first_batch, has_flat_labels(data.spec))
-        return True
+    def reason() -> str | None:
+        try:
+            with placement.scope():
+                build(model, data.spec)
+                check_no_strategy(model)
+                check_built(model)
+                check_metrics(model, has_flat_labels(data.spec))
+                check_rows_apart(model, data.first_batch)
+        except NeedsLayersError as error:
+            return str(error)
+        return None
 
-    kept(model, ("prepared", placement, num_parts, key_of(data), model.optimizer), build_and_check)
+    found = kept(model, ("prepared", placement, key_of(data), model.optimizer), reason)
+    if found:
+        raise NeedsLayersError(found)
 
 
 def key_of(data: Data) -> str:
@@ -119,17 +131,10 @@ def build(model: keras.Model, batch_spec: Any) -> None:
     """Builds the model, its losses and its metrics for batches like this, as Keras does."""
 
     def symbolic(spec: Any) -> Any:
-        if spec is None:
-            return None
         if not isinstance(spec, tf.TensorSpec):
-            raise ValueError(
-                f"Towers cut dense tensors by rows. Received {spec}; convert such tensors first."
-            )
+            raise NeedsLayersError(f"the data holds {type(spec).__name__.removesuffix('Spec')}s")
         if spec.shape.rank is None:
-            raise ValueError(
-                "Towers cut tensors of a known rank by rows. Received one of unknown rank in the "
-                "data set; tell it by `dataset.map` with tf.ensure_shape(tensor, [None, ...])."
-            )
+            raise NeedsLayersError("the data holds tensors of unknown rank")
         spec = any_number_of_rows(spec)
         return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
 

@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from towers.compiled.tensors import restored
 from towers.ground.private_apis import (
     CompileLoss,
     apply_mask,
@@ -28,13 +27,9 @@ from towers.step.tower_function import TowerFn
 
 LOSS, STATE = "compiled_loss_{}", "compiled_metric_{}"
 ROWS = "rows"
-ADDITIVE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
-ADDED_LOSSES = ("mean", "sum")
 
 
-def compiled_tower_fn(
-    model: keras.Model, spec: Any, *, training: bool, kind_of_added_losses: str | None = None
-) -> TowerFn:
+def compiled_tower_fn(model: keras.Model, *, training: bool) -> TowerFn:
     """Returns the tower function of a compiled model that is built.
 
     Its metrics are each loss of `compile` (by the name `LOSS`), and the states of the metrics of
@@ -42,23 +37,20 @@ def compiled_tower_fn(
 
     Args:
         model: the model.
-        spec: the specs of a batch, None for what it leaves out.
         training: whether it is called in training mode.
-        kind_of_added_losses: `mean` or `sum`, what layers add with `add_loss`; None: unknown.
     """
 
     def tower_fn(batch: Any) -> tuple[Any, Any, dict[str, Any]]:
-        first = tf.nest.flatten(batch)[0]
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(restored(spec, batch))
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         y_pred = call(model, x, training=training)
-        rows = tf.cast(tf.shape(first)[0], keras.config.floatx())
+        rows = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], keras.config.floatx())
         parts = []
         if compile_loss_of(model) is not None:
             parts = compiled_losses(compile_loss_of(model), y, y_pred, sample_weight, rows)
         metrics = {LOSS.format(index): as_pair(part, rows) for index, part in enumerate(parts)}
         states = metric_states(model, y, y_pred, sample_weight)
         metrics |= {STATE.format(index): (state, None) for index, state in enumerate(states)}
-        parts += added_losses(model, kind_of_added_losses, rows)
+        parts += added_losses(model, rows)
         if not parts:
             raise ValueError("There is no loss to train. Pass a loss to model.compile().")
         return (*combine(parts, rows), metrics)
@@ -157,7 +149,7 @@ def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
             f"The loss '{loss.name}' must return a value for each example of the batch, so that "
             "its sum and what it is divided by are known. Received values of shape "
             f"{values.shape} for a batch of any size; reduce over the last axes only, such as "
-            "keras.ops.mean(..., axis=-1), and let no layer fix the number of rows."
+            "keras.ops.mean(..., axis=-1)."
         )
 
 
@@ -225,44 +217,15 @@ def reduce_part(
     return LossPart(total / size, ROWS) if by_rows else LossPart(total, size)
 
 
-def added_losses(model: keras.Model, kind: str | None, rows: tf.Tensor) -> list[LossPart]:
-    """Returns regularisers and what layers add with `add_loss`, for the shard just computed.
-
-    Args:
-        model: the model, called on the shard.
-        kind: what each loss of `add_loss` is, `mean` or `sum` over the rows; None: unknown.
-        rows: scalar, the number of examples of the shard.
-
-    Raises:
-        ValueError: a layer adds a loss of unknown kind.
-    """
-    parts = []
-    for layer in flatten_layers(model):
-        for loss in own_losses(layer):
-            known = "mean" if is_row_mean(layer) else kind
-            if known is None:
-                raise ValueError(
-                    f"The layer '{layer.name}' of type {type(layer).__name__} adds a loss with "
-                    "add_loss, which does not say what it is divided by. Pass added_losses='mean' "
-                    "if such losses are means over the examples of a batch, or added_losses='sum'."
-                )
-            parts.append(added_part(loss, known, rows))
-    return parts + [added_part(loss, "mean", rows) for loss in weight_losses(model)]
+def added_losses(model: keras.Model, rows: tf.Tensor) -> list[LossPart]:
+    """Returns regularisers of a shard just computed, and of weights: means over the rows."""
+    own = [loss for layer in flatten_layers(model) for loss in own_losses(layer)]
+    return [added_part(loss, rows) for loss in (*own, *weight_losses(model))]
 
 
-def is_row_mean(layer: keras.Layer) -> bool:
-    """Returns whether a layer's own losses come from an activity regulariser that sums.
-
-    Keras divides these by the number of rows.
-    """
-    of_keras = type(layer).__module__.startswith("keras.")
-    return of_keras and type(layer.activity_regularizer) in ADDITIVE
-
-
-def added_part(loss: tf.Tensor, kind: str, rows: tf.Tensor) -> LossPart:
-    """Returns an added loss: a mean over the rows, or a constant, enters once for each row."""
-    total = tf.reduce_sum(ops.cast(loss, rows.dtype))
-    return LossPart(total * rows, ROWS) if kind == "mean" else LossPart(total, None)
+def added_part(loss: tf.Tensor, rows: tf.Tensor) -> LossPart:
+    """Returns a mean over the rows, or a constant, which enters once for each row."""
+    return LossPart(tf.reduce_sum(ops.cast(loss, rows.dtype)) * rows, ROWS)
 
 
 def as_pair(part: LossPart, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:

@@ -66,7 +66,7 @@ def select_devices(
         ValueError: a GPU does not exist, or the arguments contradict each other.
         RuntimeError: TensorFlow has already started, so devices cannot be configured any more.
     """
-    check_request(num_towers, gpus, virtual, gpu_memory)
+    check_request(num_towers, gpus, gpu_memory)
     check_at_least_one(cpu_towers)
     check_per_tower(gpus_per_tower, num_towers, gpus, virtual)
     check_virtual(num_towers, gpus, virtual)
@@ -110,7 +110,7 @@ def in_groups(names: Sequence[str], size: int) -> tuple[tuple[str, ...], ...]:
 
 
 def check_request(
-    num_towers: int | None, gpus: Sequence[int] | None, virtual: bool, gpu_memory: float | None
+    num_towers: int | None, gpus: Sequence[int] | None, gpu_memory: float | None
 ) -> None:
     """Raises ValueError for a request that no machine can fulfil."""
     if num_towers is not None:

@@ -7,23 +7,20 @@ on which device of the tower both belong.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from towers.devices.stages import Stages
+from towers.ground.hooks import Hook
 from towers.ground.private_apis import get_default_graph, get_keras_mask
 
 LABEL = re.compile(r"(?:^|/)stage_(\d+)(?=/|$)")
-_CURRENT: contextvars.ContextVar[StageLabels | None] = contextvars.ContextVar(
-    "stage_labels", default=None
-)
+CALL = Hook(keras.layers.Layer, "__call__")
 
 
 def stage_in(name: str) -> int | None:
@@ -44,7 +41,7 @@ def with_labels(function: Callable[..., Any], stages: Stages) -> Callable[..., A
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        with intercepted_calls(), StageLabels(stages):
+        with StageLabels(stages):
             return function(*args)
 
     return call
@@ -66,29 +63,27 @@ class StageLabels:
 
     def __enter__(self) -> StageLabels:
         self._graph = get_default_graph()
-        self._token = _CURRENT.set(self)
+        self._scopes.enter_context(CALL.through(self.call))
         return self
 
     def __exit__(self, *_: object) -> None:
-        _CURRENT.reset(self._token)
         self._scopes.close()
 
     def call(
-        self, layer: keras.layers.Layer, call: Callable[..., Any], arguments: tuple[Any, Any]
+        self, call: Callable[..., Any], layer: keras.layers.Layer, *args: Any, **kwargs: Any
     ) -> Any:
         """Returns what the call of a layer returns; its ops have the label of its stage.
 
         Args:
+            call: calls a layer.
             layer: the layer.
-            call: calls it.
-            arguments: its arguments, a pair (args, kwargs).
+            args, kwargs: its arguments.
         """
         if get_default_graph() is self._graph:
             stage = self._stages.of_layer(layer)
             self._stage = self._stage if stage is None else stage
             self._label()
-            arguments = keras.tree.map_structure(self._arrive, arguments)
-        args, kwargs = arguments
+            args, kwargs = keras.tree.map_structure(self._arrive, (args, kwargs))
         try:
             return call(layer, *args, **kwargs)
         finally:
@@ -114,46 +109,3 @@ class StageLabels:
         plain = LABEL.sub("", scope)
         label = "/".join(part for part in (plain, f"stage_{self._stage}") if part)
         self._scopes.enter_context(tf.name_scope(f"{label}/"))
-
-
-_LOCK = threading.Lock()
-_USERS: list[object] = []
-
-
-@contextlib.contextmanager
-def intercepted_calls() -> Iterator[None]:
-    """The scope in which calls of Keras layers pass through the current `StageLabels`.
-
-    Keras has no public hook around the call of any layer. Other threads call layers as ever.
-    """
-    user = object()
-    with _LOCK:
-        if not _USERS:
-            intercept()
-        _USERS.append(user)
-    try:
-        yield
-    finally:
-        with _LOCK:
-            _USERS.remove(user)
-            if not _USERS:
-                restore()
-
-
-def intercept() -> None:
-    """Replaces the method that calls a layer by one that tells the current labels of it."""
-    plain = keras.layers.Layer.__call__
-
-    @functools.wraps(plain)
-    def call(layer: keras.layers.Layer, *args: Any, **options: Any) -> Any:
-        labels = _CURRENT.get()
-        if labels is None:
-            return plain(layer, *args, **options)
-        return labels.call(layer, plain, (args, options))
-
-    keras.layers.Layer.__call__ = call
-
-
-def restore() -> None:
-    """Gives Keras its method back."""
-    keras.layers.Layer.__call__ = keras.layers.Layer.__call__.__wrapped__

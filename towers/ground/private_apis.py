@@ -7,6 +7,7 @@ is first named; what is private about an object is asked for by a function.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,6 +30,15 @@ HANDED_ON = {
     "CoordinatedJob": "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2",
     # Whether a tape records.
     "could_possibly_record": "tensorflow.python.eager.record",
+    # How a tape learns of outputs whose gradient is computed by a function of our own.
+    "record_operation": "tensorflow.python.eager.record",
+    "stop_recording": "tensorflow.python.eager.record",
+    "variable_accessed": "tensorflow.python.eager.tape",
+    # What `tf.function` makes, and what calls layers and other operations of Keras.
+    "Function": "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+    "Operation": "keras.src.ops.operation",
+    "in_stateless_scope": "keras.src.backend.common.stateless_scope",
+    "set_keras_mask": "keras.src.backend",
     # Types of what `as_graph_def` and the graphs that ran consist of.
     "GraphDef": "tensorflow.core.framework.graph_pb2",
     "NameAttrList": "tensorflow.core.framework.attr_value_pb2",
@@ -42,7 +52,6 @@ HANDED_ON = {
     "PyDatasetAdapter": "keras.src.trainers.data_adapters.py_dataset_adapter",
     "TensorflowSparseWrapper": "keras.src.trainers.data_adapters.array_slicing",
     "convert_to_sliceable": "keras.src.trainers.data_adapters.array_slicing",
-    "slice_tensorflow_sparse_wrapper": "keras.src.trainers.data_adapters.array_slicing",
     "train_validation_split": "keras.src.trainers.data_adapters.array_slicing",
     # What `compile(loss=...)` becomes.
     "CompileLoss": "keras.src.trainers.compile_utils",
@@ -54,9 +63,7 @@ HANDED_ON = {
     "ALL_OBJECTS": "keras.src.metrics",
     # The seed of `set_random_seed`.
     "get_random_seed": "keras.src.utils.rng_utils",
-    # The forms in which `fit`, `evaluate` and `predict` return what they return.
-    "convert_to_np_if_not_ragged": "keras.src.backend.tensorflow.trainer",
-    "potentially_ragged_concat": "keras.src.backend.tensorflow.trainer",
+    # The form in which `fit` and `evaluate` return what they return.
     "pythonify_logs": "keras.src.utils.python_utils",
     # How often each automatic name was given, by which the next one is numbered.
     "get_global_attribute": "keras.src.backend.common.global_state",
@@ -149,6 +156,16 @@ def own_losses(layer: Any) -> list[Any]:
     return layer._get_own_losses()
 
 
+def owner_of_loss(layer: Any, loss: Any) -> Any:
+    """Returns the layer, of a layer and those in it, that added a loss in a stateless scope."""
+    return next(one for one in flatten_layers(layer) if id(loss) in one._loss_ids)
+
+
+def add_joined_loss(layer: Any, loss: Any) -> None:
+    """Adds a loss to a layer, as `add_loss` does outside of every scope."""
+    layer._losses.append(loss)
+
+
 def weight_losses(model: Any) -> list[Any]:
     """Returns what the regularisers of a model's weights give."""
     return model._get_regularization_losses()
@@ -239,6 +256,41 @@ def has_neighbours(op: Any) -> bool:
 def leave_neighbours(op: Any) -> None:
     """Lets an op that is in a graph be placed apart from those that it was to be beside."""
     op._clear_attr("_class")
+
+
+def twin_of(function: Any) -> Any:
+    """Returns a `tf.function` that traces the same Python code anew, without XLA."""
+    twin = function._clone(None)
+    twin._jit_compile = None
+    return twin
+
+
+@contextlib.contextmanager
+def recording_again(tape: Any) -> Iterator[bool]:
+    """The scope in which a persistent tape goes on recording; it yields whether it has to."""
+    from tensorflow.python.eager import record
+    from tensorflow.python.eager import tape as tapes
+
+    if not record.could_possibly_record():
+        yield False
+        return
+    tapes.push_tape(tape._tape)
+    try:
+        yield True
+    finally:
+        tapes.pop_tape(tape._tape)
+
+
+def random_ops() -> list[tuple[Any, str]]:
+    """Returns the ops that draw, each as a module and a name, whatever draws through them."""
+    from tensorflow.python.ops import gen_random_ops as stateful
+    from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
+
+    names = "random_standard_normal random_uniform random_uniform_int truncated_normal"
+    found = [(stateful, name) for name in (*names.split(), "random_shuffle")]
+    kinds = "uniform_v2 uniform_int_v2 uniform_full_int_v2 normal_v2"
+    found += [(stateless, f"stateless_random_{kind}") for kind in kinds.split()]
+    return [*found, (stateless, "stateless_truncated_normal_v2")]
 
 
 def reshuffle_sizes(dataset: Any) -> list[int]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-from towers.batches.stop_signals import StopTraining, unwatch, watch
+from towers.batches.feed import StopTraining, unwatch, watch
 from towers.loop.updates import Action, StepReport
 from towers.processes.processes import NO_SIGNAL, Processes
 

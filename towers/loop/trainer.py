@@ -11,11 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.batches.feed import StopTraining
 from towers.batches.shards import Batches
-from towers.batches.stop_signals import StopTraining
 from towers.loop.actions import restore_unreported, unreported
-from towers.loop.synchronous import updates_of
-from towers.loop.updates import Action, Position, Step, StepReport, Updates
+from towers.loop.updates import Action, Position, Step, StepReport, Updates, updates_of
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.saving.lock import locked

@@ -51,14 +51,13 @@ def build_schedule(
     check_counts(1, total_steps=total_steps)
     check_counts(0, warmup_steps=warmup_steps)
     check_positive(learning_rate=learning_rate, decay_rate=decay_rate, warmup_power=warmup_power)
-    values = [learning_rate * decay_rate**index for index in range(len(boundaries) + 1)]
+    rate = float(learning_rate)
     builders: dict[str, Callable[[], LearningRateSchedule]] = {
-        "constant": lambda: constant(learning_rate),
-        "exponential": lambda: exponential(
-            learning_rate, decay_steps=decay_steps, decay_rate=decay_rate
-        ),
-        "piecewise": lambda: piecewise(boundaries, values),
-        "cosine": lambda: cosine(learning_rate, total_steps=total_steps),
+        "constant": lambda: Constant(rate),
+        "exponential": lambda: exponential(rate, decay_steps=decay_steps, decay_rate=decay_rate),
+        "piecewise": lambda: piecewise(rate, boundaries=boundaries, decay_rate=decay_rate),
+        # Loshchilov and Hutter 2017, "SGDR", equation 5, without a restart: half a cosine.
+        "cosine": lambda: CosineDecay(rate, total_steps),
         "inverse_sqrt": lambda: InverseSquareRoot(learning_rate, max(1, warmup_steps)),
     }
     schedule = builder_of("schedule", name, builders)()
@@ -76,12 +75,6 @@ def builder_of(kind: str, name: str, builders: Mapping[str, Builder]) -> Builder
     return builders[name]
 
 
-def constant(learning_rate: float) -> LearningRateSchedule:
-    """Returns the same learning rate for every step."""
-    check_positive(learning_rate=learning_rate)
-    return Constant(float(learning_rate))
-
-
 def exponential(
     learning_rate: float, *, decay_steps: int | None, decay_rate: float
 ) -> LearningRateSchedule:
@@ -92,21 +85,16 @@ def exponential(
             "Received None."
         )
     check_counts(1, decay_steps=decay_steps)
-    check_positive(learning_rate=learning_rate, decay_rate=decay_rate)
-    return ExponentialDecay(float(learning_rate), decay_steps, float(decay_rate), staircase=True)
+    return ExponentialDecay(learning_rate, decay_steps, float(decay_rate), staircase=True)
 
 
-def piecewise(boundaries: Sequence[int], values: Sequence[float]) -> LearningRateSchedule:
-    """Returns a step function: `values[i]` applies up to `boundaries[i]` updates.
-
-    Args:
-        boundaries: ascending numbers of updates, the first at least 1.
-        values: learning rates, one more than boundaries.
-    """
-    if not boundaries or len(values) != len(boundaries) + 1:
+def piecewise(
+    learning_rate: float, *, boundaries: Sequence[int], decay_rate: float
+) -> LearningRateSchedule:
+    """Returns a step function, which decays after each of `boundaries` updates."""
+    if not boundaries:
         raise ValueError(
-            "The piecewise schedule needs at least one boundary, and one value more than "
-            f"boundaries. Received boundaries={list(boundaries)}, values={list(values)}; without "
+            "The piecewise schedule needs at least one boundary. Received none; without "
             "boundaries use the constant schedule."
         )
     for lower, upper in itertools.pairwise([0, *boundaries]):
@@ -114,26 +102,10 @@ def piecewise(boundaries: Sequence[int], values: Sequence[float]) -> LearningRat
             raise ValueError(
                 f"boundaries must rise, the first at least 1. Received {list(boundaries)}."
             )
-    for index, value in enumerate(values):
-        check_positive(**{f"values[{index}]": value})
     # Keras counts a boundary as the last step of the old value.
     last_steps = [boundary - 1 for boundary in boundaries]
-    return PiecewiseConstantDecay(last_steps, [float(value) for value in values])
-
-
-def cosine(
-    learning_rate: float, *, total_steps: int, final_fraction: float = 0.0
-) -> LearningRateSchedule:
-    """Returns half a cosine, from `learning_rate` to `final_fraction` of it at `total_steps`.
-
-    Loshchilov and Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", equation
-    5, without a restart.
-    """
-    check_positive(learning_rate=learning_rate)
-    check_counts(1, total_steps=total_steps)
-    if not 0 <= final_fraction <= 1:
-        raise ValueError(f"final_fraction must be in [0, 1]. Received {final_fraction!r}.")
-    return CosineDecay(float(learning_rate), total_steps, alpha=float(final_fraction))
+    values = [learning_rate * decay_rate**index for index in range(len(boundaries) + 1)]
+    return PiecewiseConstantDecay(last_steps, values)
 
 
 @keras.saving.register_keras_serializable(package="towers")

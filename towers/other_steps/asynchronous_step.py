@@ -25,18 +25,16 @@ from towers.other_steps.asynchronous_updates import AsynchronousUpdates
 from towers.other_steps.tower_threads import AsyncResults
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
-from towers.step.blueprint import Blueprint, draw_blueprint
+from towers.step.builder import Blueprint, draw_blueprint
 from towers.step.exchange import total_of
-from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.program import check_kinds
 from towers.step.results import mean_results
 from towers.step.tower import Tower
-from towers.step.tower_function import TowerFn
+from towers.step.tower_function import TowerFn, check_kinds
 from towers.step.tracing import number_on_host, trace
 from towers.step.update import Change
 from towers.travel.gradients import scale_gradients
-from towers.travel.transfers import upload_for
+from towers.travel.packing import upload_for
 from towers.variables.find_variables import captured_error
 
 
@@ -68,10 +66,7 @@ def build_async_step(
     if shared.captured:
         reason = "another tower may change them before the backward pass"
         raise captured_error(shared.captured, reason)
-    step = AsyncStep(blueprint)
-    for graph in step.graphs:
-        check_handles(graph, shared)
-    return step
+    return AsyncStep(blueprint)
 
 
 def check_shared(placement: Placement, options: StepOptions) -> None:
@@ -143,7 +138,7 @@ class AsyncStep:
             **results,
             gradient_norm=change.gradient_norm,
             finite=change.finite,
-            **scales._asdict(),
+            **scales,
         )
 
     def make_updates(
@@ -167,11 +162,6 @@ class AsyncStep:
     def graph(self) -> tf.Graph:
         """The graph of the first tower; the other towers' graphs have the same ops."""
         return self._computes[0].graph
-
-    @property
-    def graphs(self) -> list[tf.Graph]:
-        """The graph of each tower."""
-        return [compute.graph for compute in self._computes]
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
@@ -202,7 +192,8 @@ class AsyncStep:
 
     def _trace(self, tower: Tower, shard_specs: tuple[Shard, ...]) -> ConcreteFunction:
         compute = functools.partial(self._compute, tower)
-        return trace(compute, tower.device, shard_specs, tf.TensorSpec([], tf.int64))
+        specs = (shard_specs, tf.TensorSpec([], tf.int64))
+        return trace(compute, tower.device, *specs, shared=self.update.copies.shared)
 
     def _compute(
         self, tower: Tower, shards: tuple[Shard, ...], batch_number: tf.Tensor

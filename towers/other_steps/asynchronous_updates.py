@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.feed import check_end
+from towers.batches.feed import StopTraining, check_end
 from towers.batches.shards import Batches, split
-from towers.batches.stop_signals import StopTraining
 from towers.devices.placement import check_present
 from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.other_steps.tower_threads import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,11 +17,9 @@ from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.options import StepOptions
-from towers.step.program import check_kinds
 from towers.step.results import StepResults, TowerResults
-from towers.step.tower_function import TowerFn
+from towers.step.tower_function import TowerFn, check_kinds
 from towers.variables.find_variables import trace_once
-from towers.variables.optimizers import Together
 from towers.variables.outside_writes import unobserved
 
 SEEDS_PER_UPDATE = 2**32
@@ -180,6 +178,25 @@ class JointStep:
     def graph(self) -> tf.Graph:
         """The graph of the first update."""
         return next(iter(self.steps.values())).graph
+
+
+class Together:
+    """Several scopes as one, entered in their order; if it is never left, none of them is.
+
+    Args:
+        scopes: the scopes.
+    """
+
+    def __init__(self, scopes: Iterable[contextlib.AbstractContextManager[None]]):
+        self._scopes = list(scopes)
+
+    def __enter__(self) -> None:
+        for scope in self._scopes:
+            scope.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for scope in reversed(self._scopes):
+            scope.__exit__(*error)
 
 
 def join(results: Mapping[str, StepResults]) -> StepResults:

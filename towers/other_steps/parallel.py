@@ -14,8 +14,8 @@ from towers.devices.placement import check_devices
 from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record, stored_value
 from towers.other_steps.recompute import gradients_of, is_floating
-from towers.step.parts import fold_in, part_of
-from towers.step.states import add_states, merge_state, share_of_state
+from towers.step.micro_batches import fold_in, part_of
+from towers.step.sums import add_states, merge_state, share_of_state
 from towers.step.synchronized import Refusal
 from towers.travel.pairs import add_in_pairs
 from towers.variables.shared_variables import is_seed

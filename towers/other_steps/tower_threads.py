@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.feed import PATIENCE, drop
+from towers.batches.feed import PATIENCE, StopTraining, drop
 from towers.batches.shards import Shard
-from towers.batches.stop_signals import StopTraining
 from towers.loop.updates import Position, Step
 
 MOST_UNREPORTED = 8  # Updates per tower, done or under way, by which actions may lag behind.

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.own_rows import OwnRows, RowBatches
-from towers.batches.shards import Batches, Shard, split
+from towers.batches.shards import Batches, OwnRows, RowBatches, split
 from towers.ground.host import HOST
 from towers.ground.private_apis import CoordinatedJob, context
 from towers.processes.peers import WAIT_SECONDS, read_cluster, wait_for_peers
-from towers.travel.gradients import sum_repeated_rows
-from towers.travel.packing import cut_by_dtype, join_by_dtype
+from towers.travel.gradients import identity, sum_repeated_rows
+from towers.travel.packing import Nest, cut_by_dtype, join_by_dtype
 
 HEARTBEAT_SECONDS = 100
 NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
@@ -70,15 +69,7 @@ class Processes:
     def split(self, dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
         """Returns this process's shards of global batches, all of which it reads."""
         first = self.first_tower(num_towers)
-        shards = split(dataset, self.count * num_towers)
-        if self.count == 1:
-            return shards
-
-        @tf.autograph.experimental.do_not_convert
-        def own(*all_shards: Shard) -> tuple[Shard, ...]:
-            return all_shards[first : first + num_towers]
-
-        return shards.map(own)
+        return split(dataset, self.count * num_towers, slice(first, first + num_towers))
 
     def shards(
         self, batches: Batches, num_towers: int, epoch: int, first_step: int = 0
@@ -109,15 +100,11 @@ class Processes:
         """
         if self.count == 1:
             return nest
-        parts = tf.nest.flatten(nest)
-        present = [part for part in parts if part is not None]
+        form = Nest(nest, expand=False)
         with tf.device(HOST), tf.name_scope("across_processes"):
-            *summed, requests = self._sum_all([*present, tf.identity(self._stop_requests)])
+            *summed, requests = self._sum_all([*form.tensors, tf.identity(self._stop_requests)])
             self._all_stop_requests.assign(requests)
-        values = iter(summed)
-        return tf.nest.pack_sequence_as(
-            nest, [None if part is None else next(values) for part in parts]
-        )
+        return form.pack(summed)
 
     def _sum_all(self, parts: Sequence[Any]) -> list[Any]:
         dense = [index for index, part in enumerate(parts) if isinstance(part, tf.Tensor)]
@@ -185,15 +172,8 @@ def all_reduce(
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
     # Copied to the replica's device, whose full name differs from that of the host's CPU.
-    packs, sparse = list(map(tf.identity, packs)), list(map(copy_slices, sparse))
+    packs, sparse = list(map(tf.identity, packs)), list(map(identity, sparse))
     return list(map(total, packs)), list(map(total, sparse))
-
-
-def copy_slices(slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Returns a copy of the rows on the current device."""
-    return tf.IndexedSlices(
-        tf.identity(slices.values), tf.identity(slices.indices), slices.dense_shape
-    )
 
 
 def join_processes(*, wait_seconds: float = WAIT_SECONDS) -> Processes:

@@ -18,7 +18,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.histogram.metadata import create_summary_metadata
 from tensorboard.plugins.hparams.api import hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.util.tensor_util import make_ndarray, make_tensor_proto
+from tensorboard.util.tensor_util import make_tensor_proto
 
 from towers.ground.durable import durable_file, make_folder, sync, sync_folder
 from towers.saving.graph_boxes import box_graph
@@ -231,15 +231,3 @@ def keep_spans(path: Path, spans: list[tuple[int, int]]) -> None:
         for offset, num_bytes in spans:
             source.seek(offset)
             target.write(source.read(num_bytes))
-
-
-def read_scalars(folder: str | os.PathLike[str], run: str) -> dict[str, list[tuple[int, float]]]:
-    """Returns the curves of a run: by tag, the points (step, value) in the order written."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for path in event_files(Path(folder) / run):
-        for event, _ in read_events(path):
-            for value in event.summary.value:
-                if value.metadata.plugin_data.plugin_name == "scalars":
-                    point = (event.step, float(make_ndarray(value.tensor)))
-                    curves.setdefault(value.tag, []).append(point)
-    return curves

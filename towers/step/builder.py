@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from towers.batches.shards import Batches, Shard
+from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
-from towers.step.blueprint import Blueprint, draw_blueprint
 from towers.step.exchange import Exchange
-from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
+from towers.step.probe import Probe
 from towers.step.results import StepResults, nothing, step_results
 from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous
-from towers.step.tower_function import TowerFn
+from towers.step.tower import Tower
+from towers.step.tower_function import TowerFn, TowerProgram, check_kinds, make_program
 from towers.step.tracing import number_on_host, trace
-from towers.travel.transfers import upload_for
+from towers.step.update import Update
+from towers.travel.packing import upload_for
+from towers.variables.copies import Copies
+from towers.variables.optimizers import check_optimizer
+from towers.variables.shared_variables import SharedVariables
 
 Also = Callable[[StepResults], Any]
 
@@ -69,21 +73,7 @@ def build_train_step(
     blueprint = draw_blueprint(
         tower_fn, variables, optimizer, placement, batches, options, processes
     )
-    program = blueprint.program
-    if program.stages is not None:
-        check_one_process(processes)
-    step = TrainStep(blueprint, Exchange(placement, processes, program), also)
-    check_handles(step.graph, program.shared)
-    return step
-
-
-def check_one_process(processes: Processes) -> None:
-    """Raises ValueError if several processes share towers of several devices each."""
-    if processes.count > 1:
-        raise ValueError(
-            "Towers of several devices train in one process. Received "
-            f"{processes.count} processes; use one, or give each tower one device."
-        )
+    return TrainStep(blueprint, Exchange(placement, processes, blueprint.program), also)
 
 
 class TrainStep:
@@ -113,9 +103,8 @@ class TrainStep:
         self._probe, self._also = blueprint.probe, also
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         # Calling it directly saves the lookup, half a millisecond a step.
-        self._traced = trace(
-            self._run, exchange.device, blueprint.specs, tf.TensorSpec([], tf.int64)
-        )
+        specs = (blueprint.specs, tf.TensorSpec([], tf.int64))
+        self._traced = trace(self._run, exchange.device, *specs, shared=blueprint.program.shared)
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
@@ -181,3 +170,76 @@ class TrainStep:
     def graph(self) -> tf.Graph:
         """The step's graph, with a name scope for each tower."""
         return self._traced.graph
+
+
+class Blueprint(NamedTuple):
+    """What a training step is built from.
+
+    Attributes:
+        program: what every tower runs.
+        towers: the towers of this process.
+        update: changes the variables; `update.copies` are their copies.
+        specs: the specs of the shards that a step takes.
+        probe: asks the tower function before the first step.
+    """
+
+    program: TowerProgram
+    towers: list[Tower]
+    update: Update
+    specs: tuple[Shard, ...]
+    probe: Probe
+
+
+def draw_blueprint(
+    tower_fn: TowerFn,
+    variables: keras.Model | Sequence[keras.Variable],
+    optimizer: keras.optimizers.Optimizer,
+    placement: Placement,
+    batches: Batches | tf.data.Dataset,
+    options: StepOptions,
+    processes: Processes,
+    *,
+    jointly: bool = True,
+) -> Blueprint:
+    """Returns the blueprint of a step; arguments as in `build_train_step`, which are checked.
+
+    Args:
+        jointly: whether all towers share each batch; otherwise each takes whole ones.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    check_optimizer(optimizer)
+    check_kinds(placement, options, processes)
+    num_shards = len(placement.devices) if jointly else 1
+    specs = shard_specs(batches, num_shards)
+    program = make_program(tower_fn, variables, placement, specs, options)
+    check_trainable(program.shared)
+    check_one_process(program, processes)
+    copies = Copies(program.shared, optimizer, placement.copy_groups)
+    first = processes.first_tower(len(placement.devices))
+    towers = [
+        Tower(program, copies.variables_of(index), group, index, first, alone=not jointly)
+        for index, group in enumerate(placement.groups)
+    ]
+    probe = Probe(program, towers[0], processes.count * num_shards * options.accumulate)
+    return Blueprint(program, towers, Update(copies, program), specs, probe)
+
+
+def check_trainable(shared: SharedVariables) -> None:
+    """Raises ValueError if no variable is trainable."""
+    if not shared.trainable:
+        paths = [variable.path for variable in shared.states]
+        raise ValueError(
+            "There is nothing to train: none of the variables is trainable. Received "
+            f"{paths or 'no variables'}."
+        )
+
+
+def check_one_process(program: TowerProgram, processes: Processes) -> None:
+    """Raises ValueError if several processes share towers of several devices each."""
+    if program.stages is not None and processes.count > 1:
+        raise ValueError(
+            "Towers of several devices train in one process. Received "
+            f"{processes.count} processes; use one, or give each tower one device."
+        )

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from towers.batches.shards import Shard
 from towers.ground.host import HOST
-from towers.step.tower_function import CarriedValues
 from towers.travel.pairs import part_sizes
+
+CarriedValues = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
 
 
 @dataclasses.dataclass(frozen=True)

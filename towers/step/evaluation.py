@@ -13,16 +13,15 @@ from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.devices.placement import Placement, check_present
 from towers.step.carried import Carried
-from towers.step.graph_checks import check_handles
 from towers.step.options import StepOptions
-from towers.step.program import TowerProgram, check_kinds, make_program
 from towers.step.results import EvaluationResults, nothing
-from towers.step.sums import Denominators, sum_results
+from towers.step.sums import Denominators, add_nests
 from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
-from towers.step.tower_function import TowerFn
+from towers.step.tower_function import TowerFn, TowerProgram, check_kinds, make_program
 from towers.step.tracing import number_on_host, trace
-from towers.travel.transfers import upload_for
+from towers.travel.packing import upload_for
+from towers.travel.pairs import add_in_pairs
 
 Pair = tuple[Any, Any]
 
@@ -57,22 +56,15 @@ def build_evaluation_step(
     specs = shard_specs(batches, len(placement.devices))
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)
-    towers = [
-        Tower(program, program.shared.all, group, index)
-        for index, group in enumerate(placement.groups)
-    ]
-    step = EvaluationStep(towers, program, placement.device, specs, also)
-    check_handles(step.graph, program.shared)
-    return step
+    return EvaluationStep(program, placement, specs, also)
 
 
 class EvaluationStep:
     """One step of an evaluation as a callable, made by `build_evaluation_step`.
 
     Args:
-        towers: the towers.
-        program: the program that they run.
-        device: the device of the variables, which adds the towers' sums.
+        program: the program that the towers run.
+        placement: their devices, and that of the variables, which adds their sums.
         shard_specs: the specs of each tower's shard.
         also: as in `build_train_step`.
 
@@ -85,21 +77,23 @@ class EvaluationStep:
 
     def __init__(
         self,
-        towers: Sequence[Tower],
         program: TowerProgram,
-        device: str,
+        placement: Placement,
         shard_specs: tuple[Shard, ...],
         also: Callable[[EvaluationResults], Any] = nothing,
     ):
         self.also: Any = None
         self._also = also
         self.carried = program.carried
-        self._shared = program.shared
+        self.devices = placement.devices
         self.after_batch: Callable[[], object] | None = None
-        self.devices = [tower.device for tower in towers]
-        self._towers = list(towers)
-        self._device = device
-        self._traced = trace(self._step, device, shard_specs, tf.TensorSpec([], tf.int64))
+        self._shared, self._device = program.shared, placement.device
+        self._towers = [
+            Tower(program, program.shared.all, group, index)
+            for index, group in enumerate(placement.groups)
+        ]
+        specs = (shard_specs, tf.TensorSpec([], tf.int64))
+        self._traced = trace(self._step, self._device, *specs, shared=program.shared)
 
     def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
         """Runs the towers on one batch and returns its sums.
@@ -128,7 +122,7 @@ class EvaluationStep:
             ]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
-            results = EvaluationResults(*sum_results(sums))
+            results = EvaluationResults(*add_in_pairs(add_nests, [tower[:3] for tower in sums]))
         return results, self._also(results)
 
 

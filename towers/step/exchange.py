@@ -10,15 +10,14 @@ import tensorflow as tf
 from towers.devices.determinism import is_deterministic
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
-from towers.step.program import TowerProgram
+from towers.step.carried import CarriedValues
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
-from towers.step.tower_function import CarriedValues
+from towers.step.tower_function import TowerProgram
 from towers.travel.exchanges import EXCHANGES, SumsOfPacks
 from towers.travel.gradients import Gradient, global_norm, identity, sum_gradients
 from towers.travel.packed_sums import sum_in_packs
-from towers.travel.packing import add_and_stack
+from towers.travel.packing import add_and_stack, download, needs_upload
 from towers.travel.pairs import add_in_pairs
-from towers.travel.transfers import download, needs_upload
 from towers.variables.shared_variables import SharedVariables
 
 
@@ -26,16 +25,14 @@ class Total(NamedTuple):
     """The sums over all towers of all processes, the input of an update.
 
     Attributes:
-        loss: scalar, summed over the examples (or tokens).
-        weight: scalar of the loss's dtype, the number of examples (or tokens).
-        metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
+        loss, weight, metrics: as in `TowerSums`.
         gradients: for each copy of the variables, the summed gradients, one per trainable
             variable.
         states: for each non-trainable variable, the sum of the shards' shares; None if no tower
             assigned it.
         state_weight: scalar, the weight of the moving averages in `states`.
         carried: for each tower, the state to carry into the next step.
-        assigned: for each trainable variable, the value that every tower assigned, or None.
+        assigned: as in `TowerSums`.
         entries: vectors and gradients that together have the entries of the first copy's gradients,
             and zeros; a norm takes fewer kernels of packs than of what is in them.
     """
@@ -43,21 +40,19 @@ class Total(NamedTuple):
     loss: tf.Tensor
     weight: tf.Tensor
     metrics: dict[str, MetricSums]
-    gradients: list[list[Gradient]]
-    states: list[tf.Tensor | None]
+    gradients: Sequence[Sequence[Gradient]]
+    states: Sequence[tf.Tensor | None]
     state_weight: tf.Tensor
-    carried: list[CarriedValues]
-    assigned: list[tf.Tensor | None]
-    entries: list[Gradient]
+    carried: Sequence[CarriedValues]
+    assigned: Sequence[tf.Tensor | None]
+    entries: Sequence[Gradient]
 
 
 class EachTower(NamedTuple):
     """What each tower found; every tensor begins with the dimension [num_towers].
 
     Attributes:
-        loss: summed over the tower's shard.
-        weight: the number of examples (or tokens) in the shard.
-        metrics: by name, a pair (sum, weight), or (sum, None), a sum of any shape.
+        loss, weight, metrics: as in `TowerSums`.
         norm: the norm of the tower's own mean gradient; None if it was not computed.
     """
 
@@ -149,7 +144,7 @@ class Exchange:
         stacked = stack_nests([nest[:-1] for nest in nests])
         return add_in_pairs(add_nests, nests), EachTower(*stacked)
 
-    def _left(self, tower: TowerSums, device: str) -> list[Gradient]:
+    def _left(self, tower: TowerSums, device: str) -> Sequence[Gradient]:
         """Returns a tower's gradients that are in no pack, on the CPU if they are added there."""
         if tower.packed is not None:
             return tower.packed.left
@@ -179,7 +174,7 @@ class Exchange:
             return [[None] * len(sums[0].gradients) for _ in self._copy_devices], []
         return self._group.sum_packed([tower.packed for tower in sums if tower.packed])
 
-    def _sum_gradients(self, tower_gradients: list[list[Gradient]]) -> list[list[Gradient]]:
+    def _sum_gradients(self, tower_gradients: list[Sequence[Gradient]]) -> list[list[Gradient]]:
         """Returns, for each copy of the variables, the gradients summed over the towers.
 
         Each stage sums its own apart, on its devices.
@@ -199,7 +194,7 @@ class Exchange:
 
 
 def sum_between(
-    tower_gradients: list[list[Gradient]], copy_devices: Sequence[str]
+    tower_gradients: Sequence[Sequence[Gradient]], copy_devices: Sequence[str]
 ) -> list[list[Gradient]]:
     """Returns, for each copy's device, the gradients summed over the towers."""
     if len(tower_gradients) == 1:  # Each travels once, however often it is used.

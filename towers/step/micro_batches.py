@@ -1,7 +1,8 @@
-"""Micro-batches: a shard cut by rows, and the sums over its parts, one after the other.
+"""Micro-batches: a shard cut by rows, the seed of each, and their sums, one after the other.
 
 The sums are made in a loop of the graph, so that a step has the same size for any number of
-micro-batches.
+micro-batches. Random numbers are a function of (seed, step, part): no generator keeps a state
+between steps.
 """
 
 from __future__ import annotations
@@ -12,10 +13,68 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.batches.shards import Shard, take_rows
+from towers.step.synchronized import Replica
+from towers.travel.packing import Nest
 from towers.travel.pairs import first_half
 
 Index = Any  # The number of a micro-batch within its shard: an int, or an int32 scalar in a loop.
 Add = Callable[[Any, Any], Any]
+
+
+class Part(NamedTuple):
+    """A micro-batch as one part of the global batch.
+
+    Attributes:
+        tower: the tower's number among the towers of all processes.
+        seed: int64 [2], the seed of its random numbers.
+        is_first: bool scalar, whether it is the first part of the global batch.
+        gives_averages: whether its moving averages count, by the policy for BatchNorm.
+        replica: the tower as one that adds sums of synchronised layers; None if it adds none.
+    """
+
+    tower: int
+    seed: tf.Tensor
+    is_first: tf.Tensor
+    gives_averages: bool = True
+    replica: Replica | None = None
+
+
+def part_of(
+    tower: int,
+    number: Any,
+    seed: int,
+    step: tf.Tensor,
+    *,
+    gives_averages: bool = True,
+    replica: Replica | None = None,
+) -> Part:
+    """Returns a part of the global batch.
+
+    Micro-batches are numbered across all towers, so a micro-batch has the same seed on any tower.
+
+    Args:
+        tower, gives_averages, replica: as in `Part`.
+        number: its number within the global batch, from 0; an int, or an int32 scalar.
+        seed: the run's seed.
+        step: the step's number, an int64 scalar.
+    """
+    own_seed = fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), number)
+    is_first = tf.constant(number == 0) if isinstance(number, int) else tf.equal(number, 0)
+    return Part(tower, own_seed, is_first, gives_averages, replica)
+
+
+def seed_states(seed: tf.Tensor, num_generators: int) -> list[tf.Tensor]:
+    """Returns a state for each seed generator, int64 [2], all different.
+
+    A generator adds one to the second number at each draw, so the first numbers must differ:
+    otherwise the second draw of one generator would equal the first draw of the next.
+    """
+    return [fold_in(fold_in(seed, generator), 0) for generator in range(num_generators)]
+
+
+def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
+    """Returns a new seed, int64 [2], a function of a seed and a number."""
+    return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int64))
 
 
 class MicroBatches:
@@ -78,12 +137,11 @@ def sum_one_by_one(
     """
     if not in_loop or count < 3:  # A loop takes two: its first run shows what its sums are.
         return sum_unrolled(run, range(count), add, in_pairs=in_pairs)
-    first = run(0)
-    nest = Nest(first)
-    with tf.control_dependencies(nest.flatten(first)):
+    first = Nest(run(0))
+    with tf.control_dependencies(first.tensors):
         start = tf.identity(1)
     loop = sum_in_pairs if in_pairs else running_sum
-    return loop(run, start, count, add, first, nest)
+    return loop(run, start, count, add, first)
 
 
 def sum_unrolled(run: Callable[[Index], Any], indices: range, add: Add, *, in_pairs: bool) -> Any:
@@ -93,34 +151,12 @@ def sum_unrolled(run: Callable[[Index], Any], indices: range, add: Add, *, in_pa
     middle = first_half(len(indices)) if in_pairs else len(indices) - 1
     first = sum_unrolled(run, indices[:middle], add, in_pairs=in_pairs)
     # One after the other: only one micro-batch's activations are in memory at a time.
-    with tf.control_dependencies(Nest(first).flatten(first)):
+    with tf.control_dependencies(Nest(first).tensors):
         return add(first, sum_unrolled(run, indices[middle:], add, in_pairs=in_pairs))
 
 
-class Nest(NamedTuple):
-    """A nest as a list of tensors, for loops; it has the structure of `like`."""
-
-    like: Any
-
-    def flatten(self, nest: Any) -> list[tf.Tensor]:
-        """Returns the tensors of a nest; rows and indices of a sparse one."""
-        leaves = tf.nest.flatten(nest, expand_composites=True)
-        return [leaf for leaf in leaves if leaf is not None]
-
-    def pack(self, tensors: Any) -> Any:
-        """Returns the nest of such a list."""
-        values = iter(tensors)
-        leaves = tf.nest.flatten(self.like, expand_composites=True)
-        packed = [None if leaf is None else next(values) for leaf in leaves]
-        return tf.nest.pack_sequence_as(self.like, packed, expand_composites=True)
-
-    def shapes(self) -> list[tf.TensorShape]:
-        """Returns the static shape of each tensor."""
-        return [tensor.shape for tensor in self.flatten(self.like)]
-
-
 def running_sum(
-    run: Callable[[Index], Any], start: tf.Tensor, count: int, add: Add, first: Any, nest: Nest
+    run: Callable[[Index], Any], start: tf.Tensor, count: int, add: Add, first: Nest
 ) -> Any:
     """Returns the sum to which each run is added in turn.
 
@@ -128,48 +164,45 @@ def running_sum(
         run, count, add: as in `sum_one_by_one`.
         start: the index after that of `first`.
         first: what the first run returned.
-        nest: its structure.
     """
 
     def body(index: tf.Tensor, *total: tf.Tensor) -> list[tf.Tensor]:
-        return [index + 1, *nest.flatten(add(nest.pack(total), run(index)))]
+        return [index + 1, *first.flatten(add(first.pack(total), run(index)))]
 
     _, *total = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        [start, *nest.flatten(first)],
-        shape_invariants=[tf.TensorShape([]), *nest.shapes()],
+        [start, *first.tensors],
+        shape_invariants=[tf.TensorShape([]), *(tensor.shape for tensor in first.tensors)],
         parallel_iterations=1,
         name="micro_batches",
     )
-    return nest.pack(total)
+    return first.pack(total)
 
 
 def sum_in_pairs(
-    run: Callable[[Index], Any], start: tf.Tensor, count: int, add: Add, first: Any, nest: Nest
+    run: Callable[[Index], Any], start: tf.Tensor, count: int, add: Add, first: Nest
 ) -> Any:
     """Returns the sum in which neighbours are added first; arguments as in `running_sum`.
 
     The sums of 1, 2, 4, ... parts that wait for their neighbours are kept as the digits of a
     binary counter: the sum of 2^k parts waits if the number of parts so far has the digit k.
     """
-    sums = Digits(add, nest, count.bit_length())
-    digits = sums.write(sums.make(), 0, first)
+    sums = Digits(first, count.bit_length())
+    digits = sums.write(sums.make(), 0, first.tensors)
 
     def body(index: tf.Tensor, *digits: tf.TensorArray) -> list[Any]:
-        has_digit = [tf.TensorShape([]), *nest.shapes()]
-
         def carry(place: tf.Tensor, *part: tf.Tensor) -> list[tf.Tensor]:
-            return [place + 1, *nest.flatten(add(sums.read(digits, place), nest.pack(part)))]
+            return [place + 1, *first.flatten(add(sums.read(digits, place), first.pack(part)))]
 
         place, *part = tf.while_loop(
             lambda place, *_: tf.bitwise.right_shift(index, place) % 2 == 1,
             carry,
-            [tf.constant(0), *nest.flatten(run(index))],
-            shape_invariants=has_digit,
+            [tf.constant(0), *first.flatten(run(index))],
+            shape_invariants=[tf.TensorShape([]), *(tensor.shape for tensor in first.tensors)],
             parallel_iterations=1,
         )
-        return [index + 1, *sums.write(digits, place, nest.pack(part))]
+        return [index + 1, *sums.write(digits, place, part)]
 
     _, *digits = tf.while_loop(
         lambda index, *_: index < count,
@@ -189,13 +222,11 @@ class Digits(NamedTuple):
     """Sums of 1, 2, 4, ... parts, kept by their place in one `tf.TensorArray` for each tensor.
 
     Attributes:
-        add: as in `sum_one_by_one`.
-        nest: the structure of a sum.
+        first: the sum of one part.
         num_places: the number of places.
     """
 
-    add: Add
-    nest: Nest
+    first: Nest
     num_places: int
 
     def make(self) -> list[tf.TensorArray]:
@@ -208,14 +239,13 @@ class Digits(NamedTuple):
                 infer_shape=False,
                 element_shape=tensor.shape,
             )
-            for tensor in self.nest.flatten(self.nest.like)
+            for tensor in self.first.tensors
         ]
 
     def read(self, digits: Any, place: Index) -> Any:
         """Returns the sum at a place."""
-        return self.nest.pack([one.read(place) for one in digits])
+        return self.first.pack(one.read(place) for one in digits)
 
     def write(self, digits: Any, place: Index, total: Any) -> list[tf.TensorArray]:
-        """Returns the places with a sum at one."""
-        pairs = zip(digits, self.nest.flatten(total), strict=True)
-        return [one.write(place, tensor) for one, tensor in pairs]
+        """Returns the places with the tensors of a sum at one."""
+        return [one.write(place, tensor) for one, tensor in zip(digits, total, strict=True)]

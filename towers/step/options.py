@@ -1,13 +1,22 @@
-"""The options of a training step, checked."""
+"""The options of a training step, checked: among them the loss scale that float16 needs."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import keras
+import tensorflow as tf
+
 from towers.ground.arguments import check_choice
 from towers.step.carried import Carried
-from towers.step.precision import LossScale
-from towers.step.states import BATCH_NORM_POLICIES
+
+BATCH_NORM_POLICIES = ("first", "mean")
+PRECISIONS = {
+    "float32": "float32",
+    "float64": "float64",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,3 +65,87 @@ class StepOptions:
                 f"Received {self.accumulate!r}."
             )
         check_choice("batch_norm", self.batch_norm, BATCH_NORM_POLICIES)
+
+
+class LossScale:
+    """A dynamic loss scale: halved when a gradient overflows, doubled after steps without overflow.
+
+    Micikevicius et al. 2018, "Mixed Precision Training", section 3.2. It scales the *mean* loss
+    of a tower: the factor for the summed loss is scale / weight.
+
+    Args:
+        initial: the initial scale.
+        growth_steps: the number of updates without overflow after which it is doubled.
+    """
+
+    def __init__(self, *, initial: float = 2.0**15, growth_steps: int = 2000):
+        self._growth_steps = growth_steps
+        self._scale = keras.Variable(
+            initial, dtype="float32", trainable=False, autocast=False, name="loss_scale"
+        )
+        self._calm_steps = keras.Variable(
+            0, dtype="int32", trainable=False, autocast=False, name="calm_steps"
+        )
+
+    @classmethod
+    def of_keras(cls, optimizer: keras.optimizers.LossScaleOptimizer) -> LossScale:
+        """Returns the scale of a built optimizer of Keras's: both have it in the same variables."""
+        scale = cls.__new__(cls)
+        scale._growth_steps = optimizer.dynamic_growth_steps
+        scale._scale, scale._calm_steps = optimizer.dynamic_scale, optimizer.step_counter
+        return scale
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The variables that a checkpoint saves."""
+        return [self._scale, self._calm_steps]
+
+    def read(self) -> tf.Tensor:
+        """Returns the scale, a float32 scalar."""
+        return tf.convert_to_tensor(self._scale.value)
+
+    def update(self, finite: tf.Tensor) -> None:
+        """Updates the scale; `finite` is a bool scalar, whether the summed gradient was finite."""
+        scale, calm_steps = self.read(), tf.convert_to_tensor(self._calm_steps.value)
+        none = tf.zeros_like(calm_steps)  # Keras's are int64.
+        calm_steps = tf.where(finite, calm_steps + 1, none)
+        grows = calm_steps >= self._growth_steps
+        factor = tf.where(finite, tf.where(grows, 2.0, 1.0), 0.5)
+        self._scale.assign(tf.maximum(scale * factor, 1.0))
+        self._calm_steps.assign(tf.where(grows, none, calm_steps))
+
+
+class FixedLossScale(LossScale):
+    """A loss scale that stays as it is: the `loss_scale_factor` of an optimizer of Keras's.
+
+    Args:
+        factor: the scale.
+    """
+
+    def __init__(self, factor: float):
+        self._factor = factor
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """No variables."""
+        return []
+
+    def read(self) -> tf.Tensor:
+        """Returns the scale, a float32 scalar."""
+        return tf.constant(self._factor, tf.float32)
+
+    def update(self, finite: tf.Tensor) -> None:
+        """Leaves the scale as it is."""
+
+
+def set_precision(precision: str) -> None:
+    """Sets Keras's dtype policy; with 16-bit precision variables stay float32.
+
+    Args:
+        precision: float32, float64, bfloat16 or float16.
+
+    Raises:
+        ValueError: there is no such precision.
+    """
+    check_choice("precision", precision, PRECISIONS)
+    keras.config.set_dtype_policy(PRECISIONS[precision])

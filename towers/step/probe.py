@@ -15,12 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.shards import Batch, Shard, any_number_of_rows
-from towers.step.parts import part_of
-from towers.step.passes import forward
-from towers.step.program import TowerProgram
-from towers.step.states import way_to_merge
-from towers.step.sums import Denominators
-from towers.step.tower import Tower
+from towers.step.micro_batches import part_of
+from towers.step.sums import Denominators, way_to_merge
+from towers.step.tower import Tower, forward
+from towers.step.tower_function import TowerProgram
 
 MAX_ROWS = 16
 TINY = 1e-30  # Below this, numbers are not told apart.
@@ -62,14 +60,15 @@ class Probe:
     Args:
         program: the program of the towers; its options say whether it is asked at all.
         tower: the first tower, which is asked.
+        num_parts: the number of parts into which a batch is cut for one update.
 
     If a batch is one part, a loss over the whole batch is right, and only a mean is refused.
     """
 
-    def __init__(self, program: TowerProgram, tower: Tower):
+    def __init__(self, program: TowerProgram, tower: Tower, num_parts: int):
         self._program = program
         self._tower = tower
-        self._num_parts = program.num_parts
+        self._num_parts = num_parts
         self._pending = program.options.probe
         self._lock = threading.Lock()
         self._has_averages = False

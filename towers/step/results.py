@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from towers.step.exchange import EachTower, Total
 from towers.step.sums import MetricSums, TowerSums
-from towers.step.update import Change, Scales
+from towers.step.update import Change
 
 
 class TowerResults(NamedTuple):
@@ -60,9 +60,7 @@ class EvaluationResults(NamedTuple):
     """The sums over one batch and all towers: add those of all batches, then divide.
 
     Attributes:
-        loss: scalar, summed over the examples (or tokens); a tuple for several losses.
-        weight: scalar, the number of examples (or tokens); for several losses, `Denominators`.
-        metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
+        loss, weight, metrics: as in `TowerSums` before several losses are folded into one.
     """
 
     loss: Any
@@ -74,7 +72,9 @@ def nothing(results: Any) -> None:
     """Does nothing with the results of a step."""
 
 
-def step_results(each: EachTower, total: Total, change: Change, scales: Scales) -> StepResults:
+def step_results(
+    each: EachTower, total: Total, change: Change, scales: dict[str, tf.Tensor]
+) -> StepResults:
     """Returns the results of a step.
 
     Args:
@@ -90,9 +90,8 @@ def step_results(each: EachTower, total: Total, change: Change, scales: Scales) 
         return StepResults(
             **mean_results(total),
             gradient_norm=norm,
-            learning_rate=scales.learning_rate,
             finite=change.finite,
-            loss_scale=scales.loss_scale,
+            **scales,
             towers=TowerResults(**mean_results(each), gradient_norm=norms),
         )
 

@@ -1,17 +1,24 @@
-"""Sums over a shard, the results of a tower; nothing is divided here."""
+"""Sums over a shard, the results of a tower; nothing is divided here.
+
+The value of a non-trainable variable, such as a moving average, is a sum of shares, too. Keras's
+`aggregation` of a variable says how its values become one: "sum" adds what each part added to it,
+"only_first_replica" takes the value of the first part. Others are weighted means.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
-from towers.step.states import add_states
-from towers.step.tower_function import CarriedValues
+from towers.step.carried import CarriedValues
+from towers.step.micro_batches import Part
+from towers.step.tower_function import Results
 from towers.travel.collectives import Packed
 from towers.travel.gradients import Gradient, sum_gradients, sum_repeated_rows
-from towers.travel.pairs import add_in_pairs
+from towers.variables.tower_scope import TowerScope
 
 MetricSums = tuple[tf.Tensor, tf.Tensor | None]
 
@@ -49,30 +56,53 @@ class TowerSums(NamedTuple):
     loss: Any
     weight: Any
     metrics: dict[str, MetricSums]
-    gradients: list[Gradient]
-    states: list[tf.Tensor | None]
-    carried: CarriedValues
-    assigned: list[tf.Tensor | None]
+    gradients: Sequence[Gradient] = ()
+    states: Sequence[tf.Tensor | None] = ()
+    carried: CarriedValues = ()
+    assigned: Sequence[tf.Tensor | None] = ()
     packed: Packed | None = None
 
     @property
-    def entries(self) -> list[Gradient]:
+    def entries(self) -> Sequence[Gradient]:
         """Vectors and gradients that together have the entries of all gradients, and zeros."""
         return self.gradients if self.packed is None else self.packed.entries
 
 
-def count_once(weights: Any, nonempty: tf.Tensor, size: tf.Tensor) -> Any:
-    """Returns a loss's weight, or the denominators of several; zeros for an empty shard.
+def sums_of(
+    results: Results, carried: CarriedValues, size: tf.Tensor, scope: TowerScope, part: Part
+) -> TowerSums:
+    """Returns what a tower function returned and assigned for a micro-batch as sums.
+
+    Those of an empty micro-batch are zeros.
 
     Args:
-        weights: a scalar, or a tuple of scalars and None.
-        nonempty: scalar of the loss's dtype: 1, or 0 for an empty shard.
+        results: its losses, weights and metrics.
+        carried: its new state.
         size: int32 scalar, the number of rows that count.
+        scope: the scope in which it ran.
+        part: the micro-batch as a part of the global batch.
     """
-    if not isinstance(weights, tuple):
-        return tf.cast(weights, nonempty.dtype) * nonempty
-    counted = [None if one is None else tf.cast(one, nonempty.dtype) * nonempty for one in weights]
-    return Denominators(tf.cast(size, nonempty.dtype), tuple(counted))
+    loss, weight, metrics = results
+    losses = loss if isinstance(loss, tuple) else (loss,)
+    nonempty = tf.cast(size > 0, losses[0].dtype)  # 1, or 0 for an empty shard.
+
+    def counted(one: Any) -> tf.Tensor | None:
+        return None if one is None else tf.cast(one, nonempty.dtype) * nonempty
+
+    weight, rows = tf.nest.map_structure(counted, weight), tf.cast(size, nonempty.dtype)
+    several = isinstance(weight, tuple)
+    count = rows if several else weight
+    return TowerSums(
+        loss=tf.nest.map_structure(lambda one: one * nonempty, loss),
+        weight=Denominators(rows, weight) if several else weight,
+        metrics={key: metric_sums(value, count, nonempty) for key, value in metrics.items()},
+        states=[
+            share_of_state(state, scope.updated(state), scope.before(state), part, count, nonempty)
+            for state in scope.shared.states
+        ],
+        carried=carried,
+        assigned=list(map(scope.updated, scope.shared.trainable)),
+    )
 
 
 def fold_losses(sums: TowerSums, totals: Denominators | None) -> TowerSums:
@@ -117,7 +147,7 @@ def metric_sums(value: Any, weight: tf.Tensor, nonempty: tf.Tensor) -> MetricSum
     return tf.cast(total, weight.dtype) * nonempty, tf.cast(total_weight, weight.dtype) * nonempty
 
 
-def finish_micro_batch(sums: TowerSums, size: tf.Tensor) -> TowerSums:
+def finish_sums(sums: TowerSums, size: tf.Tensor) -> TowerSums:
     """Returns a micro-batch's sums with unique rows in sparse gradients and `size` carried rows."""
     return sums._replace(
         gradients=list(map(sum_repeated_rows, sums.gradients)),
@@ -127,10 +157,11 @@ def finish_micro_batch(sums: TowerSums, size: tf.Tensor) -> TowerSums:
 
 def add_sums(first: TowerSums, second: TowerSums) -> TowerSums:
     """Returns the sums over both micro-batches (or shards)."""
+    loss, weight, metrics = add_nests(first[:3], second[:3])
     return TowerSums(
-        loss=first.loss + second.loss,
-        weight=first.weight + second.weight,
-        metrics=add_nests(first.metrics, second.metrics),
+        loss,
+        weight,
+        metrics,
         gradients=sum_gradients([first.gradients, second.gradients]),
         states=list(map(add_states, first.states, second.states)),
         carried=tf.nest.map_structure(
@@ -156,6 +187,73 @@ def stack_nests(nests: Sequence[Any]) -> Any:
     )
 
 
-def sum_results(sums: Sequence[TowerSums]) -> tuple[Any, Any, dict[str, MetricSums]]:
-    """Returns loss, weight and metrics summed over the towers."""
-    return add_in_pairs(add_nests, [(tower.loss, tower.weight, tower.metrics) for tower in sums])
+def share_of_state(
+    variable: keras.Variable,
+    value: tf.Tensor | None,
+    before: Any,
+    part: Part,
+    weight: tf.Tensor,
+    nonempty: tf.Tensor,
+) -> tf.Tensor | None:
+    """Returns what a part adds to the sum from which the variable's new value follows.
+
+    Args:
+        variable: the state.
+        value: the value that the tower function assigned, or None if it assigned none.
+        before: the value before the step.
+        part: the part of the batch.
+        weight: its number of examples (or tokens), a scalar.
+        nonempty: scalar, 1 if the part has rows, or 0.
+    """
+    if value is None:
+        return None
+    way, value = way_to_merge(variable), widen(value)
+    if way == "sum":
+        return times_or_zero(value - widen(tf.convert_to_tensor(before)), nonempty)
+    if way == "first":
+        return tf.where(part.is_first, value, tf.zeros_like(value))
+    return times_or_zero(value, weight) if part.gives_averages else tf.zeros_like(value)
+
+
+def way_to_merge(variable: keras.Variable) -> str:
+    """Returns how the values of a state become one: `sum`, `first` or `mean`."""
+    if variable.aggregation == "sum":
+        return "sum"
+    is_floating = tf.as_dtype(variable.dtype).is_floating
+    return "mean" if is_floating and variable.aggregation != "only_first_replica" else "first"
+
+
+def widen(value: tf.Tensor) -> tf.Tensor:
+    """Returns the value in a type in which it can be weighted and added without overflow."""
+    if value.dtype in (tf.float16, tf.bfloat16):
+        return tf.cast(value, tf.float32)
+    return tf.cast(value, tf.int32) if value.dtype == tf.bool else value
+
+
+def times_or_zero(value: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Returns the product; 0 for a factor of 0, also if the value is not finite."""
+    factor = tf.cast(factor, value.dtype)
+    is_floating = value.dtype.is_floating
+    return tf.math.multiply_no_nan(value, factor) if is_floating else value * factor
+
+
+def add_states(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor | None:
+    """Returns the sum of two parts' shares of a state."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
+
+
+def merge_state(
+    variable: keras.Variable, total: tf.Tensor, weight: tf.Tensor, before: Any
+) -> tf.Tensor:
+    """Returns the new value of a state from the sum of its shares.
+
+    A mean without any weight (all padding) is the value `before` the step.
+    """
+    way, before = way_to_merge(variable), tf.convert_to_tensor(before)
+    if way == "sum":
+        total = widen(before) + total
+    elif way == "mean":
+        total = tf.where(weight > 0, total / tf.cast(weight, total.dtype), widen(before))
+    return tf.cast(total, before.dtype)

@@ -1,10 +1,10 @@
-"""One tower: its device, its name, its copy of the variables and its parts of the batch."""
+"""One tower: the forward and backward pass over its shard, part by part, on its own device."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -12,19 +12,19 @@ import tensorflow as tf
 from towers.batches.shards import Shard
 from towers.devices.determinism import sums_stay_nested
 from towers.devices.host_placement import tower_device
-from towers.step.graph_checks import check_gradients
-from towers.step.micro_batches import MicroBatches, sum_one_by_one
-from towers.step.parts import Part, part_of
-from towers.step.passes import Values, differentiate, forward
-from towers.step.program import TowerProgram
-from towers.step.sums import Denominators, TowerSums, add_nests, add_sums, finish_micro_batch
+from towers.step.micro_batches import MicroBatches, Part, part_of, seed_states, sum_one_by_one
+from towers.step.sums import Denominators, TowerSums, add_sums, finish_sums, fold_losses, sums_of
 from towers.step.synchronized import Rendezvous
-from towers.travel.transfers import Upload
-from towers.variables.shared_variables import SharedVariables
+from towers.step.tower_function import TowerProgram
+from towers.step.tracing import check_gradients
+from towers.travel.gradients import Gradient, add_gradients, scale_gradients
+from towers.travel.packing import Upload
+from towers.travel.pairs import add_in_pairs
+from towers.variables.tower_scope import TowerScope, no_new_variables
 
 ALONE = Rendezvous()
-Sums = TypeVar("Sums", TowerSums, Denominators)
-RunPart = Callable[[Values, Shard, Part], Sums]
+Values = dict[int, Any]  # What a tower has read, by the variable's id.
+RunPart = Callable[[Values, Shard, Part], TowerSums]
 
 
 class Tower:
@@ -34,14 +34,14 @@ class Tower:
         program: the program that every tower runs.
         variables: the copy of the shared variables that this tower reads, in the order of
             `SharedVariables.all`.
-        device: the tower's device, or its devices, one for each stage.
+        devices: the tower's devices, one for each stage.
         index: the tower's index in this process, from 0.
         first_tower: the number of this process's first tower among the towers of all processes.
         alone: whether its batch is a whole one, and its states are merged with those of no other
             tower.
 
     Attributes:
-        devices: its devices.
+        devices: as given.
         device: the first of them.
         number: the tower's number among the towers of all processes.
     """
@@ -50,17 +50,16 @@ class Tower:
         self,
         program: TowerProgram,
         variables: Sequence[keras.Variable],
-        device: str | Sequence[str],
+        devices: Sequence[str],
         index: int,
         first_tower: int = 0,
         *,
         alone: bool = False,
     ):
-        self.devices = (device,) if isinstance(device, str) else tuple(device)
+        self.devices = tuple(devices)
         self.device = self.devices[0]
         self.number = first_tower + index
         self._program = program
-        self._options = program.options
         self._variables = variables
         self._index = index
         self._alone = alone
@@ -86,7 +85,7 @@ class Tower:
     @contextlib.contextmanager
     def scope(self, name: str = "tower") -> Iterator[None]:
         """The scope of the tower's device, which XLA takes as a whole, and of its name."""
-        compiled = self._options.compiled
+        compiled = self._program.options.compiled
         device = tf.device(self.device) if compiled else tower_device(*self.devices)
         with device, tf.name_scope(f"{name}_{self._index}"):
             yield
@@ -119,20 +118,15 @@ class Tower:
             totals: what several losses are divided by, summed over the whole batch; None for one.
             rendezvous: where synchronised layers sum over the towers; by default over this one.
         """
-        program, loss_scale = self._program, self._options.loss_scale
+        program, loss_scale = self._program, self._program.options.loss_scale
         scale = None if loss_scale is None else loss_scale.read()
 
         def run(values: Values, shard: Shard, part: Part) -> TowerSums:
             return differentiate(program, values, shard, part, scale, totals)
 
-        compiled = self._compile(run)
-
-        def run_and_finish(values: Values, shard: Shard, part: Part) -> TowerSums:
-            return finish_micro_batch(compiled(values, shard, part), shard.size)
-
-        sums = self._sum_parts(run_and_finish, add_sums, values, shard, step, rendezvous)
+        sums = self._sum_parts(run, values, shard, step, rendezvous)
         if self._alone:
-            check_assigned_by_none(program.shared, sums)
+            check_assigned_by_none(program.shared.trainable, sums)
         if self._index == 0:
             batch = tf.nest.map_structure(tf.type_spec_from_value, shard.batch)
             check_gradients(program, (batch, program.carried.shard_specs), sums.gradients)
@@ -150,15 +144,13 @@ class Tower:
         It calls the tower function for its weights alone. TensorFlow leaves out what they do not
         need: for weights that follow from the batch, such as masks, that is the whole model.
         """
-        program = self._program
 
-        def run(values: Values, shard: Shard, part: Part) -> Denominators:
-            sums, _ = forward(program, values, shard, part)
-            return sums.weight
+        def run(values: Values, shard: Shard, part: Part) -> TowerSums:
+            weight = forward(self._program, values, shard, part)[0].weight
+            return TowerSums(loss=None, weight=weight, metrics={})
 
         with self.scope("denominators"):
-            values = self.read(upload)
-            return self._sum_parts(self._compile(run), add_nests, values, shard, step, rendezvous)
+            return self._sum_parts(run, self.read(upload), shard, step, rendezvous).weight
 
     def evaluate(
         self,
@@ -167,49 +159,30 @@ class Tower:
         rendezvous: Rendezvous = ALONE,
         upload: Upload | None = None,
     ) -> TowerSums:
-        """Returns the sums over a shard without gradients.
-
-        Args:
-            shard: the shard.
-            batch_number: the batch's number, an int64 scalar; random numbers derive from it.
-            rendezvous: as in `run`.
-            upload: as in `read`.
-        """
-        program = self._program
+        """Returns the sums over a shard without gradients; arguments as in `__call__`."""
 
         def run(values: Values, shard: Shard, part: Part) -> TowerSums:
-            return forward(program, values, shard, part)[0]
+            return forward(self._program, values, shard, part)[0]
 
         with self.scope():
-            values = self.read(upload)
-            return self._sum_parts(run, add_sums, values, shard, batch_number, rendezvous)
-
-    def _compile(self, run: RunPart[Sums]) -> RunPart[Sums]:
-        """Returns a pass over a micro-batch as one that XLA compiles, if it is to."""
-        if not self._options.compiled:
-            return run
-        compiled: RunPart[Sums] = tf.function(run, autograph=False, jit_compile=True)
-        return compiled
+            return self._sum_parts(run, self.read(upload), shard, batch_number, rendezvous)
 
     def _sum_parts(
-        self,
-        run: RunPart[Sums],
-        add: Callable[[Sums, Sums], Sums],
-        values: Values,
-        shard: Shard,
-        step: tf.Tensor,
-        rendezvous: Rendezvous,
-    ) -> Sums:
+        self, run: RunPart, values: Values, shard: Shard, step: tf.Tensor, rendezvous: Rendezvous
+    ) -> TowerSums:
         """Returns the sum of a pass over each micro-batch of a shard, one after the other."""
-        options = self._options
+        options = self._program.options
         gives_averages = options.batch_norm == "mean" or self._first_part == 0
         shard = self._program.carried.attach(self._index, shard)
         micro_batches = MicroBatches(shard, options.accumulate)
+        if options.compiled:
+            run = tf.function(run, autograph=False, jit_compile=True)
 
         with rendezvous.join(compiled=options.compiled) as replica:
 
-            def run_part(index: Any) -> Sums:
+            def run_part(index: Any) -> TowerSums:
                 inner = values if isinstance(index, int) else within_loop(values)
+                micro_batch = micro_batches[index]
                 part = part_of(
                     self.number,
                     self._first_part + index,
@@ -218,14 +191,14 @@ class Tower:
                     gives_averages=gives_averages,
                     replica=replica,
                 )
-                return run(inner, micro_batches[index], part)
+                return finish_sums(run(inner, micro_batch, part), micro_batch.size)
 
             in_loop = replica is None or not self._program.synchronized
             in_loop &= len(self.devices) == 1  # A loop would hold all its inputs on one device.
             # A running sum needs the least memory; a sum in pairs has the same bits on any number
             # of towers.
             return sum_one_by_one(
-                run_part, options.accumulate, add, in_pairs=sums_stay_nested(), in_loop=in_loop
+                run_part, options.accumulate, add_sums, in_pairs=sums_stay_nested(), in_loop=in_loop
             )
 
 
@@ -237,13 +210,93 @@ def within_loop(values: Values) -> Values:
     }
 
 
-def check_assigned_by_none(shared: SharedVariables, sums: TowerSums) -> None:
+def check_assigned_by_none(trainable: Sequence[keras.Variable], sums: TowerSums) -> None:
     """Raises RuntimeError for a trainable variable that a tower assigns without the others."""
-    pairs = zip(shared.trainable, sums.assigned, strict=True)
-    paths = [variable.path for variable, value in pairs if value is not None]
-    if paths:
-        raise RuntimeError(
-            f"The tower function assigns the trainable variable '{paths[0]}', as "
-            "SpectralNormalization does. Each tower would assign another value here; only the "
-            "towers of build_train_step train it."
-        )
+    for variable, value in zip(trainable, sums.assigned, strict=True):
+        if value is not None:
+            raise RuntimeError(
+                f"The tower function assigns the trainable variable '{variable.path}', as "
+                "SpectralNormalization does. Each tower would assign another value here; only the "
+                "towers of build_train_step train it."
+            )
+
+
+def differentiate(
+    program: TowerProgram,
+    values: Values,
+    shard: Shard,
+    part: Part,
+    loss_scale: tf.Tensor | None,
+    totals: Denominators | None,
+) -> TowerSums:
+    """Returns the sums over one micro-batch, and the gradients of its summed loss.
+
+    Args:
+        program: the tower function on the pair (batch, state), and its variables.
+        values: the variables' values, each read once on the current device.
+        shard: the micro-batch; its batch is a pair (batch, state).
+        part: the micro-batch as a part of the global batch.
+        loss_scale: float32 scalar by which the mean loss is multiplied for the backward pass, or
+            None.
+        totals: what several losses are divided by; None for one loss.
+    """
+    sources = program.shared.sources(values)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(sources)
+        sums, scope = forward(program, values, shard, part, tape)
+        sums = fold_losses(sums, totals)
+        factor = gradient_factor(sums.weight, loss_scale)
+        scaled_loss = sums.loss * factor
+    if part.replica is not None and loss_scale is not None:
+        part.replica.factor = factor
+    gradients = gradients_of(tape, scaled_loss, sources, scope)
+    if loss_scale is not None:
+        gradients = scale_gradients(gradients, 1 / factor)
+    return sums._replace(gradients=gradients)
+
+
+def forward(
+    program: TowerProgram,
+    values: Values,
+    shard: Shard,
+    part: Part,
+    tape: tf.GradientTape | None = None,
+) -> tuple[TowerSums, TowerScope]:
+    """Returns the sums over one micro-batch without gradients, and the scope in which it ran.
+
+    The sums of an empty shard are zeros. Several losses are not folded into one yet. Arguments are
+    as in `differentiate`; the tape is the one that records, or None.
+    """
+    shared, tower = program.shared, f"Tower {part.tower}"
+    seeds = seed_states(part.seed, len(shared.seeds))
+    mapping = {**values, **dict(zip(map(id, shared.seeds), seeds, strict=True))}
+    scope = TowerScope(tower, shared, mapping, [*tf.nest.flatten(shard), *seeds], tape)
+    if part.replica is not None:
+        part.replica.begin(shard.size)
+    with scope, no_new_variables(tower):
+        results, carried = program.shard_fn(shard.batch)
+    return sums_of(results, carried, shard.size, scope, part), scope
+
+
+def gradients_of(
+    tape: tf.GradientTape, loss: tf.Tensor, sources: Sequence[Any], scope: TowerScope
+) -> list[Gradient]:
+    """Returns the gradients of the trainable variables, whose values are the sources."""
+    shared = scope.shared
+    versions = [scope.versions.get(id(variable), []) for variable in shared.trainable]
+    # TensorFlow calls the functions that capture variables again.
+    with scope.replay() if shared.captured else contextlib.nullcontext():
+        found, of_versions = tape.gradient(loss, (list(sources), versions))
+    pairs = zip(found, of_versions, strict=True)
+    return [add_in_pairs(add_gradients, [first, *others]) for first, others in pairs]
+
+
+def gradient_factor(weight: tf.Tensor, loss_scale: tf.Tensor | None) -> tf.Tensor:
+    """Returns the factor for the summed loss in the backward pass, a scalar.
+
+    The loss scale applies to the mean loss: float16 gradients of a loss summed over a thousand
+    tokens overflow at a scale a thousand times smaller.
+    """
+    if loss_scale is None:
+        return tf.ones_like(weight)
+    return tf.cast(loss_scale, weight.dtype) / tf.where(weight > 0, weight, 1)

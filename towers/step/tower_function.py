@@ -1,15 +1,24 @@
-"""The tower function that a user writes for one shard: its types, and checks of its results."""
+"""The tower function that a user writes, with the variables and the state that it uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
-from towers.batches.shards import Batch
+from towers.batches.shards import Batch, Shard
+from towers.devices.placement import Placement
 from towers.devices.stage_labels import with_labels
-from towers.devices.stages import Stages
+from towers.devices.stages import Stages, device_name
+from towers.processes.processes import Processes
+from towers.step.carried import CarriedState, CarriedValues
+from towers.step.options import StepOptions
+from towers.step.synchronized import Listener
+from towers.variables.find_variables import gather_variables
+from towers.variables.outside_writes import unobserved
+from towers.variables.shared_variables import SharedVariables, StagedVariables
 
 RESERVED_METRICS = (
     "loss", "examples", "gradient_norm", "examples_per_second", "input_wait", "learning_rate",
@@ -18,11 +27,111 @@ RESERVED_METRICS = (
 # A metric is a sum over the examples, divided by the weight, or a pair (sum, its own weight). The
 # weight None marks a sum that is not divided; it may have any shape.
 Metrics = dict[str, Any]
-CarriedValues = Any  # Any nest of tensors whose first dimension counts the rows of a batch.
 # As users write it: (batch) -> (loss_sum, weight, metrics).
 TowerFn = Callable[..., tuple[Any, ...]]
 # One loss and its weight, or a tuple of each; the weight None marks a loss that is not divided.
 Results = tuple[Any, Any, Metrics]
+
+
+class TowerProgram(NamedTuple):
+    """The program that every tower runs.
+
+    Attributes:
+        shard_fn: the tower function on the pair (batch, state).
+        shared: the variables that it uses.
+        carried: the state that it carries from step to step.
+        options: the step's options.
+        synchronized: whether layers sum over the replicas.
+        stages: of towers of several devices, the stages of their layers; None for one device each.
+    """
+
+    shard_fn: ShardFn
+    shared: SharedVariables
+    carried: CarriedState
+    options: StepOptions
+    synchronized: bool = False
+    stages: Stages | None = None
+
+
+def make_program(
+    tower_fn: TowerFn,
+    variables: keras.Model | Sequence[keras.Variable],
+    placement: Placement,
+    specs: Sequence[Shard],
+    options: StepOptions,
+) -> TowerProgram:
+    """Returns the program of a tower function; an unbuilt model is built on the parameter device.
+
+    Args:
+        tower_fn, variables, placement, options: as in `build_train_step`.
+        specs: the specs of each tower's shard.
+    """
+    check_variables(variables)
+    check_compilable(specs[0], options)
+    carried = CarriedState(options.carried, placement.devices)
+    shard_fn = ShardFn(tower_fn, carried.shard_specs)
+    # The trace is not run: it writes no variable.
+    with placement.scope(), unobserved(), Listener() as listener:
+        pair = (specs[0].batch, carried.shard_specs)
+        shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
+    stages = placement.stages(variables)
+    if stages is not None:
+        check_homes(shared, stages, placement)
+        check_stepwise(options)
+        shard_fn, shared = shard_fn.within(stages), StagedVariables(shared, stages)
+    return TowerProgram(shard_fn, shared, carried, options, listener.has_heard, stages)
+
+
+def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
+    """Raises ValueError for what are neither Keras variables nor an object that owns some."""
+    if hasattr(variables, "variables"):
+        return
+    if not isinstance(variables, (list, tuple)):
+        raise ValueError(
+            "variables must be the model, or a list of its Keras variables. Received "
+            f"{variables!r}; pass the model itself, or model.variables."
+        )
+    for part in variables:
+        if isinstance(part, keras.Variable):
+            continue
+        remedy = "make it a keras.Variable, or a weight of a Keras layer (add_weight)"
+        if hasattr(part, "variables"):
+            remedy = "pass the model itself, or model.variables; for several models, their sum"
+        raise ValueError(
+            "variables must be the model, or a list of its Keras variables. Received a list with "
+            f"{part!r}; {remedy}."
+        )
+
+
+def check_homes(shared: SharedVariables, stages: Stages, placement: Placement) -> None:
+    """Raises ValueError for a variable that is not where its stage is."""
+    for variable in shared.all:
+        expected = device_name(placement.copy_groups[0][stages.of_variable(variable)])
+        if device_name(variable.value.device) != expected:
+            raise ValueError(
+                f"With parameters={placement.parameters!r} the variable '{variable.path}' belongs "
+                f"on {expected}. Received it on {device_name(variable.value.device)}; make and "
+                "build the model under `placement.scope()`, and call `placement.place(model)` "
+                "before anything else uses it."
+            )
+
+
+def check_stepwise(options: StepOptions) -> None:
+    """Raises ValueError for towers that XLA would compile for one device."""
+    if options.compiled:
+        raise ValueError(
+            "XLA compiles a tower for one device. Received compiled=True for towers of several; "
+            "leave it out."
+        )
+
+
+def check_compilable(spec: Shard, options: StepOptions) -> None:
+    """Raises ValueError for strings in towers that XLA compiles."""
+    if options.compiled and tf.string in [part.dtype for part in tf.nest.flatten(spec)]:
+        raise ValueError(
+            "XLA compiles no strings. Received a batch with some for compiled=True; turn them into "
+            "numbers in the data set (`dataset.map`), or leave compiled out."
+        )
 
 
 class ShardFn:
@@ -151,4 +260,24 @@ def check_metric(name: str, value: Any) -> None:
             "A metric is a sum over the shard, a scalar, or a pair of scalars (sum, weight), or a "
             "pair (sum, None) of any shape that is not divided. "
             f"Received {name!r} with shapes {shapes}; use tf.reduce_sum, not the mean."
+        )
+
+
+def check_kinds(
+    placement: Placement,
+    options: StepOptions = StepOptions(),
+    processes: Processes | None = None,
+) -> None:
+    """Raises ValueError for what is no placement, no options or no processes."""
+    check_kind("placement", placement, Placement, "towers.Placement(devices)")
+    check_kind("options", options, StepOptions, "towers.StepOptions(clip_norm=5.0)")
+    if processes is not None:
+        check_kind("processes", processes, Processes, "towers.processes.join_processes(...)")
+
+
+def check_kind(name: str, value: object, kind: type, example: str) -> None:
+    """Raises ValueError for an argument of another kind; `example` makes one."""
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"{name} must be a {kind.__name__}, such as {example}. Received {value!r}."
         )

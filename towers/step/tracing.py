@@ -1,20 +1,37 @@
-"""Tracing: the one trace of a step, its results where they are computed, its number on the host."""
+"""Tracing: the one trace of a step, in which towers use variables only as the engine knows."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from towers.ground.host import HOST
+from towers.step.tower_function import ShardFn, TowerProgram
+from towers.travel.gradients import Gradient
+from towers.variables.find_variables import CALLS, Uses
+from towers.variables.outside_writes import unobserved
+from towers.variables.shared_variables import SharedVariables
+
+WRITES = re.compile(
+    r"Assign\w*VariableOp|Resource(Sparse)?Apply\w+|Resource(Scatter|StridedSlice)\w+"
+)
+IN_A_TOWER = re.compile(r"tower_\d+/(?!(denominators_\d+/)?parameters/)")
 
 
-def trace(function: Callable[..., Any], device: str, *specs: Any) -> ConcreteFunction:
+def trace(
+    function: Callable[..., Any],
+    device: str,
+    *specs: Any,
+    shared: SharedVariables | None = None,
+) -> ConcreteFunction:
     """Returns a function, traced.
 
     TensorFlow marks each result with an identity, in no scope of the function. Without a device it
@@ -24,6 +41,11 @@ def trace(function: Callable[..., Any], device: str, *specs: Any) -> ConcreteFun
         function: a function of tensors.
         device: the device of its results.
         specs: the specs of its arguments.
+        shared: the variables that its towers share, if towers are in it.
+
+    Raises:
+        RuntimeError: a tower uses a variable past the value that it has read, or assigns one that
+            is no Keras variable.
     """
     with contextlib.ExitStack() as after_the_results:
 
@@ -33,7 +55,96 @@ def trace(function: Callable[..., Any], device: str, *specs: Any) -> ConcreteFun
             after_the_results.enter_context(tf.device(device))
             return results
 
-        return tf.function(traced, autograph=False).get_concrete_function(*specs)
+        concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
+    if shared is not None:
+        check_handles(concrete.graph, shared)
+    return concrete
+
+
+def check_handles(graph: tf.Graph, shared: SharedVariables) -> None:
+    """Raises RuntimeError for a variable that a tower uses past the values that it has read.
+
+    Args:
+        graph: the graph of a step.
+        shared: the variables that its towers share.
+    """
+    by_handle = {id(one.value.handle): one for one in shared.all + shared.seeds}
+    names = {id(variable.handle): variable.name for variable in graph.variables}
+    uses = None
+    for outer, inner in graph.captures:
+        ops = [op for op in inner.consumers() if IN_A_TOWER.match(op.name)]
+        variable = by_handle.get(id(outer))
+        if not ops or inner.dtype != tf.resource:
+            continue
+        if variable is not None and not shared.is_used_by_handle(variable):
+            raise past_the_value(variable)
+        if variable is None:
+            if any(op.type in CALLS for op in ops):
+                uses = uses or Uses(graph)
+            nested = uses.of(inner.op.name, IN_A_TOWER.pattern) if uses else ()
+            if any(map(WRITES.fullmatch, [*(op.type for op in ops), *nested])):
+                raise raw_write(names.get(id(outer), inner.op.name))
+
+
+def past_the_value(variable: keras.Variable) -> RuntimeError:
+    """Returns the error for a layer that keeps the `tf.Variable` of a Keras variable."""
+    return RuntimeError(
+        f"A tower uses the variable '{variable.path}' past the value that it has read, so that "
+        "its gradient would be lost. A layer keeps `variable.value` or its handle from outside of "
+        "the tower function; use the Keras variable itself in `call`."
+    )
+
+
+def raw_write(name: str) -> RuntimeError:
+    """Returns the error for a raw `tf.Variable` that a layer assigns."""
+    return RuntimeError(
+        f"The tower function assigns the tf.Variable '{name}', which every tower would do, in any "
+        "order. Make it a non-trainable Keras variable, `self.add_weight(..., trainable=False)`: "
+        "towers return its values, and they are merged once, by its `aggregation`."
+    )
+
+
+def check_gradients(program: TowerProgram, specs: Any, gradients: Sequence[Gradient]) -> None:
+    """Raises RuntimeError for a variable whose gradient is lost in a tower.
+
+    Only if a tower has found no gradient for a variable, the tower function is traced without a
+    tower, to see if the loss depends on the variable after all.
+
+    Args:
+        program: the program of the towers.
+        specs: the specs of the pair (batch, state).
+        gradients: the gradients that a tower has found.
+    """
+    pairs = zip(program.shared.trainable, gradients, strict=True)
+    without = [variable for variable, gradient in pairs if gradient is None]
+    lost = [variable.path for variable in with_gradient(program.shard_fn, without, specs)]
+    if lost:
+        raise RuntimeError(
+            f"The loss depends on {', '.join(lost)} in a plain trace of the tower function, but "
+            "not in a tower, so that they would not be trained. A function with a custom gradient, "
+            "or one that keeps a variable's value, hides them from the tower: pass the values as "
+            "arguments, or use towers.steps.recompute(function) to save memory."
+        )
+
+
+def with_gradient(
+    shard_fn: ShardFn, variables: Sequence[keras.Variable], specs: Any
+) -> Iterator[keras.Variable]:
+    """Yields the variables on which the loss depends in a trace without a tower."""
+    if not variables:
+        return
+    found: list[Gradient] = []
+
+    def differentiate(pair: Any) -> None:
+        with tf.GradientTape() as tape:
+            (losses, _, _), _ = shard_fn(pair)
+        found.extend(tape.gradient(losses, [variable.value for variable in variables]))
+
+    with unobserved():  # The trace never runs.
+        tf.function(differentiate, autograph=False).get_concrete_function(specs)
+    for variable, gradient in zip(variables, found, strict=True):
+        if gradient is not None:
+            yield variable
 
 
 def number_on_host(number: int | tf.Tensor) -> tf.Tensor:

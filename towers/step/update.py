@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from towers.ground.host import HOST
 from towers.saving.checkpoint_files import Groups
+from towers.step.carried import CarriedValues
 from towers.step.exchange import Total
-from towers.step.precision import FixedLossScale
-from towers.step.program import TowerProgram
-from towers.step.states import merge_states
-from towers.step.tower_function import CarriedValues
+from towers.step.options import FixedLossScale
+from towers.step.sums import merge_state
+from towers.step.tower_function import TowerProgram
 from towers.travel.gradients import Gradient, clip_factor, norm_of_sums
 from towers.variables.copies import Copies
 from towers.variables.optimizers import Averaged
@@ -35,25 +35,13 @@ class Change(NamedTuple):
         finite: bool scalar, whether the gradient is finite; only then the change is applied.
     """
 
-    gradients: list[list[Gradient]]
+    gradients: Sequence[Sequence[Gradient]]
     factor: tf.Tensor | None
-    states: list[tf.Tensor | None]
-    carried: list[CarriedValues]
-    assigned: list[tf.Tensor | None]
+    states: Sequence[tf.Tensor | None]
+    carried: Sequence[CarriedValues]
+    assigned: Sequence[tf.Tensor | None]
     gradient_norm: tf.Tensor
     finite: tf.Tensor
-
-
-class Scales(NamedTuple):
-    """The learning rate and the loss scale of one update.
-
-    Attributes:
-        learning_rate: scalar.
-        loss_scale: float32 scalar, 1 without a loss scale.
-    """
-
-    learning_rate: tf.Tensor
-    loss_scale: tf.Tensor
 
 
 class Update:
@@ -79,19 +67,6 @@ class Update:
         on_gpu = tf.DeviceSpec.from_string(self._device).device_type == "GPU"
         self._host = HOST if on_gpu else self._device
 
-    def groups(self) -> Groups:
-        """Returns the variables that a checkpoint saves, by group name."""
-        groups = {"variables": self.copies.shared.all, "optimizer": self.copies.optimizer.variables}
-        if self.loss_scale is not None:
-            groups["loss_scale"] = self.loss_scale.variables
-        if self.carried.variables:
-            groups["carried"] = self.carried.variables
-        return groups
-
-    def averaged(self) -> contextlib.AbstractContextManager[None]:
-        """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
-        return Averaged(self.copies.optimizer, self.copies.shared.trainable)
-
     def change(self, total: Total) -> Change:
         """Returns the change that follows from the sums over all towers."""
         with tf.device(self._device), tf.name_scope("average"):
@@ -104,15 +79,19 @@ class Update:
             total: the sums over all towers.
             states: the values of the non-trainable variables before the step.
         """
-        merged = merge_states(self.copies.shared.states, total.states, total.state_weight, states)
+        rows = zip(self.copies.shared.states, total.states, states, strict=True)
+        merged = [
+            None if summed is None else merge_state(variable, summed, total.state_weight, before)
+            for variable, summed, before in rows
+        ]
         inverse_weight = tf.math.reciprocal_no_nan(total.weight)
         norm, finite, inverse_weight = norm_of_sums(total.entries, inverse_weight, HOST)
         with tf.device(norm.device or None):  # That of the host, if the gradients are on a GPU.
             factor = inverse_weight * clip_factor(norm, self._clip_norm)
         return Change(total.gradients, factor, merged, total.carried, total.assigned, norm, finite)
 
-    def apply(self, change: Change, *, add_states: bool = False) -> Scales:
-        """Applies a change if it is finite; returns its learning rate and loss scale.
+    def apply(self, change: Change, *, add_states: bool = False) -> dict[str, tf.Tensor]:
+        """Applies a change if it is finite; returns its scalars `learning_rate` and `loss_scale`.
 
         Args:
             change: the change that `change` returned.
@@ -137,4 +116,17 @@ class Update:
                 tf.cond(change.finite, assign, lambda: None)
             if self.loss_scale is not None:
                 self.loss_scale.update(change.finite)
-            return Scales(learning_rate, loss_scale)
+            return {"learning_rate": learning_rate, "loss_scale": loss_scale}
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        groups = {"variables": self.copies.shared.all, "optimizer": self.copies.optimizer.variables}
+        if self.loss_scale is not None:
+            groups["loss_scale"] = self.loss_scale.variables
+        if self.carried.variables:
+            groups["carried"] = self.carried.variables
+        return groups
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
+        return Averaged(self.copies.optimizer, self.copies.shared.trainable)

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from towers.ground.private_apis import get_registered_kernels_for_op
 from towers.travel.gradients import Gradient
-from towers.travel.packed_sums import num_bytes, plan_packs, wrong_devices
-from towers.travel.packing import cut_pack, join_pack
+from towers.travel.packed_sums import wrong_devices
+from towers.travel.packing import cut_pack, join_pack, num_bytes, plan_packs
 
 FIRST_KEY = 2**20  # Above the numbers that `tf.distribute` gives.
 LOCAL_KEYS = 2**10  # So many groups can each process have of its own devices.

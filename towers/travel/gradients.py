@@ -59,9 +59,10 @@ def sum_gradient(gradients: Sequence[Gradient]) -> Gradient:
 
 
 def identity(gradient: Gradient) -> Gradient:
-    """Returns the gradient on the current device."""
+    """Returns the gradient on the current device: values and indices of a sparse one."""
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
+        values, indices = tf.identity(gradient.values), tf.identity(gradient.indices)
+        return tf.IndexedSlices(values, indices, gradient.dense_shape)
     return None if gradient is None else tf.identity(gradient)
 
 

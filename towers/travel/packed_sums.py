@@ -5,29 +5,22 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from towers.ground.host import HOST
-from towers.travel.gradients import Gradient, sum_gradient
-from towers.travel.packing import ALIGNMENT, cut_pack, join_pack
+from towers.travel.gradients import Gradient, identity, sum_gradient
+from towers.travel.packing import ALIGNMENT, PACK_BYTES, cut_pack, join_pack, num_bytes, plan_packs
 from towers.travel.pairs import add_in_pairs, part_sizes
 
-PACK_BYTES = 4 * 2**20
 WHOLE_BYTES = 256 * 2**10  # Of smaller packs, slices would cost more launches than time on a link.
 CHECK_ROWS = 2**18
 CHECK_RANGE = 4096  # Sums of integers below this are exact in float32, in any order.
 
 Add = Callable[[Sequence[Any]], Sequence[Any]]
-
-
-def send(tensor: tf.Tensor, device: str) -> tf.Tensor:
-    """Returns the tensor on a device."""
-    with tf.device(device):
-        return tf.identity(tensor)
 
 
 def sum_in_packs(
@@ -72,52 +65,14 @@ def sum_in_packs(
     return totals
 
 
-def plan_packs(
-    tower_gradients: Sequence[Sequence[Gradient]], pack_bytes: int
-) -> Iterator[list[int]]:
-    """Yields the indices of the gradients in each pack, the last variable's first.
-
-    A pack with a quarter of the bytes that it may have is full: it does not wait for a gradient
-    that is computed later. A sparse gradient is a pack of its own, and so is one that some towers
-    lack.
-    """
-    pack: list[int] = []
-    bytes_left, dtype = pack_bytes, None
-    for index in reversed(range(len(tower_gradients[0]))):
-        gradients: list[Any] = [row[index] for row in tower_gradients]
-        size = num_bytes(gradients)
-        if size is None:
-            yield [index]
-            continue
-        if pack and (size > bytes_left or gradients[0].dtype != dtype):
-            yield pack
-            pack, bytes_left = [], pack_bytes
-        pack.append(index)
-        bytes_left, dtype = bytes_left - size, gradients[0].dtype
-        if pack_bytes - bytes_left >= pack_bytes / 4:
-            yield pack
-            pack, bytes_left = [], pack_bytes
-    if pack:
-        yield pack
-
-
-def num_bytes(gradients: Sequence[Gradient]) -> int | None:
-    """Returns a gradient's size; None unless all towers have a tensor of known shape."""
-    first: Any = gradients[0]
-    if not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
-        return None
-    elements = first.shape.num_elements()
-    return None if elements is None else elements * first.dtype.size
-
-
 def sum_single(gradients: Sequence[Gradient], owner: str, devices: Sequence[str]) -> list[Gradient]:
     """Returns the sum of one variable's gradients, copied to each device."""
     if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         total = sum_rows(gradients, owner)
     else:
         with tf.device(owner):
-            total = sum_gradient([send_gradient(gradient, owner) for gradient in gradients])
-    return [send_gradient(total, device) for device in devices]
+            total = sum_gradient([send(gradient, owner) for gradient in gradients])
+    return [send(total, device) for device in devices]
 
 
 def sum_rows(gradients: Sequence[Any], owner: str) -> tf.IndexedSlices:
@@ -144,12 +99,19 @@ def sum_rows(gradients: Sequence[Any], owner: str) -> tf.IndexedSlices:
     return add_in_pairs(add, sent)
 
 
-def send_gradient(gradient: Gradient, device: str) -> Gradient:
-    """Returns a gradient on a device: values and indices of a sparse one; None stays None."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return None if gradient is None else send(gradient, device)
-    values, indices = send(gradient.values, device), send(gradient.indices, device)
-    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+def on_each(devices: Sequence[str], function: Callable[..., Any], *columns: Any) -> list[Any]:
+    """Returns what a function returns on each device, for the device's row of the columns."""
+    results = []
+    for device, *row in zip(devices, *columns, strict=True):
+        with tf.device(device):
+            results.append(function(*row))
+    return results
+
+
+def send(gradient: Any, device: str) -> Any:
+    """Returns a gradient, or any tensor, on a device; None stays None."""
+    with tf.device(device):
+        return identity(gradient)
 
 
 def sum_pack(
@@ -162,15 +124,8 @@ def sum_pack(
         add: from a vector on each device to their sum on each device.
         devices: the towers' devices.
     """
-    vectors = []
-    for device, gradients in zip(devices, parts, strict=True):
-        with tf.device(device):
-            vectors.append(join_pack(gradients))
-    split_sums = []
-    for device, total, gradients in zip(devices, add(vectors), parts, strict=True):
-        with tf.device(device):
-            split_sums.append(cut_pack(total, gradients))
-    return [list(copies) for copies in zip(*split_sums, strict=True)]
+    sums = on_each(devices, cut_pack, add(on_each(devices, join_pack, parts)), parts)
+    return [list(copies) for copies in zip(*sums, strict=True)]
 
 
 def sum_whole(owner: str, devices: Sequence[str], vectors: Sequence[Any]) -> list[Any]:
@@ -183,27 +138,18 @@ def sum_whole(owner: str, devices: Sequence[str], vectors: Sequence[Any]) -> lis
 def sum_slices(devices: Sequence[str], vectors: Sequence[Any]) -> list[Any]:
     """Returns the sum of the vectors on each device; each device adds a slice of them."""
     sizes = slice_sizes(vectors[0], len(devices))
-    slices = []
-    for device, vector in zip(devices, vectors, strict=True):
-        with tf.device(device):
-            starts = itertools.accumulate(sizes[:-1], initial=0)
-            slices.append(
-                [
-                    tf.slice(vector, *([one] for one in cut))
-                    for cut in zip(starts, sizes, strict=True)
-                ]
-            )
+    starts = list(itertools.accumulate(sizes[:-1], initial=0))
+
+    def cut(vector: tf.Tensor) -> list[tf.Tensor]:
+        return [
+            tf.slice(vector, [start], [size]) for start, size in zip(starts, sizes, strict=True)
+        ]
+
+    slices = on_each(devices, cut, vectors)
     arrived = send_by_turns(lambda source, target: slices[source][target], devices)
-    totals = []
-    for device, own in zip(devices, arrived, strict=True):
-        with tf.device(device):
-            totals.append(sum_gradient(own))
+    totals = on_each(devices, sum_gradient, arrived)
     arrived = send_by_turns(lambda source, target: totals[source], devices)
-    sums = []
-    for device, parts in zip(devices, arrived, strict=True):
-        with tf.device(device):
-            sums.append(tf.concat(parts, axis=0))
-    return sums
+    return on_each(devices, lambda parts: tf.concat(parts, axis=0), arrived)
 
 
 def slice_sizes(vector: tf.Tensor, count: int) -> list[int]:
@@ -253,12 +199,12 @@ def wrong_devices(
         devices: one per tower.
         add: from a list of gradients on each device to their sums on each device.
     """
-    ramp = np.arange(CHECK_ROWS) % CHECK_RANGE
-    gradients: list[list[Gradient]] = []
-    for tower, device in enumerate(devices):
-        with tf.device(device):
-            gradients.append([tf.constant((tower + 1) * ramp, tf.float32) for _ in devices])
-    count = len(devices)
+    ramp, count = np.arange(CHECK_ROWS) % CHECK_RANGE, len(devices)
+
+    def ramps(factor: int) -> list[Gradient]:
+        return [tf.constant(factor * ramp, tf.float32) for _ in devices]
+
+    gradients = on_each(devices, ramps, range(1, count + 1))
     expected = (count * (count + 1) // 2 * ramp).astype(np.float32)
     return [
         device

@@ -1,17 +1,194 @@
-"""Vectors: the tensors of a dtype in one, so that they travel together, and apart again."""
+"""Packing: the tensors of a dtype as one vector, so that they travel together, and apart again.
+
+Variables travel so from the CPU to towers on GPUs, and gradients back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from towers.travel.gradients import Gradient, identity
 from towers.travel.pairs import add_in_pairs
 
 # TensorFlow cuts a vector without a copy where a piece begins at a multiple of Eigen's alignment,
 # at most 64 bytes; GPUs read whole lines of 128.
 ALIGNMENT = 128
+PACK_BYTES = 4 * 2**20
+
+
+def upload_for(
+    variables: Sequence[keras.Variable], sources: Sequence[str], towers: Sequence[str]
+) -> Upload | None:
+    """Returns the upload that towers on GPUs share; None if no tower needs one.
+
+    Args:
+        variables: those whose whole values the towers read.
+        sources: the device of each copy of the variables; towers read copies of their own, if
+            there are several.
+        towers: the towers' devices.
+    """
+    if len(sources) > 1 or not any(needs_upload(sources[0], tower) for tower in towers):
+        return None
+    with tf.name_scope("upload"), tf.device(sources[0]):
+        return Upload(variables, sources[0])
+
+
+def needs_upload(source: str, tower: str) -> bool:
+    """Returns whether a tower's values travel packed: from the CPU to a GPU.
+
+    To a tower on a CPU nothing travels, and a pack would be a copy for nothing.
+
+    Args:
+        source: the device of the variables.
+        tower: the tower's device.
+    """
+    kinds = [tf.DeviceSpec.from_string(device).device_type for device in (source, tower)]
+    return kinds == ["CPU", "GPU"]
+
+
+class Upload:
+    """The values of variables, read once and joined on the current device.
+
+    The vectors are made by an op whose result goes to GPUs only, so that TensorFlow puts it into
+    page-locked memory: a GPU fetches it without help from the host. A variable's own memory is not
+    page-locked, and each would be a copy of its own.
+
+    What is no floating-point number stays out: it is read alone.
+
+    Args:
+        variables: those whose whole values the towers read.
+        source: the current device.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable], source: str):
+        self._source = source
+        self._variables = list(filter(is_floating, variables))
+        values = [tf.convert_to_tensor(variable.value) for variable in self._variables]
+        self._groups = [
+            (join_aligned([values[index] for index in indices]), indices)
+            for indices in indices_by_dtype(values)
+        ]
+        self._values = values
+
+    def values(self, device: str) -> dict[int, Any]:
+        """Returns each value on the current device, by the variable's id.
+
+        Args:
+            device: the tower's device; without a need for an upload, nothing comes back.
+        """
+        values: dict[int, Any] = {}
+        if not needs_upload(self._source, device):
+            return values
+        for vector, indices in self._groups:
+            pieces = cut_aligned(tf.identity(vector), [self._values[index] for index in indices])
+            for index, piece in zip(indices, pieces, strict=True):
+                values[id(self._variables[index])] = piece
+        return values
+
+
+def is_floating(variable: keras.Variable) -> bool:
+    """Returns whether a variable is of floating-point numbers and not empty."""
+    return tf.as_dtype(variable.dtype).is_floating and variable.shape.num_elements() > 0
+
+
+def download(gradients: Sequence[Gradient], tower: str, target: str) -> list[Gradient]:
+    """Returns a tower's gradients on another device.
+
+    They travel in packs of a few megabytes, the last variable's gradient first, so that the first
+    packs travel while other gradients are computed. A larger gradient, a sparse one, and one of
+    unknown shape travels alone.
+
+    Args:
+        gradients: one per variable.
+        tower: the tower's device.
+        target: the device.
+    """
+    arrived: list[Gradient] = [None] * len(gradients)
+    for pack in plan_packs([gradients], PACK_BYTES):
+        parts = [one for index in pack if isinstance(one := gradients[index], tf.Tensor)]
+        if len(pack) == 1 or len(parts) < len(pack):
+            with tf.device(target):
+                for index in pack:
+                    arrived[index] = identity(gradients[index])
+            continue
+        with tf.device(tower):
+            vector = join_aligned(parts)
+        with tf.device(target):
+            pieces = cut_aligned(tf.identity(vector), parts)
+        for index, piece in zip(pack, pieces, strict=True):
+            arrived[index] = piece
+    return arrived
+
+
+def plan_packs(
+    tower_gradients: Sequence[Sequence[Gradient]], pack_bytes: int
+) -> Iterator[list[int]]:
+    """Yields the indices of the gradients in each pack, the last variable's first.
+
+    A pack with a quarter of the bytes that it may have is full: it does not wait for a gradient
+    that is computed later. A sparse gradient is a pack of its own, and so is one that some towers
+    lack.
+    """
+    pack: list[int] = []
+    bytes_left, dtype = pack_bytes, None
+    for index in reversed(range(len(tower_gradients[0]))):
+        gradients: list[Any] = [row[index] for row in tower_gradients]
+        size = num_bytes(gradients)
+        if size is None:
+            yield [index]
+            continue
+        if pack and (size > bytes_left or gradients[0].dtype != dtype):
+            yield pack
+            pack, bytes_left = [], pack_bytes
+        pack.append(index)
+        bytes_left, dtype = bytes_left - size, gradients[0].dtype
+        if pack_bytes - bytes_left >= pack_bytes / 4:
+            yield pack
+            pack, bytes_left = [], pack_bytes
+    if pack:
+        yield pack
+
+
+def num_bytes(gradients: Sequence[Gradient]) -> int | None:
+    """Returns a gradient's size; None unless all towers have a tensor of known shape."""
+    first: Any = gradients[0]
+    if not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
+        return None
+    elements = first.shape.num_elements()
+    return None if elements is None else elements * first.dtype.size
+
+
+class Nest:
+    """A nest as the list of its tensors, without what is None.
+
+    Args:
+        like: a nest; those that are flattened have its structure.
+        expand: whether values and indices of sparse tensors are apart.
+    """
+
+    def __init__(self, like: Any, *, expand: bool = True):
+        self._like, self._expand = like, expand
+
+    def flatten(self, nest: Any) -> list[Any]:
+        """Returns the tensors of a nest."""
+        leaves = tf.nest.flatten(nest, expand_composites=self._expand)
+        return [leaf for leaf in leaves if leaf is not None]
+
+    def pack(self, tensors: Iterable[Any]) -> Any:
+        """Returns the nest of such a list."""
+        values = iter(tensors)
+        leaves = tf.nest.flatten(self._like, expand_composites=self._expand)
+        packed = [None if leaf is None else next(values) for leaf in leaves]
+        return tf.nest.pack_sequence_as(self._like, packed, expand_composites=self._expand)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The tensors of the nest that was given."""
+        return self.flatten(self._like)
 
 
 def send_together(nest: Any, source: str, targets: Sequence[str]) -> list[Any]:
@@ -22,18 +199,16 @@ def send_together(nest: Any, source: str, targets: Sequence[str]) -> list[Any]:
         source: the device.
         targets: devices; to the source itself nothing travels.
     """
-    parts = tf.nest.flatten(nest)
-    present = [part for part in parts if part is not None]
-    if not present or all(target == source for target in targets):
+    form = Nest(nest)
+    if not form.tensors or all(target == source for target in targets):
         return [nest] * len(targets)
     with tf.device(source):
-        vectors = join_by_dtype(present)
+        vectors = join_by_dtype(form.tensors)
     sent = []
     for target in targets:
         with tf.device(target):
-            values = iter(cut_by_dtype(list(map(tf.identity, vectors)), present))
-        copies = [None if part is None else next(values) for part in parts]
-        sent.append(nest if target == source else tf.nest.pack_sequence_as(nest, copies))
+            values = cut_by_dtype(list(map(tf.identity, vectors)), form.tensors)
+        sent.append(nest if target == source else form.pack(values))
     return sent
 
 
@@ -48,23 +223,15 @@ def add_and_stack(nests: Sequence[Any], sources: Sequence[str], target: str) -> 
         sources: where the tensors of each nest are.
         target: the device.
     """
-    parts = tf.nest.flatten(nests[0])
-    like = [part for part in parts if part is not None]
-    rows = []
+    form, rows = Nest(nests[0]), []
     for nest, source in zip(nests, sources, strict=True):
         with tf.device(source):
-            rows.append(join_by_dtype([part for part in tf.nest.flatten(nest) if part is not None]))
+            rows.append(join_by_dtype(form.flatten(nest)))
     with tf.device(target):
         columns = [list(map(tf.identity, column)) for column in zip(*rows, strict=True)]
-        sums = cut_by_dtype([add_in_pairs(tf.add, column) for column in columns], like)
-        stacks = cut_by_dtype(list(map(tf.stack, columns)), like)
-
-    def as_nest(tensors: list[tf.Tensor]) -> Any:
-        values = iter(tensors)
-        filled = [None if part is None else next(values) for part in parts]
-        return tf.nest.pack_sequence_as(nests[0], filled)
-
-    return as_nest(sums), as_nest(stacks)
+        sums = [add_in_pairs(tf.add, column) for column in columns]
+        stacks = list(map(tf.stack, columns))
+        return tuple(form.pack(cut_by_dtype(one, form.tensors)) for one in (sums, stacks))
 
 
 def join_by_dtype(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

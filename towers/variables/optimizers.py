@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -143,25 +142,6 @@ class Averaged:
         ):
             if np.array_equal(value_of(variable), average, equal_nan=True):
                 variable.assign(own)
-
-
-class Together:
-    """Several scopes as one, entered in their order; if it is never left, none of them is.
-
-    Args:
-        scopes: the scopes.
-    """
-
-    def __init__(self, scopes: Iterable[contextlib.AbstractContextManager[None]]):
-        self._scopes = list(scopes)
-
-    def __enter__(self) -> None:
-        for scope in self._scopes:
-            scope.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for scope in reversed(self._scopes):
-            scope.__exit__(*error)
 
 
 def keeps_averages(optimizer: keras.optimizers.Optimizer) -> bool:

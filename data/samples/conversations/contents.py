@@ -45,9 +45,7 @@ def both_ways(table: Sequence[Content]) -> list[Content]:
 def sums(words: Sequence[str], *, largest: int) -> list[Content]:
     """Returns a, b, their sum c, and the numbers d and e after it, for addends up to `largest`.
 
-    Args:
-        words: the numbers from zero on, in words.
-        largest: the largest addend.
+    The words are the numbers from zero on.
     """
     return [
         {
@@ -188,16 +186,9 @@ def spreading_step(size: int) -> int:
 
 
 RULES: dict[str, Callable[..., list[Content]]] = {
-    "empty": empty,
-    "each": each,
-    "rows": rows,
-    "rows_with_each": rows_with_each,
-    "both_ways": both_ways,
-    "sums": sums,
-    "differences": differences,
-    "products": products,
-    "quotients": quotients,
-    "comparisons": comparisons,
-    "neighbours": neighbours,
-    "made_up": made_up,
+    rule.__name__: rule
+    for rule in (
+        *(empty, each, rows, rows_with_each, both_ways, sums, differences),
+        *(products, quotients, comparisons, neighbours, made_up),
+    )
 }

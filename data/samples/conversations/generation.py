@@ -7,8 +7,8 @@ The held-out part consists of combinations: for about every third content, one p
 of the training part, which has the same content in the other phrasings, and the same phrasing with
 other contents. So the training part has no dialogue with a held-out question. A model can still
 answer it if it has learned content and phrasing separately: all phrasings of a kind ask for the
-same thing. Of kinds whose contents have few uses, such as made-up names, every tenth content is
-held out: the training part has no dialogue with this name.
+same thing. Where contents have few uses, such as made-up names, every tenth content is held out:
+the training part has no dialogue with this name.
 """
 
 from __future__ import annotations
@@ -45,10 +45,6 @@ def conversations(language: str, part: str) -> list[list[str]]:
     So a chatbot learns to use earlier turns where a question needs them, and to ignore them
     otherwise. Dialogues of kinds that are `alone`, or whose contents have few uses, do not occur
     again.
-
-    Args:
-        language: `en` or `zh`.
-        part: `train` or `held_out`.
     """
     labelled = labelled_dialogues(language, part)
     again = {one.name for one in read_patterns(language).kinds if not (one.alone or one.uses)}
@@ -59,18 +55,8 @@ def conversations(language: str, part: str) -> list[list[str]]:
     return [*single, *([*before, *turns] for before, turns in pairs)]
 
 
-def dialogues(language: str, part: str) -> list[list[str]]:
-    """Returns the dialogues of a part, each a list of turns: question, answer, and so on.
-
-    Args:
-        language: `en` or `zh`.
-        part: `train` or `held_out`.
-    """
-    return [turns for _, turns in labelled_dialogues(language, part)]
-
-
 def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
-    """Returns the dialogues, each with the name of its kind; arguments as in `dialogues`."""
+    """Returns the dialogues of a part, each a list of turns, with the name of its kind."""
     check_choice("part", part, PARTS)
     patterns = read_patterns(language)
     return [

@@ -38,8 +38,8 @@ class Kind(NamedTuple):
         held_out: whether some combinations of content and phrasing are held out.
         variants: how often each dialogue occurs, at most 3 times: as it is, and without the marks
             at the ends of the questions or after an opening.
-        uses: how many dialogues each content has, None for `variants` of each phrasing. Of few uses
-            every tenth content is held out as a whole.
+        uses: how many dialogues each content has, None for `variants` of each phrasing. With few
+            uses every tenth content is held out as a whole.
         alone: whether the answers are right only where nothing was said before.
     """
 
@@ -68,11 +68,7 @@ class Patterns(NamedTuple):
 
 @functools.cache
 def read_patterns(language: str) -> Patterns:
-    """Returns the patterns of `en` or `zh`.
-
-    Raises:
-        ValueError: there are no patterns of the language.
-    """
+    """Returns the patterns of `en` or `zh`; ValueError for another language."""
     if language not in LANGUAGES:
         raise ValueError(
             f"There are embedded dialogues in {', '.join(LANGUAGES)}. Received {language!r}."

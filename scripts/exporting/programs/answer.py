@@ -4,20 +4,21 @@ It needs TensorFlow and, for Chinese, jieba; otherwise only the files beside it.
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
     """Loads the model, then answers until the input ends."""
-    tf = import_quietly()
-    sys.path.insert(0, str(HERE))
-    from towers.data.text.codec import TextCodec  # The folder beside this file.
+    sys.path.insert(0, str(HERE))  # The folder beside this file has a part of `towers`.
+    from towers.data.text.codec import TextCodec
+    from towers.ground.quiet import import_tensorflow_quietly
+
+    import_tensorflow_quietly()
+    import tensorflow as tf
 
     settings = json.loads((HERE / "settings.json").read_text(encoding="utf-8"))
     codec = TextCodec.load(HERE / "vocabulary")
@@ -39,20 +40,6 @@ def main() -> None:
         talk(answer)
     else:
         answer_lines(answer)
-
-
-def import_quietly() -> Any:
-    """Returns TensorFlow, imported without the notices of its C++ code."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        import tensorflow as tf
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.close(nowhere)
-    return tf
 
 
 def talk(answer: Callable[[list[str], int], list[str]]) -> None:

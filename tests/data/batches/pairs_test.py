@@ -234,10 +234,10 @@ def test_there_is_little_padding(corpus):
     batches = pair_batches(corpus, "train", **LIMITS)
     fitted = batches.source
     ids = np.concatenate([part.ravel() for batch in collect(batches(0)) for part in batch])
-    assert fitted.padding_share == pytest.approx(np.mean(ids == 0))
-    assert fitted.padding_share < 0.1
-    assert f" batches, {fitted.padding_share:.1%} of the tokens are padding" in fitted.summary
-    assert pair_batches(corpus, "train", fixed_shapes=True, **LIMITS).source.padding_share < 0.26
+    assert fitted.padding_fraction == pytest.approx(np.mean(ids == 0))
+    assert fitted.padding_fraction < 0.1
+    assert f" batches, {fitted.padding_fraction:.1%} of the tokens are padding" in fitted.summary
+    assert pair_batches(corpus, "train", fixed_shapes=True, **LIMITS).source.padding_fraction < 0.26
 
 
 @pytest.mark.parametrize("num_towers", [2, 3, 4, 8])

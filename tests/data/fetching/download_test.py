@@ -111,7 +111,7 @@ def publish(monkeypatch):
 
     def publish(content=CONTENT, *, name="thing.gz", unpacks_to=None, size=None):
         digest = hashlib.sha256(content).hexdigest()
-        file = RemoteFile(name, "sha256", digest, unpacks_to, size)
+        file = RemoteFile(name, digest, size, unpacks_to)
         monkeypatch.setitem(data_sets.DATA_SETS, "thing", DataSet("http://127.0.0.1:9/", (file,)))
 
     publish()
@@ -119,7 +119,7 @@ def publish(monkeypatch):
 
 
 def get(server, folder):
-    return download.download("thing", folder, base_url=server.url, progress=False)
+    return download.download("thing", folder, base_url=server.url)
 
 
 def names_in(folder):
@@ -370,9 +370,9 @@ def test_published_penn_treebank_passes_its_digests(tmp_path):
 PROGRAM = """
 import sys
 from towers.data.fetching import data_sets, download
-file = data_sets.RemoteFile("thing.gz", "sha256", sys.argv[3])
+file = data_sets.RemoteFile("thing.gz", sys.argv[3])
 data_sets.DATA_SETS["thing"] = data_sets.DataSet("http://127.0.0.1:9/", (file,))
-download.download("thing", sys.argv[1], base_url=sys.argv[2], progress=sys.argv[4] == "bar")
+download.download("thing", sys.argv[1], base_url=sys.argv[2])
 sys.exit("tensorflow" in sys.modules)
 """
 
@@ -384,12 +384,12 @@ def open_terminal():
     return reader, writer
 
 
-@pytest.mark.parametrize(("terminal", "bar"), [(True, True), (True, False), (False, True)])
-def test_bar_is_for_terminals_only(server, tmp_path, terminal, bar):
+@pytest.mark.parametrize("terminal", [True, False])
+def test_bar_is_for_terminals_only(server, tmp_path, terminal):
     """It also checks that a download does not load TensorFlow."""
     reader, writer = open_terminal() if terminal else os.pipe()
     digest = hashlib.sha256(CONTENT).hexdigest()
-    arguments = [str(tmp_path), server.url, digest, "bar" if bar else "none"]
+    arguments = [str(tmp_path), server.url, digest]
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments], cwd=ROOT, stderr=writer, stdout=subprocess.PIPE
     )
@@ -400,8 +400,8 @@ def test_bar_is_for_terminals_only(server, tmp_path, terminal, bar):
     os.close(reader)
     os.close(writer)
     assert process.returncode == 0 and process.stdout == b""
-    assert (b"thing.gz" in shown and b"600k" in shown) == (terminal and bar)
-    assert bool(shown.strip(b"\rend")) == (terminal and bar)
+    assert (b"thing.gz" in shown and b"600k" in shown) == terminal
+    assert bool(shown.strip(b"\rend")) == terminal
 
 
 def test_gzip_content_is_not_decompressed_on_the_way(server, tmp_path, publish):

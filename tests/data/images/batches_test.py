@@ -145,19 +145,3 @@ def test_unsuitable_transform_is_refused_before_the_first_batch():
     batches = image_batches(numbered_images(3), 2, transform=augmentation.tutorial_training())
     with pytest.raises(ValueError, match=r"^A crop must fit into the image"):
         batches(0)
-
-
-@pytest.mark.parametrize(
-    ("images", "labels", "message"),
-    [
-        (np.zeros((2, 3, 3), np.uint8), np.zeros(2, np.int32), r"Received uint8 \[2, 3, 3\]"),
-        (np.zeros((2, 3, 3, 1)), np.zeros(2, np.int32), "Received float64"),
-        (np.zeros((2, 3, 3, 1), np.uint8), np.zeros(3, np.int32), r"int32 \[2\].*int32 \[3\]"),
-        (np.zeros((2, 3, 3, 1), np.uint8), np.zeros(2, np.int64), "Received int64"),
-        (np.zeros((2, 3, 3, 1), np.uint8), np.array([0, 2], np.int32), r"0\.\.1.*0\.\.2"),
-        (np.zeros((2, 3, 3, 1), np.uint8), np.array([-1, 0], np.int32), r"0\.\.1.*-1\.\.0"),
-    ],
-)
-def test_malformed_set_is_refused(images, labels, message):
-    with pytest.raises(ValueError, match=message):
-        ImageSet(images, labels, ("a", "b"))

@@ -509,9 +509,7 @@ def test_wrong_settings_are_refused(arguments, message):
         DialoguePreparation(SPACES, **arguments)
 
 
-def test_wrong_numbers_of_processes_and_missing_files_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"processes must be at least 1\. Received 0"):
-        prepare_dialogues([], None, DialoguePreparation(SPACES), tmp_path, processes=0)
+def test_missing_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"nothing\.conv"):
         prepare_files(tmp_path / "nothing.conv", DialoguePreparation(SPACES), tmp_path / "caches")
 

@@ -86,7 +86,7 @@ def test_a_wrong_encoding_is_told_also_if_few_bytes_are_wrong(tmp_path):
 def test_words_that_the_vocabulary_does_not_have_are_spelled(tmp_path):
     written = write_stories(tmp_path / "a.txt", 1000)
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", vocabulary_size=100)
-    assert len(corpus.text) == 100
+    assert len(corpus.text.vocabulary) == 100
     assert letters(all_text(corpus)) == letters(written)
 
 

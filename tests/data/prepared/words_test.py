@@ -56,7 +56,7 @@ def test_every_word_of_a_long_text_is_counted(prepare):
     """Also where a text that is normalised would be sampled."""
     lines = [f"often rare{number} {'x' * 900}" for number in range(10_000)]
     corpus = prepare({"train": "\n".join(lines), "valid": "often\n"}, vocabulary_size=20_000)
-    assert len(corpus.text) == 3 + 10_000 + 2
+    assert len(corpus.text.vocabulary) == 3 + 10_000 + 2
 
 
 def test_the_key_changes_with_the_text(prepare):
@@ -100,7 +100,7 @@ def test_the_penn_treebank_has_its_published_counts(prepare):
     corpus = prepare(read_words(PENN_TREEBANK), vocabulary_size=10000)
     counts = {part: len(corpus.part(part)) for part in ("train", "valid", "test")}
     assert counts == {"train": 929589, "valid": 73760, "test": 82430}
-    assert len(corpus.text) == 10001
+    assert len(corpus.text.vocabulary) == 10001
     line = corpus.text.decode(corpus.part("valid")[:15])
     assert line == "consumers may want to move their telephones a little closer to the tv set\n"
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.data.reading.helpers import SHARED, read_bytes
 from tests.paths import missing
-from towers.data import extras
 from towers.data.reading import mendings
+from towers.ground import extras
 
 DGK = SHARED / "zh" / "dgk_100k.conv"
 

@@ -40,3 +40,5 @@ def test_wrong_arguments_are_named():
         DialoguePreparation(SPACES, pairing="both")
     with pytest.raises(ValueError, match=r"0 or more turns. Received -1"):
         DialoguePreparation(SPACES, context=-1)
+    with pytest.raises(ValueError, match=r"at least 22, of which 21 are special. Received 21"):
+        DialoguePreparation(SPACES, vocabulary_size=21, copy_unknown=True)

@@ -12,7 +12,6 @@ import pytest
 from tests.data.pairing import pair_turns
 from towers.data.samples.conversations import (
     conversations,
-    dialogues,
     labelled_dialogues,
     read_patterns,
 )
@@ -35,6 +34,11 @@ OF_ANY_WORDS = {
     "dogs and cats of any words remembered",
     "names of any words remembered",
 }
+
+
+def dialogues(language, part):
+    """Returns the turns of each dialogue of a part."""
+    return [turns for _, turns in labelled_dialogues(language, part)]
 
 
 def pairs(language, part):

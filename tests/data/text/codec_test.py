@@ -143,12 +143,6 @@ def test_more_unknown_words_than_copies_are_unknown():
     assert question.copied == words[:NUM_COPIES]
 
 
-def test_characters_are_counted_without_blanks():
-    assert codec_of(SETTINGS[0]).characters("我 们\u200b 去 ＯＫ ok ...") == 8
-    assert codec_of(SETTINGS[1]).characters("I am.") == 4
-    assert codec_of(SETTINGS[0]).characters("") == 0
-
-
 def test_codec_comes_back_from_its_folder(tmp_path):
     for codec in map(codec_of, SETTINGS):
         codec.save(tmp_path)

@@ -70,7 +70,7 @@ def score_of(toy, row, sequence, options):
     total = 0.0
     for place, token in enumerate(sequence):
         said = list(sequence[:place])
-        barred = set(FORBIDDEN) | ({END} if place < options.min_length else set())
+        barred = set(FORBIDDEN)
         size = options.no_repeat_ngram
         if size is not None:
             again = {w for w in [*WORDS, END] if repeats_ngram([*said, w], size)}
@@ -107,7 +107,6 @@ RULES = [
     {},
     {"length_penalty": 0.0},
     {"length_penalty": 2.0},
-    {"min_length": 2},
     {"no_repeat_ngram": 1},
     {"no_repeat_ngram": 2},
     {"repetition_penalty": 1.5},
@@ -184,15 +183,6 @@ def test_a_row_that_has_ended_says_no_more():
             assert not any(row[row.index(END) + 1 :])
 
 
-@pytest.mark.parametrize("how", [{}, {"beam_size": 3, "n_best": 3}, {"temperature": 1.0}])
-def test_another_padding_id_only_fills_the_ends(how):
-    options = Decoding(max_length=8, **how)
-    padded, other = run(Toy(1), options), run(Toy(1), options, padding=1)
-    np.testing.assert_array_equal(other.lengths, padded.lengths)
-    np.testing.assert_array_equal(other.ids, tf.where(padded.ids == 0, 1, padded.ids))
-    assert np.any(other.ids == 1)
-
-
 def test_samples_follow_the_probabilities():
     """Chi square of the first token over 4000 samples; 13.8 is exceeded once in a thousand."""
     toy = Toy(0, sharpness=0.7)
@@ -253,7 +243,6 @@ def test_decoding_works_in_a_saved_model(tmp_path):
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"temperature": 1e-38}, "at least 1e-30"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1"),
-        ({"min_length": 30}, "min_length must be below max_length"),
         ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0"),
         ({"length_penalty": -1.0}, "length_penalty must not be negative"),
     ],

@@ -10,10 +10,10 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from towers.data.text import TextCodec, TextSettings, Vocabulary
 from towers.data.text.vocabulary import Unit
+from towers.ground.special_ids import START
 from towers.models.decoding import Decoding
 from towers.models.seq2seq import Seq2Seq
 from towers.scripts.chatbot.answerer import Answerer, copying, decode_questions
-from towers.scripts.recipes.chatbot import SPECIAL_IDS
 
 TEXT = TextCodec(TextSettings("en"), Vocabulary(map(Unit, ["say", "and", "."]), 4))
 QUESTIONS = [["say Zorvik and Mimba."], ["say Tuk."], ["say."], ["Tuk", "Tuk", "say Una."]]
@@ -41,7 +41,7 @@ def make_model():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_only_words_of_the_question_are_copied(model, way):
-    answerer = Answerer(model, TEXT, WAYS[way], special_ids=SPECIAL_IDS, max_question_length=20)
+    answerer = Answerer(model, TEXT, WAYS[way], 20)
     for question, answers in zip(QUESTIONS, answerer.answer(QUESTIONS), strict=True):
         said = {token for answer in answers for token in answer.tokens}
         unknown = set(TEXT.encode_question(question).copied)
@@ -54,15 +54,14 @@ def test_only_words_of_the_question_are_copied(model, way):
 @pytest.mark.parametrize("policy", ["float64", "mixed_float16", "mixed_bfloat16"])
 def test_words_are_copied_in_every_precision(policy):
     keras.config.set_dtype_policy(policy)
-    options = {"special_ids": SPECIAL_IDS, "max_question_length": 20}
-    (answer,) = Answerer(make_model(), TEXT, WAYS["greedy"], **options).answer(QUESTIONS[1:2])
+    (answer,) = Answerer(make_model(), TEXT, WAYS["greedy"], 20).answer(QUESTIONS[1:2])
     assert {*answer[0].tokens} <= {"say", "and", ".", "Tuk"}
 
 
 def test_the_other_logits_are_those_of_the_model(model):
     questions = tf.constant([TEXT.encode_question(QUESTIONS[1]).ids])
     step, state = copying(model, questions, TEXT.vocabulary.copies)
-    tokens = tf.constant([SPECIAL_IDS.start])
+    tokens = tf.constant([START])
     logits, _ = step(tokens, state)
     expected, _ = model.step(tokens, model.start(questions))
     first, *missing = TEXT.vocabulary.copies
@@ -80,7 +79,7 @@ def test_a_vocabulary_without_copies_leaves_the_model_as_it_is(model):
 @pytest.mark.parametrize("way", WAYS)
 def test_no_loop_reads_a_variable_for_every_token(model, way):
     """Where variables are on another device than the loop, each read is a copy."""
-    answer = decode_questions(model, WAYS[way], SPECIAL_IDS, TEXT.vocabulary.copies)
+    answer = decode_questions(model, WAYS[way], TEXT.vocabulary)
     functions = answer.get_concrete_function().graph.as_graph_def().library.function
     bodies = [function for function in functions if "while_body" in function.signature.name]
     assert bodies
@@ -97,7 +96,7 @@ def test_a_graph_that_is_no_longer_needed_is_forgotten(model):
     numbers = []
     for number in range(4):
         decoding = Decoding(max_length=2, temperature=1.0 + number)
-        answerer = Answerer(model, TEXT, decoding, special_ids=SPECIAL_IDS, max_question_length=20)
+        answerer = Answerer(model, TEXT, decoding, 20)
         answerer.answer(QUESTIONS[:1])
         numbers.append(num_graphs())
     assert len(set(numbers[1:])) == 1, numbers

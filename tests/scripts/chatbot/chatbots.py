@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from towers.data.text import TextCodec, TextSettings, build_vocabulary
-from towers.scripts.recipes.chatbot import RECIPE, SPECIAL_IDS, make_model
+from towers.scripts.recipes.chatbot import RECIPE, make_model
 from towers.scripts.training.catalogue import with_fields
 from towers.scripts.training.recipe import Data
 from towers.scripts.training.run_directory import RunDirectory
@@ -28,7 +28,7 @@ def open_chatbot(folder, *, copies: bool = False, **fields) -> OpenModel:
     for variable in model.trainable_variables:
         variable.assign(random.normal(scale=0.7, size=variable.shape))
     bias = model.projection.bias.numpy()
-    bias[SPECIAL_IDS.end] = -4  # It says something.
+    bias[text.vocabulary.end] = -4  # It says something.
     model.projection.bias.assign(bias)
     description = "chatbot, step 0 of nowhere"
-    return OpenModel(RunDirectory(folder), recipe, model, text, SPECIAL_IDS, description, ABOUT)
+    return OpenModel(RunDirectory(folder), recipe, model, text, description, ABOUT)

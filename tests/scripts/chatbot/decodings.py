@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--questions", type=int, default=1000, help="to ask at most")
     parser.add_argument("--transcript", type=Path, help="a Markdown file to write")
     given = parser.parse_args(arguments)
-    from towers.scripts.quiet import import_tensorflow_quietly
+    from towers.ground.quiet import import_tensorflow_quietly
 
     import_tensorflow_quietly()
     ways = decode_each_way(given)
@@ -54,7 +54,8 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     whole = evaluation.evaluate(lambda line: None)
     print(f"perplexity {whole['perplexity']:.1f}, hits@1/10 {whole['hits_1_10']:.3f}, ", end="")
     print(f"step {evaluation.checkpoint.step}, {whole['asked']} questions", flush=True)
-    greedy = evaluator.first_exchanges(SHOWN)
+    pairs = session.data.corpus.held_out_pairs[:SHOWN]
+    greedy = evaluator._ask(pairs)
     print(row("greedy", whole), flush=True)
     ways = {"greedy": greedy}
     searches = {f"beam {given.beam}": DecodingOptions(beam=given.beam)}
@@ -70,8 +71,8 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     for name, options in searches.items():
         evaluator.answer_by(own, 0)
         print(decode_with(session, options, tune=options.mmi is not None), flush=True)
-        print(row(name, evaluator.judge_answers()), flush=True)
-        ways[name] = evaluator.first_exchanges(SHOWN)
+        print(row(name, evaluator.evaluate(lambda line: None)), flush=True)
+        ways[name] = evaluator._ask(pairs)
     return ways
 
 

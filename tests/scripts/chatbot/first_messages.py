@@ -93,7 +93,7 @@ def made_up_messages(language: str) -> list[Message]:
 
 def open_run(run: str) -> tuple[Ask, int]:
     """Returns the function that answers dialogues, and how many earlier turns it reads."""
-    from towers.scripts.quiet import import_tensorflow_quietly
+    from towers.ground.quiet import import_tensorflow_quietly
 
     import_tensorflow_quietly()
     from towers.scripts.chatbot.opening import open_answerer

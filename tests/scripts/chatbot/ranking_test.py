@@ -17,7 +17,6 @@ from towers.scripts.chatbot.ranking import (
     fraction_of_hits,
     log_probabilities,
 )
-from towers.scripts.recipes.chatbot import SPECIAL_IDS
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "plus"]
 QUESTIONS = [["one plus two"], ["three"], ["four plus", "five six"], ["☃"]] * 3
@@ -39,9 +38,7 @@ def model(request):
 
 @pytest.fixture(scope="module")
 def ranker(model):
-    return AnswerRanker(
-        model, text_of_words(), special_ids=SPECIAL_IDS, max_question_length=LONGEST
-    )
+    return AnswerRanker(model, text_of_words(), LONGEST)
 
 
 def text_of_words():

@@ -16,13 +16,12 @@ from towers.models.transformer import Transformer
 from towers.scripts.chatbot.answerer import Answer, Answerer
 from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.chatbot.reranking import Reranker, SecondModel, distinct_texts
-from towers.scripts.recipes.chatbot import SPECIAL_IDS
 
 WORDS = ["yes", "no", "tea"]
 TEXT = TextCodec(TextSettings("en", "spaces"), Vocabulary(map(Unit, WORDS)))
 LONGEST = 3  # Tokens of an answer, its end included.
 QUESTIONS = [["yes tea", "no no"], ["tea"]]
-SCORING = {"special_ids": SPECIAL_IDS, "max_question_length": 9}
+LONGEST_QUESTION = 9
 
 
 def model_of(seed, make, **sizes):
@@ -89,9 +88,9 @@ def test_the_best_are_those_of_an_exhaustive_search(models, direction, weight, r
     chatbot, second = models
     wide = Decoding(max_length=LONGEST, beam_size=40, n_best=40)
     reranker = Reranker(
-        Answerer(chatbot, TEXT, wide, **SCORING),
-        AnswerRanker(chatbot, TEXT, **SCORING),
-        SecondModel(AnswerRanker(second, TEXT, **SCORING), direction),
+        Answerer(chatbot, TEXT, wide, LONGEST_QUESTION),
+        AnswerRanker(chatbot, TEXT, LONGEST_QUESTION),
+        SecondModel(AnswerRanker(second, TEXT, LONGEST_QUESTION), direction),
         weight=weight,
         length_reward=reward,
         n_best=40,
@@ -111,9 +110,11 @@ def test_candidates_are_scored_once_for_all_weights(models):
 
     def reranker(weight, length_reward):
         return Reranker(
-            Answerer(chatbot, TEXT, Decoding(max_length=2, beam_size=4, n_best=4), **SCORING),
-            AnswerRanker(chatbot, TEXT, **SCORING),
-            SecondModel(AnswerRanker(second, TEXT, **SCORING), "answers"),
+            Answerer(
+                chatbot, TEXT, Decoding(max_length=2, beam_size=4, n_best=4), LONGEST_QUESTION
+            ),
+            AnswerRanker(chatbot, TEXT, LONGEST_QUESTION),
+            SecondModel(AnswerRanker(second, TEXT, LONGEST_QUESTION), "answers"),
             weight=weight,
             length_reward=length_reward,
             n_best=2,

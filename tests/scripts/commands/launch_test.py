@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from tests import helpers
+from tests.curves import read_scalars
 from tests.programs import TOWERS, finish, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
-from towers.saving.summaries import read_scalars
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
 from towers.scripts.launching.addresses import LaunchOptions, warn_of_shared_gpus

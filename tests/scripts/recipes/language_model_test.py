@@ -14,8 +14,8 @@ from tests.programs import run as run_program
 from tests.scripts.runs import arrays_of, killed_twice
 from towers.ground.special_ids import END
 from towers.models.decoding import Decoding
+from towers.scripts.commands.generate import generate
 from towers.scripts.main import main
-from towers.scripts.training.generation import generate
 from towers.scripts.training.options import ModelOptions
 from towers.scripts.training.saved_run import open_model
 
@@ -68,11 +68,11 @@ def check_loss_and_text(run, run_dir, capsys):
     assert 1 < report["character_perplexity"] < report["perplexity"]
     prompt = opened.text.encode("one morning anna")
     decoding = Decoding(top_k=1, max_length=12)
-    (written,) = generate(opened.model, decoding, prompt, special_ids=opened.special_ids)
+    (written,) = generate(opened, decoding, prompt)
     read = [END, *prompt]
     for word in written:
         logits = opened.model(np.array([read], np.int32))[0, -1].numpy()
-        logits[list(opened.special_ids.unspoken)] = -np.inf
+        logits[list(opened.text.vocabulary.unspoken)] = -np.inf
         assert word == logits.argmax()
         read.append(word)
     assert run("generate", run_dir, "--prompt", "one morning anna", "--length", "5") == 0

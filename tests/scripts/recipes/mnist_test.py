@@ -63,5 +63,7 @@ def test_each_image_is_one_of_its_views_and_keeps_its_label(folder, augmentation
 
 
 def test_an_unknown_augmentation_is_refused_with_the_nearest_name(folder):
-    with pytest.raises(ValueError, match=r"no augmentation 'shift'\. .*shifts"):
+    with pytest.raises(
+        ValueError, match=r"augmentation must be one of .*'shift'. Did you mean shifts"
+    ):
         batches_of(folder[0], "shift")

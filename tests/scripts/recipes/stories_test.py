@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.curves import read_scalars
 from tests.scripts.runs import arrays_of
 from towers.data.prepared import prepare_words
 from towers.data.reading.word_files import read_words
@@ -18,11 +19,10 @@ from towers.ground.special_ids import PAD
 from towers.ground.special_ids import WORD_END as END
 from towers.ground.special_ids import WORD_UNKNOWN as UNKNOWN
 from towers.models.decoding import Decoding
-from towers.saving.summaries import read_scalars
+from towers.scripts.commands.generate import generate
 from towers.scripts.main import main
 from towers.scripts.recipes import ptb_small
 from towers.scripts.training.catalogue import load_recipe
-from towers.scripts.training.generation import generate
 from towers.scripts.training.options import ModelOptions
 from towers.scripts.training.saved_run import open_model
 
@@ -166,7 +166,7 @@ def opened(finished):
 
 
 def sample(opened, decoding, prompt, seed=0):
-    return generate(opened.model, decoding, prompt, special_ids=opened.special_ids, seed=seed)
+    return generate(opened, decoding, prompt, seed)
 
 
 def test_the_likeliest_words_follow_the_prompt(opened):

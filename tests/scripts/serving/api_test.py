@@ -11,7 +11,6 @@ import pytest
 from tests.programs import wait_until
 from tests.scripts.serving.random_requests import random_body
 from tests.scripts.serving.servers import MODEL, PATH, Echo, asking, error_of, serving
-from towers.scripts.serving import api
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +231,7 @@ def test_a_client_that_does_not_read_holds_up_nobody(client):
 
 
 def test_without_the_token_nothing_is_told():
-    with serving(Echo(), access=api.Access(token="secret")) as client:
+    with serving(Echo(), access={"token": "secret"}) as client:
         for header in ("", "Bearer", "Bearer wrong", "Basic secret", "secret", "Bearer s\xe9cret"):
             headers = [(b"Authorization", header.encode("latin-1"))]
             for response in (
@@ -251,8 +250,8 @@ def test_without_the_token_nothing_is_told():
 
 
 def test_messages_are_printed_only_on_request(capsys):
-    for access in (api.Access(), api.Access(log_messages=True)):
-        with serving(Echo(), access=access) as client:
+    for log_messages in (False, True):
+        with serving(Echo(), access={"log_messages": log_messages}) as client:
             client.post(PATH, json=asking("a\nsecret"))
     assert capsys.readouterr().out == '{"turns": ["a\\nsecret"], "answers": ["a\\nsecret"]}\n'
 

@@ -11,7 +11,6 @@ import pytest
 from tests.browsers import NEEDS_BROWSER, open_browser
 from tests.programs import wait_until
 from tests.scripts.serving.servers import Echo, serving
-from towers.scripts.serving import api
 
 pytestmark = NEEDS_BROWSER
 PHONE = {"width": 320, "height": 568, "deviceScaleFactor": 2, "mobile": True}
@@ -171,7 +170,7 @@ def test_dark_and_light_are_chosen_by_the_system_or_by_the_user(page):
 
 
 def test_it_asks_for_the_token(browser):
-    with serving(Echo(), access=api.Access(token="secret")) as client:
+    with serving(Echo(), access={"token": "secret"}) as client:
         browser.get(str(client.base_url))
         wait_until(lambda: "token" in text_of(browser, "#error"), "an error")
         (field,) = find(browser, "#token")

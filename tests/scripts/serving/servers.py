@@ -64,7 +64,7 @@ def serving(chatbot, *, access=None, **limits):
     rules = RequestRules(MODEL, Limits(**limits))
     sizes = {"max_batch": rules.limits.max_batch, "max_waiting": rules.limits.max_waiting}
     with server.bind("127.0.0.1", 0) as bound, Batcher(chatbot.answer, **sizes) as batcher:
-        app = api.make_app(chatbot, batcher, rules, access or api.Access(hosts=LOCAL))
+        app = api.make_app(api.Service(chatbot, batcher, rules, **(access or {"hosts": LOCAL})))
         uvicorn_server = server.make_server(app, rules.limits.timeout, rules.limits.max_waiting)
         thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": [bound]})
         thread.start()

@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from towers.ground.special_ids import PAD, WORD_END, WORD_UNKNOWN
-from towers.scripts.recipes import ptb_small
 from towers.scripts.training.catalogue import recipe_names
 
 
@@ -26,9 +24,3 @@ def test_a_recipe_is_imported_alone(name):
 def test_the_command_imports_neither():
     program = "from towers.scripts.main import main; assert main(['recipes', 'chatbot']) == 0"
     assert "batch_size=64  " in run(program)
-
-
-def test_the_ids_of_the_penn_treebank_are_those_of_its_vocabulary():
-    ids = ptb_small.SPECIAL_IDS
-    assert (ids.padding, ids.unknown, ids.start, ids.end) == (PAD, WORD_UNKNOWN, WORD_END, WORD_END)
-    assert ids.unspoken == (PAD, WORD_UNKNOWN)

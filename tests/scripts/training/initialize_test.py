@@ -38,7 +38,7 @@ def test_a_language_model_begins_with_the_shares_of_the_text(network, tmp_path, 
     monkeypatch.chdir(tmp_path)
     write_stories(tmp_path / "a.txt", 900)
     model, data = begin("language_model", "a.txt", network=network, heads=2, key_value_heads=1)
-    counts = np.bincount(data.corpus.part("train"), minlength=len(data.text)) + 1
+    counts = np.bincount(data.corpus.part("train"), minlength=len(data.text.vocabulary)) + 1
     shares = np.exp(model.output_bias.numpy())
     np.testing.assert_allclose(shares, counts / counts.sum(), rtol=1e-5)
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import towers
+from tests.curves import read_scalars
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, started
 from tests.scripts.runs import train_shapes, weights_of
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.lock import lock, lock_holder, locked
-from towers.saving.summaries import read_scalars
 from towers.scripts.main import main
 
 OPTIONS = ["--steps", 3, "--evaluate-every", 1000, "--checkpoint-every", 3]

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,23 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.file_faults import assert_durable
-from tests.programs import PRELOAD
+from tests.programs import exit_code
 from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe, recipe_names
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.run_directory import FIELDS_BEFORE, RunDirectory
 from towers.scripts.training.saved_run import check_text
-
-
-def exit_code(function, *arguments):
-    """Calls a function in a process of its own, which may die."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    process = context.Process(target=function, args=arguments)
-    process.start()
-    process.join()
-    return process.exitcode
 
 
 def contents(folder):

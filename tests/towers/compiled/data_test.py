@@ -162,8 +162,3 @@ def test_a_data_loader_of_pytorch_gives_its_batches():
     tensors = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))
     loader = torch.utils.data.DataLoader(tensors, batch_size=4)
     assert batches_of_epoch(read_data(loader), 0) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-def test_sparse_arrays_come_in_dense_batches():
-    data = read_data(tf.sparse.from_dense(X), Y, batch_size=4)
-    assert batches_of_epoch(data, 0) == batches_of_epoch(read_data(X, Y, batch_size=4), 0)

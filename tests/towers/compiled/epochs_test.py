@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import towers
+from tests.curves import read_scalars
 from tests.helpers import tower_devices
-from towers.saving.summaries import read_scalars
 
 ROWS = 20
 RANDOM = np.random.default_rng(1)

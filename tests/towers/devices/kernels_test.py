@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from tensorflow.python.framework.test_util import IsMklEnabled
 
 from tests.paths import ROOT
-from towers.devices.kernels import CHOICE
+from towers.devices.kernels import CHOICE, IS_DEFAULT
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is chosen on x86 processors only"
@@ -61,6 +62,11 @@ def run(program, variables):
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout
+
+
+def test_they_are_chosen_here_where_towers_comes_first():
+    assert not IS_DEFAULT
+    assert IsMklEnabled() == (os.environ[CHOICE] != "0")
 
 
 def test_they_are_those_of_onednn():

@@ -1,14 +1,10 @@
 """Which devices get a tower where there is no GPU, and what is said about a wrong request."""
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
 import tensorflow as tf
 
 import towers
-from tests.paths import ROOT
+from tests.programs import exit_code
 from towers.devices.selection import check_virtual, choose_gpus, to_megabytes
 
 
@@ -122,29 +118,19 @@ def test_a_fraction_of_an_unknown_gpu_is_refused():
         to_megabytes(0.5, number=999)
 
 
-def run_python(script):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+def select_and_write(path):
+    """Selects devices, runs TensorFlow on one and selects others; writes down what comes."""
+    selected = " ".join(towers.select_devices(2).towers)
+    with tf.device("/CPU:2"):
+        device = tf.constant(1).device[-5:]
+    with pytest.raises(RuntimeError) as refused:
+        towers.select_devices(4)
+    path.write_text(f"{selected}\n{device}\n{refused.value}")
 
 
-def test_devices_are_selected_in_a_fresh_process_and_not_in_a_running_one():
-    output = run_python("""
-        import tensorflow as tf
-        import towers
-        print(*towers.select_devices(2).towers)
-        with tf.device("/CPU:2"):
-            print(tf.constant(1).device[-5:])
-        try:
-            towers.select_devices(4)
-        except RuntimeError as error:
-            print(error)
-    """)
-    towers_line, device, error = output.splitlines()
+def test_devices_are_selected_in_a_fresh_process_and_not_in_a_running_one(tmp_path):
+    assert exit_code(select_and_write, tmp_path / "found.txt") == 0
+    towers_line, device, error = (tmp_path / "found.txt").read_text().splitlines()
     assert towers_line == "/CPU:1 /CPU:2"
     assert device == "CPU:2"
     assert "TensorFlow is already running. Select the devices before the first tensor" in error

@@ -1,11 +1,11 @@
 """A published file or folder is on the disk, or it is not there."""
 
 import json
-import multiprocessing
 
 import pytest
 
 from tests.file_faults import Watch, assert_durable
+from tests.programs import exit_code
 from towers.ground.durable import make_folder, publish, write_file
 
 
@@ -24,12 +24,7 @@ def write_and_report(folder, report):
 
 def test_published_files_and_folders_are_durable(tmp_path):
     (tmp_path / "watched").mkdir()
-    arguments = (tmp_path / "watched", tmp_path / "report.json")
-    process = multiprocessing.get_context("forkserver").Process(
-        target=write_and_report, args=arguments
-    )
-    process.start()
-    process.join()
+    assert exit_code(write_and_report, tmp_path / "watched", tmp_path / "report.json") == 0
     operations = [tuple(one) for one in json.loads((tmp_path / "report.json").read_text())]
     assert_durable(operations)
     assert sum(kind == "rename" for kind, *_ in operations) == 3

@@ -6,11 +6,7 @@ import pytest
 import tensorflow as tf
 
 from towers.optimizers.schedules import (
-    WarmUp,
     build_schedule,
-    constant,
-    cosine,
-    piecewise,
     scale_learning_rate,
 )
 
@@ -72,7 +68,9 @@ def test_warm_up_rises_with_a_power_of_the_steps():
 
 
 def test_warm_up_keeps_the_place_of_the_boundaries():
-    schedule = WarmUp(piecewise([10], [1.0, 0.5]), 2)
+    schedule = build_schedule(
+        "piecewise", 1.0, total_steps=20, warmup_steps=2, boundaries=[10], decay_rate=0.5
+    )
     assert [float(schedule(step)) for step in (0, 1, 9, 10)] == [0.5, 1.0, 1.0, 0.5]
 
 
@@ -94,7 +92,7 @@ def test_schedule_can_be_made_again_from_its_config(name):
 
 def test_optimizer_follows_the_schedule():
     variable = keras.Variable(0.0)
-    optimizer = keras.optimizers.SGD(WarmUp(constant(1.0), 4))
+    optimizer = keras.optimizers.SGD(build_schedule("constant", 1.0, total_steps=9, warmup_steps=4))
     apply = tf.function(lambda: optimizer.apply([tf.constant(1.0)], [variable]))
     optimizer.build([variable])
     values = []
@@ -128,24 +126,6 @@ def test_learning_rate_scales_with_the_batch_size():
 def test_wrong_arguments_are_refused(name, learning_rate, options, message):
     with pytest.raises(ValueError, match=message):
         build_schedule(name, learning_rate, **{"total_steps": 10, **options})
-
-
-def test_a_cosine_may_end_at_a_share_of_the_learning_rate():
-    schedule = cosine(0.8, total_steps=100, final_fraction=0.25)
-    np.testing.assert_allclose([schedule(0), schedule(50), schedule(100)], [0.8, 0.5, 0.2])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: piecewise([5], [1.0]), r"one value more"),
-        (lambda: piecewise([5], [1.0, -1.0]), r"values\[1\] must be above"),
-        (lambda: cosine(0.1, total_steps=9, final_fraction=2.0), r"in \[0, 1\]. Received 2.0"),
-    ],
-)
-def test_wrong_values_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_wrong_batch_size_is_refused():

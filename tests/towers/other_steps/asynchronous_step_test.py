@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers, programs
+from tests.curves import read_scalars
 from towers import StepReport
 from towers.actions import NonFiniteGradientError
 from towers.devices.op_devices import record_op_devices
@@ -18,7 +19,7 @@ from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
 from towers.loop.printing import format_report
 from towers.other_steps.tower_threads import MOST_UNREPORTED
-from towers.saving.summaries import SummaryWriters, read_scalars
+from towers.saving.summaries import SummaryWriters
 from towers.steps import Position
 
 TIMEOUT = 600.0  # Seconds until a test that waits for another thread gives up.

@@ -3,9 +3,7 @@
 import contextlib
 import itertools
 import json
-import os
 import socket
-import sys
 
 import keras
 import numpy as np
@@ -13,9 +11,8 @@ import pytest
 
 import towers
 from tests import helpers
-from tests.paths import ROOT
-from tests.programs import finish, started
-from tests.towers.processes.processes_worker import CASES, NUM_TOWERS, make_case
+from tests.programs import PATIENCE, forked
+from tests.towers.processes.processes_worker import CASES, NUM_TOWERS, find_out, make_case
 from towers.processes.processes import Processes, join_processes
 
 # Sparse, clipped and accumulated. The others by name.
@@ -32,21 +29,6 @@ def free_addresses(count):
     return addresses
 
 
-@contextlib.contextmanager
-def workers(count, *command):
-    """Starts a process for each worker; `{index}` in the command is its number."""
-    addresses = free_addresses(count)
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for index in range(count):
-            task = {"type": "worker", "index": index}
-            cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
-            own = [sys.executable, *(part.replace("{index}", str(index)) for part in command)]
-            environment = {**os.environ, "TF_CONFIG": cluster}
-            processes.append(stack.enter_context(started(own, cwd=ROOT, env=environment)))
-        yield processes
-
-
 @pytest.fixture(
     scope="module",
     params=[(2, QUICK), *(pytest.param((n, [*CASES]), marks=pytest.mark.slow) for n in (2, 4))],
@@ -56,10 +38,16 @@ def found(request, tmp_path_factory):
     """What each of several processes says that it found."""
     count, cases = request.param
     folder = tmp_path_factory.mktemp("processes")
-    module = "tests.towers.processes.processes_worker"
-    with workers(count, "-m", module, str(folder / "{index}.json"), *cases) as processes:
+    cluster = {"worker": free_addresses(count)}
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in range(count):
+            config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+            call = forked(find_out, json.dumps(config), folder / f"{index}.json", cases)
+            processes.append(stack.enter_context(call))
         for process in processes:
-            finish(process)
+            process.join(PATIENCE)
+            assert process.exitcode == 0
     return [json.loads((folder / f"{index}.json").read_text()) for index in range(count)]
 
 

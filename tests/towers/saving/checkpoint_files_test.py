@@ -1,7 +1,6 @@
 """A checkpoint file comes back bit for bit, or is refused; a failed save leaves nothing behind."""
 
 import json
-import multiprocessing
 import os
 import resource
 import zipfile
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.programs import PRELOAD
+from tests.programs import exit_code
 from towers.saving.checkpoint_files import DamagedCheckpointError, read_checkpoint, write_checkpoint
 
 DTYPES = ["bool", "int8", "uint8", "int32", "int64", "uint32", "uint64", "float16", "float32"]
@@ -204,30 +203,23 @@ def test_a_full_disk_keeps_what_was_saved(small_disk):
 def test_a_size_limit_keeps_what_was_saved(tmp_path):
     write_checkpoint(tmp_path / "one", 1, some_groups(), {})
     before = (tmp_path / "one").read_bytes()
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    receiver, sender = context.Pipe(duplex=False)
-    with receiver, sender:
-        process = context.Process(target=save_under_a_limit, args=(tmp_path / "one", sender))
-        process.start()
-        assert receiver.poll(60)
-        message = receiver.recv()
-        process.join()
-    assert message == (
+    (tmp_path / "message").touch()
+    assert exit_code(save_under_a_limit, tmp_path / "one", tmp_path / "message") == 0
+    assert (tmp_path / "message").read_text() == (
         f"Cannot save the checkpoint {tmp_path / 'one'}: File too large. "
         "What was saved before is untouched."
     )
-    assert os.listdir(tmp_path) == ["one"]
+    assert sorted(os.listdir(tmp_path)) == ["message", "one"]
     assert (tmp_path / "one").read_bytes() == before
 
 
-def save_under_a_limit(path, sender):
-    """Tries to save 400 kilobytes where a file may have 100, and sends the error."""
+def save_under_a_limit(path, message):
+    """Tries to save 400 kilobytes where a file may have 100, and writes down the error."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
         write_checkpoint(path, 2, {"variables": [tf.Variable(tf.ones([100_000]))]}, {})
     except OSError as error:
-        sender.send(str(error))
+        message.write_text(str(error))
 
 
 def test_state_that_json_cannot_hold_leaves_nothing_behind(tmp_path):

@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import multiprocessing
 import os
-import signal
 import subprocess
 import time
 import warnings
@@ -14,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.file_faults import Watch, assert_durable
-from tests.programs import PRELOAD
+from tests.programs import exit_code, forked
 from tests.towers.saving.saved_groups import group_of, values_of
 from towers.saving.checkpoint_files import (
     DamagedCheckpointError,
@@ -248,19 +246,15 @@ def save_without_end(path, step):
 
 
 def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
     folder, random = CheckpointFolder(tmp_path), np.random.default_rng()
     step = 0
     for _ in range(4):
-        process = context.Process(target=save_without_end, args=(tmp_path, step), daemon=True)
-        process.start()
-        while (latest := newest_name(tmp_path)) is None or latest <= f"step-{step:08d}.ckpt.npz":
-            assert process.is_alive()
-            time.sleep(0.001)
-        time.sleep(random.uniform(0, 0.05))
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
+        old = f"step-{step:08d}.ckpt.npz"
+        with forked(save_without_end, tmp_path, step) as process:
+            while (latest := newest_name(tmp_path)) is None or latest <= old:
+                assert process.is_alive()
+                time.sleep(0.001)
+            time.sleep(random.uniform(0, 0.05))
 
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -284,11 +278,7 @@ def save_and_report(folder, report):
 
 def test_saved_checkpoints_are_durable(tmp_path):
     (tmp_path / "watched").mkdir()
-    process = multiprocessing.get_context("forkserver").Process(
-        target=save_and_report, args=(tmp_path / "watched", tmp_path / "report.json")
-    )
-    process.start()
-    process.join()
+    assert exit_code(save_and_report, tmp_path / "watched", tmp_path / "report.json") == 0
     operations = [tuple(one) for one in json.loads((tmp_path / "report.json").read_text())]
     assert_durable(operations)
     kinds = [kind for kind, *_ in operations]

@@ -1,6 +1,5 @@
 """One curve per tower under one tag, and each step once, however often a run was killed."""
 
-import multiprocessing
 import os
 import signal
 import time
@@ -16,16 +15,11 @@ from tensorboard.plugins.hparams.metadata import (
 )
 from tensorboard.util.tensor_util import make_ndarray
 
+from tests.curves import read_scalars
 from tests.file_faults import Watch
-from tests.programs import PRELOAD
+from tests.programs import exit_code, forked
 from towers.saving.graph_boxes import box_graph
-from towers.saving.summaries import (
-    SummaryWriters,
-    event_files,
-    read_events,
-    read_scalars,
-    remove_events_after,
-)
+from towers.saving.summaries import SummaryWriters, event_files, read_events, remove_events_after
 
 RUNS = ["average", "evaluation", "tower_0", "tower_1"]
 
@@ -266,12 +260,7 @@ def test_a_flipped_byte_is_told_and_nothing_is_lost(tmp_path):
 def test_flushed_curves_survive_a_power_cut(tmp_path):
     """What a checkpoint is behind is on the disk before the checkpoint is."""
     (tmp_path / "watched").mkdir()
-    process = multiprocessing.get_context("forkserver").Process(
-        target=write_and_lose_power, args=[tmp_path / "watched"]
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    assert exit_code(write_and_lose_power, tmp_path / "watched") == -signal.SIGKILL
     assert read_scalars(tmp_path / "watched", "tower_0")["loss"] == [(1, 1.0), (2, 2.0)]
 
 
@@ -316,19 +305,14 @@ def write_without_end(folder, step):
 
 
 def test_a_killed_writer_leaves_each_step_once(tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
     random = np.random.default_rng()
     step = 0
     for _ in range(3):
-        process = context.Process(target=write_without_end, args=(tmp_path, step), daemon=True)
-        process.start()
-        while not (points := read_scalars(tmp_path, RUNS[-1])) or points["loss"][-1][0] <= step:
-            assert process.is_alive()
-            time.sleep(0.01)
-        time.sleep(random.uniform(0, 0.05))
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
+        with forked(write_without_end, tmp_path, step) as process:
+            while not (points := read_scalars(tmp_path, RUNS[-1])) or points["loss"][-1][0] <= step:
+                assert process.is_alive()
+                time.sleep(0.01)
+            time.sleep(random.uniform(0, 0.05))
         step = points["loss"][-1][0] - 3  # As if a checkpoint had been saved there.
         remove_events_after(tmp_path, step)
         for run in RUNS:

@@ -14,7 +14,7 @@ from towers.devices.op_devices import placed_nodes
 from towers.saving.checkpoint_files import read_checkpoint, write_checkpoint
 from towers.saving.checkpoints import restore
 from towers.step.carried import Carried, CarriedState
-from towers.step.precision import LossScale
+from towers.step.options import LossScale
 
 ROWS, LENGTH, UNITS = 7, 4, 6
 NUM_STEPS = 5

@@ -7,16 +7,15 @@ import tensorflow as tf
 
 from tests import helpers
 from towers.step import exchange
-from towers.travel import transfers
-from towers.travel.packing import cut_aligned, join_aligned
-from towers.travel.transfers import Upload, download, upload_for
+from towers.travel import packing
+from towers.travel.packing import Upload, cut_aligned, download, join_aligned, upload_for
 from towers.variables.shared_variables import SharedVariables
 
 
 @pytest.fixture
 def packed(monkeypatch):
     """Towers on virtual CPUs get their values as GPUs do."""
-    for module in (transfers, exchange):
+    for module in (packing, exchange):
         monkeypatch.setattr(module, "needs_upload", lambda source, tower: source != tower)
 
 
@@ -64,7 +63,7 @@ def test_tables_integers_and_what_no_tower_uses_stay_out_of_the_upload(packed):
 
 def test_gradients_arrive_as_they_were(monkeypatch):
     source, target = helpers.tower_devices(2)
-    monkeypatch.setattr("towers.travel.transfers.PACK_BYTES", 64)
+    monkeypatch.setattr("towers.travel.packing.PACK_BYTES", 64)
     with tf.device(source):
         rows = tf.IndexedSlices(tf.ones([2, 3]), tf.constant([4, 1]), tf.constant([5, 3]))
         gradients = [tf.range(5.0), None, rows, tf.range(4.0), tf.constant(2.0), tf.range(50.0)]
@@ -93,7 +92,7 @@ def test_a_step_with_packed_values_trains_as_one_without(num_towers, packed, mon
         )[0]
 
     with_packs = train()
-    monkeypatch.setattr(transfers, "needs_upload", lambda *_: False)
+    monkeypatch.setattr(packing, "needs_upload", lambda *_: False)
     monkeypatch.setattr(exchange, "needs_upload", lambda *_: False)
     for packed_weights, weights in zip(with_packs, train(), strict=True):
         np.testing.assert_array_equal(packed_weights, weights)

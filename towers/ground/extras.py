@@ -21,5 +21,5 @@ def import_extra(module: str, extra: str, why: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ValueError(
-            f'{why}, which needs {module}. Install it with: pip install "towers[{extra}]"'
+            f"{why}, which needs {module}. Install it with: pip install 'towers[{extra}]'"
         ) from error

@@ -1,0 +1,189 @@
+"""Exports: a SavedModel that any device runs, the weights for Keras, and what else a use needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers import data, ground
+from towers.data import text
+from towers.ground.private_apis import flatten_layers
+from towers.ground.special_ids import PAD
+from towers.models.decoding import Decoding, continuation
+from towers.scripts.chatbot.answerer import decode_questions, make_decoding
+from towers.scripts.classifying.predictions import class_names, classify_images
+from towers.scripts.options.setting import arguments_for
+from towers.scripts.training.options import (
+    DecodingOptions,
+    DeviceOptions,
+    EvaluateOptions,
+    ModelOptions,
+    SearchOptions,
+)
+from towers.scripts.training.saved_run import OpenModel, open_evaluation
+from towers.scripts.training.session import Session
+
+PROGRAM = Path(__file__).parent / "programs" / "answer.py"
+LENGTH = 50  # Words, as `towers generate` writes by default.
+WEIGHTS = "model.weights.h5"
+
+
+def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
+    """Returns `write(folder)`, which exports a chatbot and returns a line about its program.
+
+    Raises:
+        ValueError: the options are impossible, or the model answers no questions.
+    """
+    fields = opened.recipe.fields
+    if fields.direction != "forward":
+        raise ValueError(
+            f"{opened.directory.path} was trained with direction={fields.direction}, to rerank the "
+            "answers of a chatbot. Export the chatbot's own run."
+        )
+    decoding = make_decoding(
+        DecodingOptions(**dataclasses.asdict(options)), fields.max_answer_length
+    )
+    return functools.partial(write_chatbot, opened, decoding)
+
+
+def write_chatbot(opened: OpenModel, decoding: Decoding, folder: Path) -> str:
+    """Writes the model, the text settings, the code for both and a program that answers.
+
+    The signature `answer` takes `questions`, int32 [batch, length], padded with 0, and `seed`,
+    int64 [2], and returns ids, scores and lengths as `towers.models.decoding.Decoded` has them.
+    """
+    fields = opened.recipe.fields
+    answer = decode_questions(opened.model, decoding, opened.text.vocabulary)
+    write_model(opened.model, {"answer": answer}, folder)
+    opened.text.save(folder / "vocabulary")
+    copy_code(folder)
+    shutil.copy(PROGRAM, folder / PROGRAM.name)
+    settings = {
+        "max_question_length": fields.max_question_length,
+        "context": fields.context,
+        "padding_id": PAD,
+    }
+    write_settings(settings, folder)
+    return f"ask it with: python {{folder}}/{PROGRAM.name}"
+
+
+def copy_code(folder: Path) -> None:
+    """Copies the modules that read and write text, under the names that they have in `towers`."""
+    for package in (ground, data, text):
+        source = Path(str(package.__file__)).parent
+        target = folder.joinpath(*package.__name__.split("."))
+        target.mkdir(parents=True)
+        for module in [source / "__init__.py"] if package is data else source.glob("*.py"):
+            shutil.copy(module, target / module.name)
+    (folder / "towers" / "__init__.py").touch()
+
+
+def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
+    """Returns `write(folder)`, which exports an image network and returns a line about it.
+
+    The run's data must be there: the network keeps its preparation of the pixels.
+
+    Raises:
+        ValueError: the run, its checkpoint or its data cannot be used.
+        OSError: a file cannot be read.
+    """
+    evaluation = open_evaluation(
+        EvaluateOptions(options.run_dir, DeviceOptions(towers=1), checkpoint=options.checkpoint)
+    )
+    return functools.partial(write_classifier, evaluation.session)
+
+
+def write_classifier(session: Session, folder: Path) -> str:
+    """Writes the network of an image run.
+
+    The signature `classify` takes `images` as the files of the data hold them, uint8 [batch,
+    height, width, channels], or string [batch] for a recipe that reads picture files. It returns
+    `probabilities`, float32 [batch, classes], and `classes`, int64 [batch], the most probable one
+    of each. `settings.json` has the names of the classes.
+    """
+    write_model(session.model, {"classify": classify_images(session)}, folder)
+    write_settings({"classes": list(class_names(session)), **(session.data.about or {})}, folder)
+    return f"its signature classify takes {session.data.test.source.input_description}"
+
+
+def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
+    """Returns `write(folder)`, which exports a language model and returns a line about it.
+
+    Raises:
+        ValueError: the options are impossible.
+    """
+    if options.beam > 1:
+        raise ValueError("A language model samples: leave out --beam.")
+    if options.length_penalty != SearchOptions.length_penalty:
+        raise ValueError("--length-penalty is of a beam search, and a language model samples.")
+    arguments = arguments_for(
+        Decoding,
+        options,
+        n_best=options.nbest,
+        temperature=options.temperature or 1.0,
+        max_length=options.max_length or LENGTH,
+    )
+    return functools.partial(write_language_model, opened, Decoding(**arguments))
+
+
+def write_language_model(opened: OpenModel, decoding: Decoding, folder: Path) -> str:
+    """Writes the model and its vocabulary, a word on each line, whose number from 0 is its id.
+
+    The signature `continue_prompt` takes `read`, int32 [length], the start id and the ids of the
+    prompt, and `seed`, int64 [2], and returns ids, scores and lengths of the samples.
+    """
+    vocabulary = opened.text.vocabulary
+    function = continuation(opened.model, decoding, vocabulary.unspoken)
+    write_model(opened.model, {"continue_prompt": function}, folder)
+    opened.text.save(folder / "vocabulary")
+    write_settings({"start_id": vocabulary.end}, folder)
+    return "its signature continue_prompt writes text"
+
+
+def write_model(
+    model: keras.Model, signatures: dict[str, Callable[..., Any]], folder: Path
+) -> None:
+    """Writes `model/`, a SavedModel, and `model.weights.h5`, into a new folder.
+
+    Args:
+        signatures: `tf.function`s with an input signature. Each is an attribute of the loaded
+            model and a signature of its name; the first is also the default one of TensorFlow
+            Serving.
+    """
+    leave_out_cudnn(model)
+    module = tf.Module()
+    module.weights = [variable.value for variable in model.variables]
+    for name, function in signatures.items():
+        setattr(module, name, function)
+    default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+    named = {**signatures, default: next(iter(signatures.values()))}
+    folder.mkdir(parents=True)  # Its error says more than TensorFlow's.
+    tf.saved_model.save(module, str(folder / "model"), signatures=named)
+    with warnings.catch_warnings():  # Keras converts its variables in a way that NumPy deprecates.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        model.save_weights(folder / WEIGHTS)
+
+
+def write_settings(settings: dict[str, Any], folder: Path) -> None:
+    """Writes `settings.json`."""
+    text = json.dumps(settings, indent=2) + "\n"
+    (folder / "settings.json").write_text(text, encoding="utf-8")
+
+
+def leave_out_cudnn(model: keras.Model) -> None:
+    """Makes the recurrent layers use ops that every device has.
+
+    Where there is a GPU, Keras builds their graph of cuDNN's kernels, which no CPU can run.
+    """
+    for layer in flatten_layers(model):
+        if hasattr(layer, "use_cudnn"):
+            layer.use_cudnn = False

@@ -1,0 +1,21 @@
+"""Public kinds of Keras programs by name, small: what anyone's code must train as on one device."""
+
+from tests.kinds import (
+    contrastive,
+    coupling,
+    generative,
+    hub,
+    loops,
+    others,
+    plain,
+    tabular,
+    teaching,
+    text,
+    vision,
+)
+from tests.kinds.registry import KINDS, Kind, Program
+
+__all__ = [
+    "KINDS", "Kind", "Program", "contrastive", "coupling", "generative", "hub", "loops", "others",
+    "plain", "tabular", "teaching", "text", "vision",
+]  # fmt: skip

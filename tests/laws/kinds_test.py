@@ -1,0 +1,80 @@
+"""Law 1 for any Keras program: on towers it ends with one device's weights and History."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from tests.kinds import KINDS, comparison
+
+# The most telling ones; all others are slow, as are one and three towers.
+DEFAULT = (
+    "several_inputs_and_outputs", "vae", "wgan_gp", "sim_clr", "distillation_by_compute_loss",
+    "forward_forward", "u_net_with_dice", "added_losses", "f1_of_a_user",
+    "minibatch_standard_deviation", "prototypes_handed_to_a_layer", "traced_loop",
+)  # fmt: skip
+CASES = [
+    pytest.param(
+        name,
+        num_towers,
+        marks=() if name in DEFAULT and num_towers == 2 else pytest.mark.slow,
+        id=f"{name}-{num_towers}",
+    )
+    for name in KINDS
+    for num_towers in (1, 2, 3)
+]
+
+
+@functools.lru_cache(maxsize=1)
+def plain(name: str) -> comparison.Outcome:
+    """What the program ends with under Keras alone, for the cases of a kind."""
+    return comparison.run(KINDS[name], int(KINDS[name].repeated_rows))
+
+
+@pytest.mark.parametrize(("name", "num_towers"), CASES)
+def test_a_kind_of_program_ends_on_towers_as_on_one_device(name, num_towers):
+    skip_if_missing(name)
+    found = comparison.run(KINDS[name], num_towers)
+    if KINDS[name].random_inside:
+        assert_finite(found)
+    else:
+        apart = comparison.difference(plain(name), found)
+        assert max(apart) <= KINDS[name].tolerance, apart
+
+
+@pytest.mark.parametrize("num_towers", [2, 3])
+def test_repeated_rows_that_are_left_to_keras_end_as_on_one_device(num_towers):
+    """Words come again in a batch; positions are looked up by every tower, but count once."""
+    kind = KINDS["reviews_by_a_transformer_and_adam"]
+    expected = comparison.run(kind, 0)
+    found = comparison.run(kind._replace(how="own step"), num_towers)
+    assert max(comparison.difference(expected, found)) <= kind.tolerance
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_of_program_ends_the_same_when_it_runs_again(name):
+    skip_if_missing(name)
+    first = comparison.run(KINDS[name], 0)
+    assert_finite(first)
+    assert max(comparison.difference(first, comparison.run(KINDS[name], 0))) <= 1e-15
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_a_kind_of_program_trains(name):
+    """A program whose variables stay where they are would agree with anything."""
+    with comparison.float64():
+        program = KINDS[name].make()
+        before = {n: v.numpy() for n, v in comparison.variables_of(program.model).items()}
+        after, _ = comparison.fit(program, KINDS[name], 0)
+    assert any(not np.array_equal(after[n], value) for n, value in before.items() if value.ndim)
+
+
+def skip_if_missing(name: str) -> None:
+    if KINDS[name].missing:
+        pytest.skip(KINDS[name].missing)
+
+
+def assert_finite(outcome: comparison.Outcome) -> None:
+    for numbers in (*outcome.state.values(), *outcome.history.values()):
+        assert np.isfinite(np.asarray(numbers, "float64")).all()

@@ -1,0 +1,301 @@
+"""Calls of layers that are cut by rows over towers, and what surrounds them."""
+
+import contextlib
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests.helpers import tower_devices
+from towers.layers.calls import CALL_FUNCTION, CALL_LAYER, LayerCalls
+
+RANDOM = np.random.default_rng(7)
+X, Y = RANDOM.normal(size=(7, 6)), RANDOM.normal(size=(7, 1))
+
+
+@pytest.fixture(autouse=True)
+def in_float64():
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    keras.utils.set_random_seed(3)
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+def dense(*units, inputs=6):
+    layers = [keras.layers.Dense(count, activation="tanh") for count in units]
+    return keras.Sequential([keras.Input((inputs,)), *layers])
+
+
+def on_towers(number):
+    return towers.layers_on(tower_devices(number)) if number else contextlib.nullcontext()
+
+
+def near(one, other):
+    np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+
+
+class Raw(keras.layers.Layer):
+    """Reads a variable that Keras does not know."""
+
+    def build(self, shape):
+        self.scale = tf.Variable(np.full(shape[-1], 0.5))
+
+    def call(self, inputs):
+        return inputs * self.scale
+
+
+class Styled(keras.layers.Layer):
+    """Reads a tensor that it was given as an attribute."""
+
+    def call(self, inputs):
+        return inputs * self.style
+
+
+class Given(keras.layers.Layer):
+    """Takes a tensor without rows."""
+
+    def call(self, inputs, style):
+        return inputs * style
+
+
+class Closed(keras.layers.Layer):
+    """Reads a tensor of a function around it."""
+
+    def call(self, inputs):
+        return inputs * self.style_of()
+
+
+class Kept(keras.layers.Layer):
+    """Keeps what it computes, in a list."""
+
+    def call(self, inputs):
+        self.kept = [keras.ops.square(inputs), {"sum": keras.ops.sum(inputs, axis=-1)}]
+        return inputs
+
+
+def slopes(layer, number):
+    """Returns the gradients of weights, of the input and of a style that the layer uses."""
+    keras.utils.set_random_seed(3)
+    before, after, style = dense(6), dense(1), tf.Variable(np.linspace(0.5, 1.5, 6))
+    layer.build((None, 6))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            taken = tf.sin(style)
+            hidden, given = before(x), ()
+            if isinstance(layer, Given):
+                given = (taken,)
+            layer.style, layer.style_of = taken, lambda: taken
+            hidden = layer(hidden, *given)
+            loss = tf.reduce_mean((after(hidden) - Y) ** 2)
+            if isinstance(layer, Kept):
+                squares, sums = layer.kept
+                loss += tf.reduce_mean(squares) + tf.reduce_mean(sums["sum"] ** 3)
+        own = [layer.scale] if isinstance(layer, Raw) else []
+        sources = [x, style, *before.variables, *after.variables, *own]
+        return [g for g in tape.gradient(loss, sources) if g is not None]
+
+    with on_towers(number):
+        return [step(tf.constant(X)), step(tf.constant(X))]
+
+
+@pytest.mark.parametrize("kind", [Raw, Styled, Given, Closed, Kept], ids=lambda kind: kind.__name__)
+def test_gradients_exist_wherever_keras_has_them(kind):
+    expected = slopes(kind(), 0)
+    for number in (2, 3):
+        for one, other in zip(expected, slopes(kind(), number), strict=True):
+            assert len(one) == len(other)
+            for wanted, received in zip(one, other, strict=True):
+                near(received, wanted)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_gradient_of_a_gradient_is_that_of_one_device(order):
+    first, second = dense(5), dense(2, inputs=5)
+
+    @tf.function
+    def derivative(x, order):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = tf.reduce_sum(second(first(x)) ** 2)
+            if order > 1:
+                value = tf.reduce_sum(derivative.python_function(x, order - 1)[0] ** 2)
+        return tape.gradient(value, [x, *first.variables, *second.variables])
+
+    expected = derivative(tf.constant(X), order)
+    with on_towers(2):
+        for _ in range(2):  # Without a graph, then within one.
+            for one, other in zip(expected, derivative(tf.constant(X), order), strict=True):
+                near(other, one)
+
+
+def test_a_gradient_with_respect_to_an_output_that_goes_on_in_parts():
+    first, second = dense(5), dense(1, inputs=5)
+
+    @tf.function
+    def slope(x):
+        hidden = first(x)
+        with tf.GradientTape() as tape:
+            tape.watch(hidden)
+            score = second(hidden)
+        return tape.gradient(score, hidden)
+
+    expected = slope(tf.constant(X))
+    with on_towers(3):
+        near(slope(tf.constant(X)), expected)
+        near(slope(tf.constant(X)), expected)
+
+
+def test_a_value_that_was_assigned_meanwhile_is_read_again():
+    model = dense(1)
+    (kernel, _) = model.variables
+
+    @tf.function
+    def step(x):
+        first = model(x)
+        kernel.assign(2.0 * kernel)
+        second = model(x)
+        for _ in tf.range(2):
+            kernel.assign(kernel + 0.1)
+            second += model(x)
+        return first, second
+
+    ended = []
+    for number in (0, 2):
+        with on_towers(number):
+            values = []
+            for _ in range(2):
+                kernel.assign(tf.reshape(tf.range(6.0, dtype=tf.float64), (6, 1)) / 6)
+                values += step(tf.constant(X))
+        ended.append(values)
+    for one, other in zip(*ended, strict=True):
+        near(other, one)
+
+
+def test_a_variable_is_read_once_however_often_its_layer_is_called():
+    model = dense(5, 1)
+
+    @tf.function
+    def calls(x):
+        return [model(x + number) for number in range(7)]
+
+    with on_towers(2) as scope:
+        calls(tf.constant(X))
+        calls(tf.constant(X))
+        (twin,) = (twin for _, twin in scope._twins.values())
+        graph = twin.get_concrete_function(tf.TensorSpec([7, 6], tf.float64)).graph
+    reads = [one for one in graph.get_operations() if one.type == "ReadVariableOp"]
+    assert len(reads) == len(model.variables)
+
+
+def test_what_was_traced_before_is_cut_within_the_scope_and_untouched_after_it():
+    model = dense(4, 1)
+    model.compile("sgd", "mse")
+    model.fit(X, Y, verbose=0)
+    traced, traces = tf.function(lambda x: model(x), autograph=False), []
+    traced(tf.constant(X))
+    traces.append(traced.experimental_get_tracing_count())
+    with on_towers(2) as scope:
+        model.fit(X, Y, verbose=0)
+        assert "run sequential" in scope.describe()
+        near(traced(tf.constant(X)), traced(tf.constant(X)))
+    traced(tf.constant(X))
+    model.fit(X, Y, verbose=0)
+    traces.append(traced.experimental_get_tracing_count())
+    assert traces == [1, 1]
+    names = [one.name for one in traced.get_concrete_function(X).graph.get_operations()]
+    assert not [name for name in names if "tower_" in name]
+    assert type(traced).__call__ is CALL_FUNCTION.original
+    assert keras.Operation.__call__ is CALL_LAYER.original
+
+
+def test_other_threads_call_layers_as_ever():
+    model, names = dense(3), []
+
+    def elsewhere():
+        graph = tf.function(model).get_concrete_function(tf.TensorSpec([None, 6], tf.float64)).graph
+        names.extend(one.name for one in graph.get_operations())
+
+    with on_towers(2):
+        model(tf.constant(X))
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert names and not [name for name in names if "tower_" in name]
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_loop_without_graphs_ends_as_on_one_device(number):
+    def train(number):
+        keras.utils.set_random_seed(3)
+        model, optimizer = dense(8, 1), keras.optimizers.Adam(0.01)
+        with on_towers(number):
+            for size in (7, 7, 6, 1, 7):  # One row has fewer rows than there are towers.
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((model(tf.constant(X[:size])) - Y[:size]) ** 2)
+                weights = model.trainable_variables
+                optimizer.apply(tape.gradient(loss, weights), weights)
+        return model.get_weights()
+
+    for one, other in zip(train(0), train(number), strict=True):
+        near(other, one)
+
+
+def test_masks_of_inputs_and_outputs_go_along():
+    words = keras.Sequential([keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.LSTM(3)])
+    inner = keras.layers.Embedding(9, 4, mask_zero=True)
+    ids = tf.constant([[1, 2, 0], [3, 0, 0], [4, 5, 6]])
+    words(ids), inner(ids)
+
+    @tf.function
+    def run(ids):
+        return words(ids), inner(ids)._keras_mask
+
+    expected = run(ids)
+    with on_towers(2):
+        for _ in range(2):
+            outputs, mask = run(ids)
+            near(outputs, expected[0])
+            np.testing.assert_array_equal(mask, expected[1])
+
+
+def test_the_line_names_what_runs_whole_and_why(capsys):
+    class Centred(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs - keras.ops.mean(inputs, axis=0)
+
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3), Centred(name="centred")])
+    with on_towers(2):
+        tf.function(model)(tf.constant(X))
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1
+    assert "2 towers run dense" in said and "runs centred (couples the rows of a batch)" in said
+
+
+def test_layers_of_synchronized_statistics_run_whole():
+    normalised = keras.layers.BatchNormalization(synchronized=True)
+    model = keras.Sequential([keras.Input((6,)), normalised, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    weights = model.get_weights()
+    ended = []
+    for number in (0, 3):
+        model.set_weights(weights)
+        with on_towers(number):
+            model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        ended.append(model.get_weights())
+    for one, other in zip(*ended, strict=True):
+        near(other, one)
+
+
+def test_devices_are_checked():
+    with pytest.raises(ValueError, match="device"), towers.layers_on([]):
+        pass
+    assert LayerCalls(["/CPU:0"]).devices == ("/CPU:0",)

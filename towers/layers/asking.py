@@ -1,0 +1,231 @@
+"""The question whether a layer treats rows apart: parts of a batch against the whole.
+
+All rows of a first batch are asked, one tower's share at a time, each on its tower. Every random
+number follows from its row, BatchNorm is in inference mode, and weights are moved a little, so that
+no branch is closed by a weight of 0. What is left to differ is rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from towers.ground.private_apis import flatten_layers, stop_recording
+from towers.layers.draws import draws_by_row
+from towers.layers.gradient import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
+from towers.layers.part import Call, Outcome
+from towers.other_steps.parallel import CallScope
+from towers.step.sums import way_to_merge
+from towers.travel.pairs import part_sizes
+from towers.variables.shared_variables import is_seed
+
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
+MOVED = 0.1  # By this part of the largest weight.
+
+CUT, INSIDE, WHOLE = "cut", "inside", "whole"
+
+
+class Answer(NamedTuple):
+    """How a layer is called.
+
+    Attributes:
+        way: `CUT` over towers; `INSIDE`, where the layers in it are asked; or `WHOLE`.
+        rows: the indices of the arguments that are cut.
+        ways: how each of the tensors that come out of it becomes one.
+        reason: why it is not cut.
+    """
+
+    way: str
+    rows: Sequence[int] = ()
+    ways: Sequence[Way] = ()
+    reason: str = ""
+
+
+def ask(call: Call, devices: Sequence[str]) -> Answer:
+    """Returns how a layer is called, found with the values of its arguments.
+
+    It changes nothing.
+    """
+    if not call.has_rows():
+        return not_cut(call, "takes no dense tensor with rows")
+    if any(getattr(layer, "synchronized", False) for layer in flatten_layers(call.layer)):
+        return not_cut(call, "is synchronized")
+    rows = call.rows()
+    if call.leaves[rows[0]].shape[0] == 0:
+        return not_cut(call, "takes no rows")
+    try:
+        with stop_recording():
+            if not is_of_keras(call.layer) and call.takes_from_around(rows):
+                return not_cut(call, "computes from tensors that are not given to it")
+            ways = ways_of(call, rows, devices)
+    except (ValueError, TypeError, RuntimeError, IndexError, tf.errors.OpError) as error:
+        return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
+    if ways is None:
+        return not_cut(call, "couples the rows of a batch")
+    return Answer(CUT, rows, ways)
+
+
+def is_of_keras(layer: Any) -> bool:
+    """Returns whether Keras wrote a layer and those in it, but for functions of the user's."""
+    layers = flatten_layers(layer)
+    plain = all(type(one).__module__.startswith("keras.src.") for one in layers)
+    return plain and not any(isinstance(one, keras.layers.Lambda) for one in layers)
+
+
+def not_cut(call: Call, reason: str) -> Answer:
+    """Returns the answer for a layer that is not cut: the layers in it are asked, if there are."""
+    inner = flatten_layers(call.layer, include_self=False, recursive=False)
+    return Answer(INSIDE if inner else WHOLE, reason=reason)
+
+
+def summary(error: BaseException) -> str:
+    """Returns the first line of an error, shortened."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:80]}"
+
+
+def ways_of(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[Way] | None:
+    """Returns how each tensor that comes out becomes one; None if rows are coupled."""
+    size = int(call.leaves[rows[0]].shape[0])
+    found: list[list[set[Way]]] = []
+    for device, (start, count) in zip(devices, shares(size, len(devices)), strict=True):
+        if count == 0:
+            continue
+        with tf.device(device):
+            found.append(compare(call, rows, start, count))
+    if any(not fitting for columns in found for fitting in columns):
+        return None
+    common = [set.intersection(*column) for column in zip(*found, strict=True)]
+    if not all(common):
+        return None
+    return [min(fitting, key=lambda way: KINDS.index(way.kind)) for fitting in common]
+
+
+def shares(size: int, num_towers: int) -> Iterator[tuple[int, int]]:
+    """Yields the first row and the number of rows of each tower: at least two, if there are."""
+    start = 0
+    for count in part_sizes(size, num_towers):
+        if count == 1 and size > 1:
+            yield min(start, size - 2), 2
+        else:
+            yield start, count
+        start += count
+
+
+def compare(call: Call, rows: Sequence[int], start: int, count: int) -> list[set[Way]]:
+    """Returns for each tensor the ways in which two parts of some rows make the whole."""
+    values = {index: call.leaves[index][start : start + count] for index in rows}
+    masks = {index: mask[start : start + count] for index, mask in call.masks(rows).items()}
+    if count == 1:
+        values, masks, count = (*map(doubled, (values, masks)), 2)
+    weights = moved_weights(call.layer)
+    middle = count // 2 + (count > 2)  # Parts of different sizes tell more.
+    cuts = [(0, count), (0, middle), (middle, count)]
+    outcomes = []
+    for first, stop in cuts:
+        scope = CallScope(0, ())
+        scope.state_mapping.update(weights)
+        part, own = (
+            {index: one[first:stop] for index, one in each.items()} for each in (values, masks)
+        )
+        with draws_by_row(first, stop - first):
+            outcomes.append(call.part(part, own, scope))
+    return list(matches(outcomes, [stop - first for first, stop in cuts]))
+
+
+def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
+    """Returns a single row twice, the second time with other numbers if it has fractions."""
+
+    def other(row: tf.Tensor) -> tf.Tensor:
+        return row * 1.1 + 0.1 if row.dtype.is_floating else row
+
+    return {index: tf.concat([row, other(row)], axis=0) for index, row in values.items()}
+
+
+def moved_weights(layer: Any) -> dict[int, tf.Tensor]:
+    """Returns a value near its own for each trainable variable, by its id."""
+    moved = {}
+    for variable in layer.trainable_variables:
+        value = tf.convert_to_tensor(variable.value)
+        if not value.dtype.is_floating:
+            continue
+        place = tf.cast(tf.range(tf.size(value)), tf.float64) + 1.0
+        noise = tf.cast(tf.reshape(tf.sin(place * 78.233), tf.shape(value)), value.dtype)
+        largest = tf.reduce_max(tf.abs(value))
+        size = tf.where(largest > 0, largest, tf.ones_like(largest))
+        moved[id(variable)] = value + MOVED * size * noise
+    return moved
+
+
+def matches(outcomes: Sequence[Outcome], counts: Sequence[int]) -> Iterator[set[Way]]:
+    """Yields for each tensor, and for the states together, the ways that fit."""
+    whole, *parts = outcomes
+    columns = [outcome.tensors() for outcome in (whole, *parts)]
+    if len({len(column) for column in columns}) > 1:
+        yield set()
+        return
+    for all_rows, *halves in zip(*columns, strict=True):
+        yield ways_that_fit(all_rows.numpy(), [half.numpy() for half in halves], counts)
+    if not all(state_fits(variable, outcomes, counts) for variable in whole.scope.assigned):
+        yield set()
+
+
+def ways_that_fit(
+    whole: np.ndarray, parts: Sequence[np.ndarray], counts: Sequence[int]
+) -> set[Way]:
+    """Returns the ways in which the parts of a tensor make the whole."""
+    count, *shares_of_parts = counts
+    found = set()
+    if whole.ndim and whole.shape[0] % count == 0 and whole.shape[0]:
+        multiple = whole.shape[0] // count
+        expected = [size * multiple for size in shares_of_parts]
+        shapes = [part.shape[0] for part in parts if part.ndim]
+        if shapes == expected and near(whole, np.concatenate(parts)):
+            found.add(Way(CONCATENATE, multiple))
+    if all(part.shape == whole.shape for part in parts):
+        if whole.dtype.kind not in "fcV":  # Numbers that do not depend on the rows.
+            same = all(np.array_equal(part, whole) for part in parts)
+            return found | ({Way(FIRST)} if same else set())
+        first, second = parts
+        one, other = shares_of_parts
+        if near(whole, (first * one + second * other) / count):
+            found.add(Way(MEAN))
+        if near(whole, first + second):
+            found.add(Way(SUM))
+    return found
+
+
+def state_fits(
+    variable: keras.Variable, outcomes: Sequence[Outcome], counts: Sequence[int]
+) -> bool:
+    """Returns whether the values that parts assign to a state merge into that of the whole."""
+    if is_seed(variable):
+        return True
+    values = [outcome.scope.state_mapping.get(id(variable)) for outcome in outcomes]
+    if any(value is None for value in values):
+        return False
+    whole, first, second = (np.asarray(value) for value in values)
+    before, way = np.asarray(variable.value), way_to_merge(variable)
+    if way == "sum":
+        return near(whole, first + second - before)
+    if way == "first":
+        return near(whole, first)
+    return near(whole, (first * counts[1] + second * counts[2]) / counts[0])
+
+
+def near(expected: np.ndarray, received: np.ndarray) -> bool:
+    """Returns whether two arrays differ by rounding alone."""
+    if expected.dtype.kind not in "fcV":
+        return bool(np.array_equal(expected, received))
+    tolerance = TOLERANCES.get(expected.dtype.name, 1e-4)
+    one, other = (np.asarray(value, np.complex128 if value.dtype.kind == "c" else np.float64)
+                  for value in (expected, received))  # fmt: skip
+    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
+        return False
+    one, other = (value[np.isfinite(value)] for value in (one, other))
+    size = max(np.abs(one).max(initial=0), np.abs(other).max(initial=0))
+    return bool(np.abs(one - other).max(initial=0) <= tolerance * size + 1e-30)

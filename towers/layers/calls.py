@@ -1,0 +1,359 @@
+"""Layers on towers: within a scope, each outermost call of a layer is cut by rows over devices.
+
+What surrounds the calls runs as it is written, once, on the whole batch: train steps, tapes,
+losses, metrics, optimizers, loops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.devices.placement import check_devices
+from towers.ground.arguments import check_choice
+from towers.ground.hooks import Hook
+from towers.ground.host import HOST
+from towers.ground.private_apis import (
+    Function,
+    Operation,
+    add_joined_loss,
+    flatten_layers,
+    get_default_graph,
+    in_stateless_scope,
+    set_keras_mask,
+    stored_value,
+    twin_of,
+    variable_accessed,
+)
+from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask
+from towers.layers.gradient import CONCATENATE, VARIABLE, Source, Towers, Way, is_differentiable
+from towers.layers.part import Call, Outcome
+from towers.layers.reads import READS, Reads
+from towers.layers.rows import Cut, cut_rows, even_cut, parts_of
+from towers.other_steps.parallel import CallScope, assign_once
+from towers.variables.shared_variables import is_seed
+
+CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
+OPTIONAL = Hook(tf.experimental.Optional, "from_value")
+CALLS = "_layer_calls_of_towers"  # A model's attribute.
+REPEATED_ROWS = ("sum", "keras")
+
+
+@contextlib.contextmanager
+def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator[LayerCalls]:
+    """The scope in which the layers of any Keras code run on towers.
+
+    Each outermost call of a layer is cut by rows, computed by the towers and joined; so is its
+    gradient. What surrounds the calls runs as it is written. A layer that couples the rows of a
+    batch runs whole on the first device; a line says which do.
+
+    Args:
+        devices: one device per tower, in the order of the rows.
+        repeated_rows: what an optimizer gets for a row of an `Embedding` that a batch looks up
+            several times: `sum`, the sum of its gradients, as everywhere in `towers`; `keras`, each
+            by itself, which Keras's Adam, Adagrad and RMSprop square one by one.
+
+    Raises:
+        ValueError: an argument is wrong.
+
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, use_bias=False)])
+    >>> model.layers[0].kernel.assign([[1.0], [1.0]])  # doctest: +ELLIPSIS
+    <...>
+    >>> with layers_on(["/CPU:0", "/CPU:0"]):
+    ...     print(model(tf.constant([[1.0, 2.0], [3.0, 4.0]])).numpy().tolist())
+    [[3.0], [7.0]]
+    2 towers run sequential
+    """
+    check_devices(devices)
+    check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
+    calls = LayerCalls(devices, repeated_rows)
+    with calls.scope():
+        yield calls
+    calls.tell()
+
+
+@contextlib.contextmanager
+def layers_of(
+    model: keras.Model,
+    devices: Sequence[str],
+    *,
+    repeated_rows: str = "sum",
+    quiet: bool = True,
+) -> Iterator[None]:
+    """The scope in which a model's own code runs its layers on towers, as in `layers_on`.
+
+    What was asked and traced is kept with the model.
+    """
+    calls: LayerCalls | None = vars(model).get(CALLS)
+    setting = (tuple(devices), repeated_rows)
+    if calls is None or (calls.devices, calls.repeated_rows) != setting:
+        calls = vars(model)[CALLS] = LayerCalls(*setting)
+    calls.quiet = quiet
+    with calls.scope():
+        yield
+
+
+class LayerCalls:
+    """How the layers of a scope are called.
+
+    A function is called for the first time without a graph, and each layer in it is asked whether
+    it treats rows apart. Later calls run a graph of its own, in which the answers hold: what was
+    traced before has uncut layers, and nothing of ours stays in it.
+
+    Args:
+        devices: one device per tower.
+        repeated_rows: as in `layers_on`.
+
+    Attributes:
+        devices, repeated_rows: as given.
+        quiet: whether nothing is printed of how layers are called.
+    """
+
+    def __init__(self, devices: Sequence[str], repeated_rows: str = "sum"):
+        self.devices, self.repeated_rows = tuple(devices), repeated_rows
+        self.quiet = False
+        self._told = ""
+        self._answers: dict[Any, Answer] = {}
+        self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
+        self._twins: dict[int, tuple[Any, Any]] = {}
+        self._compiled: dict[Any, Any] = {}
+        self._is_first_call = False
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The scope in which the layers and the functions of this thread are called so."""
+        with CALL_LAYER.through(self.call), CALL_FUNCTION.through(self.call_function):
+            yield
+
+    def call_function(self, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns what a `tf.function` returns; a twin of it is called."""
+        module = getattr(function.python_function, "__module__", None) or ""
+        if module.startswith("tensorflow."):  # Of which some need a graph.
+            return original(function, *args, **kwargs)
+        if self._is_first_call:
+            return function.python_function(*args, **kwargs)
+        if id(function) not in self._twins and tf.executing_eagerly():
+            self._is_first_call = True
+            try:
+                with OPTIONAL.through(of_values):
+                    return function.python_function(*args, **kwargs)
+            finally:
+                self._is_first_call = False
+                self._twins[id(function)] = (function, twin_of(function))
+                self.tell()
+        if id(function) not in self._twins:
+            self._twins[id(function)] = (function, twin_of(function))
+        return original(self._twins[id(function)][1], *args, **kwargs)
+
+    def tell(self) -> None:
+        """Prints which layers run whole, and why, unless it is known."""
+        text = self.describe()
+        if text != self._told and not self.quiet:
+            print(text)
+        self._told = text
+
+    def describe(self) -> str:
+        """Returns in a line which layers run on the towers, and which whole, and why.
+
+        A layer whose inner layers were asked is told by these.
+        """
+        ways: dict[str, str] = {}
+        for (key, *_), answer in self._answers.items():
+            layer = self._layers[key]
+            if answer.way != INSIDE:
+                ways[layer.name] = "" if answer.way == CUT else answer.reason
+        cut = [name for name, reason in ways.items() if not reason]
+        whole = [f"{name} ({reason})" for name, reason in ways.items() if reason]
+        inner = [
+            one
+            for (key, *_), answer in self._answers.items()
+            if answer.way == CUT
+            for one in flatten_layers(self._layers[key])
+        ]
+        parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
+        if whole:
+            parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
+        if any(isinstance(one, keras.layers.BatchNormalization) for one in inner):
+            parts.append(
+                "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
+            )
+        if self.repeated_rows == "sum" and any(
+            isinstance(o, keras.layers.Embedding) for o in inner
+        ):
+            parts.append("an Embedding's repeated rows are summed (repeated_rows='keras': not)")
+        return "; ".join(parts)
+
+    def call(self, original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns what a layer returns, its rows on towers if it treats them apart."""
+        leaves = keras.tree.flatten((args, kwargs))
+        is_symbolic = any(isinstance(leaf, keras.KerasTensor) for leaf in leaves)
+        if is_symbolic or in_stateless_scope() or not isinstance(layer, keras.layers.Layer):
+            return original(layer, *args, **kwargs)
+        call = Call(layer, original, args, kwargs)
+        answer = self._answer(call)
+        if answer.way == INSIDE:
+            return call.whole()
+        if answer.way == WHOLE:
+            with alone():
+                return call.whole()
+        if tf.executing_eagerly() and not self._is_first_call:
+            return self._call_compiled(call, answer)
+        outcome, joined = self._cut(call, answer)
+        return put_together(outcome, joined)
+
+    def _answer(self, call: Call) -> Answer:
+        """Returns how a layer is called; it is asked when it is first called without a graph."""
+        key = call.key()
+        if key not in self._answers:
+            if not call.layer.built or not tf.executing_eagerly():
+                return Answer(INSIDE, reason="was called in a graph before")
+            self._layers[id(call.layer)] = call.layer
+            with alone():
+                self._answers[key] = ask(call, self.devices)
+        return self._answers[key]
+
+    def _call_compiled(self, call: Call, answer: Answer) -> Any:
+        """Returns what a layer returns that is called without a graph, computed by a function."""
+        if call.num_rows(answer.rows) < len(self.devices):
+            with alone():
+                return call.whole()
+        key = call.key()
+        if key not in self._compiled:
+            outcomes: list[Outcome] = []
+
+            def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
+                outcome, joined = self._cut(call.with_tensors(tensors, masks), answer)
+                outcomes[:] = [outcome]
+                return joined
+
+            function = tf.function(cut, autograph=False, reduce_retracing=True)
+            self._compiled[key] = function, outcomes
+        function, outcomes = self._compiled[key]
+        with alone():
+            joined = function(call.tensors(), call.masks(answer.rows))
+        return put_together(outcomes[0], joined)
+
+    def _cut(self, call: Call, answer: Answer) -> tuple[Outcome, list[tf.Tensor]]:
+        """Returns what came out of the first tower, and its tensors of all towers."""
+        cut = self._rows(call, answer)
+        towers = Towers(cut, self.devices[0], sums_rows=self.repeated_rows == "sum")
+        rows = {index: cut_rows(call.leaves[index], cut) for index in answer.rows}
+        masks = {index: cut_rows(mask, cut) for index, mask in call.masks(answer.rows).items()}
+        variables = [one for one in call.layer.variables if not is_seed(one)]
+        copies = self._reads().copies(variables)
+        others = [one for one in call.others(answer.rows) if is_differentiable(one)]
+        outcomes: list[Outcome] = []
+        for tower, device in enumerate(self.devices):
+            with alone(), tf.device(device), tf.name_scope(f"tower_{tower}"):
+                scope = CallScope(tower, ())
+                for variable, copy in zip(variables, copies, strict=True):
+                    scope.state_mapping[id(variable)] = copy[tower]
+                for parts in rows.values():  # A tower's own, whatever else uses them.
+                    parts[tower] = tf.identity(parts[tower])
+                own, own_masks = (
+                    {index: parts[tower] for index, parts in each.items()} for each in (rows, masks)
+                )
+                inner = [*own.values(), *(copy[tower] for copy in copies), *others]
+                with towers.tapes[tower] as tape:
+                    tape.watch(list(filter(is_differentiable, inner)))
+                    outcomes.append(call.part(own, own_masks, scope))
+        towers.rows = [parts[0] for parts in rows.values()]
+        columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
+        sources = list(sources_of(call, rows, variables, copies))
+        sources += [Source(one, Way(VARIABLE), [one] * len(self.devices)) for one in others]
+        sources += sources_read(towers.tapes)
+        joined = towers.join(sources, columns, answer.ways)
+        with tf.device(HOST):
+            assign_once([outcome.scope for outcome in outcomes], list(cut.sizes))
+        return outcomes[0], joined
+
+    def _rows(self, call: Call, answer: Answer) -> Cut:
+        """Returns how the rows of a call are cut: as those of an argument that towers made."""
+        for index in answer.rows:
+            known = parts_of(call.leaves[index], self.devices)
+            if known is not None:
+                return known.cut
+        return even_cut(call.leaves[answer.rows[0]], self.devices)
+
+    def _reads(self) -> Reads:
+        """Returns what was read in the current graph; nothing is kept without one."""
+        if tf.executing_eagerly():
+            return Reads(self.devices)
+        graph = get_default_graph()
+        reads: Reads | None = getattr(graph, READS, None)
+        if reads is None or reads.devices != self.devices:
+            reads = Reads(self.devices, graph)
+            setattr(graph, READS, reads)
+        return reads
+
+
+def sources_of(
+    call: Call,
+    rows: dict[int, list[tf.Tensor]],
+    variables: Sequence[keras.Variable],
+    copies: Sequence[Sequence[tf.Tensor]],
+) -> Iterator[Source]:
+    """Yields what a call is computed from and has a gradient: rows, and variables."""
+    for index, parts in rows.items():
+        if is_differentiable(call.leaves[index]):
+            yield Source(call.leaves[index], Way(CONCATENATE), parts)
+    for variable, copy in zip(variables, copies, strict=True):
+        stored = stored_value(variable)
+        if stored.trainable and is_differentiable(copy[0]):
+            variable_accessed(stored)
+            yield Source(stored.handle, Way(VARIABLE, 1, stored.device), copy)
+
+
+def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
+    """Yields the variables that towers read themselves, such as a `tf.Variable` of a layer."""
+    for variable in {v.ref() for tape in tapes for v in tape.watched_variables()}:
+        one = variable.deref()
+        yield Source(one.handle, Way(VARIABLE, 1, one.device), [one] * len(tapes))
+
+
+def of_values(original: Any, nest: Any) -> Any:
+    """Returns an optional of what a step returned, which without a graph may hold no variables."""
+    return original(
+        tf.nest.map_structure(
+            lambda one: tf.convert_to_tensor(one) if isinstance(one, tf.Variable) else one, nest
+        )
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names in a line, at most five of them."""
+    shown = list(dict.fromkeys(names))
+    return ", ".join([*shown[:5], *([f"{len(shown) - 5} more"] if len(shown) > 5 else [])])
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """The scope in which layers run whole."""
+    with CALL_LAYER.through(None), CALL_FUNCTION.through(None):
+        yield
+
+
+def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
+    """Returns the outputs of a whole call, and puts the rest of it where the layer had it.
+
+    Args:
+        outcome: what came out of the first tower.
+        joined: its tensors, of all towers.
+    """
+    tensors = iter(joined)
+    outputs = [next(tensors) if tf.is_tensor(one) else one
+               for one in tf.nest.flatten(outcome.outputs)]  # fmt: skip
+    kept = [one for one in outputs if tf.is_tensor(one)]
+    for output, mask in zip(kept, outcome.masks, strict=True):
+        if mask is not None:
+            set_keras_mask(output, next(tensors))
+    for owner, _ in outcome.losses:
+        add_joined_loss(owner, next(tensors))
+    for one in outcome.stored:
+        leaves = [next(tensors) for _ in tf.nest.flatten(one.value)]
+        vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)
+    return tf.nest.pack_sequence_as(outcome.outputs, outputs)

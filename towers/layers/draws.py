@@ -1,0 +1,87 @@
+"""Random draws that follow from the row alone, for the time in which a layer is asked.
+
+Each row draws the same numbers in the whole batch and in a part of it, so that both agree unless
+the layer couples its rows. Rows differ from each other: an order drawn at random is not the order
+in which they come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from towers.ground.hooks import Hook
+from towers.ground.private_apis import random_ops
+
+
+class RowRange(NamedTuple):
+    """The rows that are computed at the moment: the number of the first, and how many."""
+
+    start: int
+    size: int
+
+
+NORMALISE = Hook(keras.layers.BatchNormalization, "call")
+DRAWS = {name: Hook(module, name) for module, name in random_ops()}
+
+
+@contextlib.contextmanager
+def draws_by_row(start: int, size: int) -> Iterator[None]:
+    """The scope in which rows `start` to `start + size` draw; BatchNorm is in inference mode.
+
+    Draws and BatchNorm of other threads are as ever.
+    """
+    rows = RowRange(start, size)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(NORMALISE.through(in_inference))
+        for name, hook in DRAWS.items():
+            stack.enter_context(hook.through(functools.partial(draw, name, rows)))
+        yield
+
+
+def in_inference(
+    original: Callable[..., Any], layer: Any, inputs: Any, training: Any = None, mask: Any = None
+) -> Any:
+    """Returns what BatchNorm does in inference mode."""
+    return original(layer, inputs, training=False, mask=mask)
+
+
+def draw(
+    name: str, rows: RowRange, original: Callable[..., Any], shape: Any, *args: Any, **options: Any
+) -> tf.Tensor:
+    """Returns what an op draws by row; a shuffle brings every row to the next place."""
+    if "shuffle" in name:
+        return tf.roll(shape, 1, axis=0)
+    given = inspect.signature(original).bind(shape, *args, **options)
+    given.apply_defaults()
+    static = tf.TensorShape(tf.get_static_value(tf.convert_to_tensor(shape), partial=True))
+    uniform = fractions(tf.cast(tf.convert_to_tensor(shape), tf.int32), rows)
+    return tf.ensure_shape(rescaled(name, uniform, given.arguments), static)
+
+
+def rescaled(name: str, uniform: tf.Tensor, given: dict[str, Any]) -> tf.Tensor:
+    """Returns fractions from 0 to 1 as what an op with these arguments draws."""
+    if "int" in name:
+        low, high = given.get("minval", 0), given.get("maxval", 2**31 - 1)
+        dtype = given.get("dtype") if "full" in name else tf.convert_to_tensor(low).dtype
+        low, high = (tf.cast(bound, tf.float64) for bound in (low, high))
+        return tf.cast(low + tf.floor(uniform * (high - low)), dtype)
+    value = (uniform - 0.5) * 3.0 if "normal" in name else uniform
+    return tf.cast(value, given.get("dtype") or tf.float32)
+
+
+def fractions(shape: tf.Tensor, rows: RowRange) -> tf.Tensor:
+    """Returns float64 numbers from 0 to 1 that follow from the row and the place in it."""
+    if shape.shape[0] == 0:
+        return tf.constant(0.4, tf.float64)
+    count = tf.reduce_prod(shape[1:])
+    first = tf.where(shape[0] % rows.size == 0, rows.start * (shape[0] // rows.size), 0)
+    place = tf.range(shape[0])[:, None] + first
+    numbers = tf.cast(place, tf.float64) * 7.31 + tf.cast(tf.range(count)[None], tf.float64) + 1.0
+    return tf.reshape(tf.math.floormod(tf.sin(numbers * 12.9898) * 43758.5453, 1.0), shape)

@@ -1,0 +1,208 @@
+"""What towers compute from the same sources, joined, with gradients that they compute again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.ground.private_apis import could_possibly_record, record_operation, recording_again
+from towers.layers.rows import Cut, cut_rows, join_rows, parts_of
+from towers.step.sums import times_or_zero
+from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
+from towers.variables.tower_scope import depends_on
+
+# How the values of the towers become one tensor.
+KINDS = CONCATENATE, MEAN, SUM, FIRST = "concatenate", "mean", "sum", "first"
+VARIABLE = "variable"
+
+
+class Way(NamedTuple):
+    """How the towers' values of one tensor become one.
+
+    Attributes:
+        kind: `CONCATENATE`; `MEAN`, weighted by rows; `SUM`; `FIRST`, where all
+            have the same; `VARIABLE`, a sum where a variable is.
+        multiple: of the rows, as in `Cut`.
+        device: of the variable.
+    """
+
+    kind: str
+    multiple: int = 1
+    device: str = ""
+
+
+class Source(NamedTuple):
+    """A tensor from which the towers compute.
+
+    Attributes:
+        outer: the tensor, or the handle of a variable.
+        way: how its gradients become one.
+        inner: on each tower, its rows or its value there.
+    """
+
+    outer: tf.Tensor
+    way: Way
+    inner: Sequence[tf.Tensor]
+
+
+class Towers:
+    """The towers of one call, each with a tape that records what it computes.
+
+    Args:
+        cut: how the rows are cut.
+        home: the device on which outputs are joined.
+        sums_rows: whether the repeated rows of a table's gradient are summed.
+
+    Attributes:
+        rows: the rows of the first tower, of all arguments that are cut.
+    """
+
+    def __init__(self, cut: Cut, home: str, *, sums_rows: bool):
+        self.cut, self._home, self._sums_rows = cut, home, sums_rows
+        self.rows: Sequence[tf.Tensor] = ()
+        self.tapes = [tf.GradientTape(persistent=True) for _ in cut.devices]
+
+    def join(
+        self, sources: Sequence[Source], values: Sequence[Sequence[Any]], ways: Sequence[Way]
+    ) -> list[Any]:
+        """Returns the values of all towers as one tensor each.
+
+        Their gradient with respect to the sources is computed by each tower on its device. So is
+        the gradient of that, since the backward pass is made of such values, too.
+
+        Args:
+            sources: what the towers' tapes watched.
+            values: for each output, the value of each tower.
+            ways: for each output, how they become one.
+        """
+        joined = [self._join(column, way) for column, way in zip(values, ways, strict=True)]
+        recorded = [index for index, one in enumerate(joined) if is_differentiable(one)]
+        if recorded and sources and could_possibly_record():
+            columns = [values[index] for index in recorded]
+            backward = self._backward(sources, columns, [ways[index] for index in recorded])
+            outer = [source.outer for source in sources]
+            record_operation("LayerCall", [joined[index] for index in recorded], outer, backward)
+        return joined
+
+    def _join(self, values: Sequence[Any], way: Way) -> Any:
+        """Returns the towers' values of one tensor as one; None if they have none."""
+        if any(value is None for value in values):
+            return None
+        if way.kind == CONCATENATE:
+            values = list(map(tf.convert_to_tensor, values))
+            return join_rows(values, self.cut.times(way.multiple), self._home)
+        if way.kind == VARIABLE:
+            with tf.device(way.device):
+                if all(isinstance(value, tf.IndexedSlices) for value in values):
+                    return self._join_slices(values)
+                return sum_gradients([[value] for value in values])[0]
+        with tf.device(self._home):
+            if way.kind == FIRST:
+                return tf.identity(values[0])
+            factors = self._factors(way.kind, values[0].dtype)
+            return tf.add_n([times_or_zero(*pair) for pair in zip(values, factors, strict=True)])
+
+    def _join_slices(self, values: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+        """Returns the looked up rows of a table's gradient on all towers.
+
+        One device looks up what does not depend on the batch, such as positions, only once.
+        """
+        if self._sums_rows:
+            return sum_repeated_rows(concat_rows(values))
+        if depends_on_rows([value.indices for value in values], self.rows):
+            return concat_rows(values)
+        total = tf.add_n([value.values for value in values])
+        return tf.IndexedSlices(total, values[0].indices, values[0].dense_shape)
+
+    def _factors(self, kind: str, dtype: tf.DType) -> list[tf.Tensor]:
+        """Returns by what the value of each tower is multiplied in a mean or a sum."""
+        sizes = [tf.cast(size, tf.float64) for size in self.cut.sizes]
+        if kind == MEAN:
+            total = tf.add_n(sizes)
+            return [tf.cast(size / total, dtype) for size in sizes]
+        return [tf.cast(size > 0, dtype) for size in sizes]
+
+    def _backward(
+        self, sources: Sequence[Source], values: Sequence[Sequence[tf.Tensor]], ways: Sequence[Way]
+    ) -> Callable[..., list[Any]]:
+        """Returns the function from the outputs' gradients to those of the sources."""
+
+        def backward(*upstream: tf.Tensor) -> list[Any]:
+            grown = [*sources]
+            for gradient, way in zip(upstream, ways, strict=True):
+                grown.append(Source(gradient, way, self._spread(gradient, way)))
+            gradients = [
+                self._gradients(tower, sources, values, grown[len(sources) :])
+                for tower in range(len(self.tapes))
+            ]
+            columns = list(zip(*gradients, strict=True))
+            present = [i for i, column in enumerate(columns) if any(g is not None for g in column)]
+            joined = self.join(
+                [one for one in grown if is_differentiable(one.outer)],
+                [columns[i] for i in present],
+                [sources[i].way for i in present],
+            )
+            results: list[Any] = [None] * len(sources)
+            for index, gradient in zip(present, joined, strict=True):
+                results[index] = gradient
+            return results
+
+        return backward
+
+    def _spread(self, gradient: Any, way: Way) -> list[tf.Tensor]:
+        """Returns the gradient of each tower's value, on its device; 0 where it counts nothing."""
+        cut, gradient = self.cut, tf.convert_to_tensor(gradient)
+        if way.kind == CONCATENATE:
+            wanted = cut.times(way.multiple)
+            if parts_of(gradient, cut.devices) is not None:  # These are 0 there already.
+                return cut_rows(gradient, wanted)
+            values = cut_rows(gradient, wanted)
+        else:
+            values = [gradient] * len(cut.devices)
+        factors = self._factors(MEAN if way.kind == MEAN else SUM, gradient.dtype)
+        spread = []
+        for device, value, factor in zip(cut.devices, values, factors, strict=True):
+            with tf.device(device):
+                spread.append(times_or_zero(value, factor))
+        return spread
+
+    def _gradients(
+        self,
+        tower: int,
+        sources: Sequence[Source],
+        values: Sequence[Sequence[tf.Tensor]],
+        upstream: Sequence[Source],
+    ) -> list[Gradient]:
+        """Returns the gradient of each source on one tower, computed on its device."""
+        tape, own = self.tapes[tower], [one.inner[tower] for one in upstream]
+        with (
+            tf.device(self.cut.devices[tower]),
+            tf.name_scope(f"tower_{tower}"),
+            recording_again(tape) as records,
+        ):
+            if records:
+                tape.watch([one for one in own if is_differentiable(one)])
+            found: list[Gradient] = tape.gradient(
+                [column[tower] for column in values],
+                [source.inner[tower] for source in sources],
+                output_gradients=own,
+            )
+        return found
+
+
+def depends_on_rows(indices: Sequence[tf.Tensor], rows: Sequence[tf.Tensor]) -> bool:
+    """Returns whether what a tower looks up, given for all towers, follows from its rows."""
+    if tf.executing_eagerly():
+        first, *others = (one.numpy() for one in indices)
+        return not all(np.array_equal(first, other) for other in others)
+    return depends_on(indices[0], rows)
+
+
+def is_differentiable(value: Any) -> bool:
+    """Returns whether a value is a tensor, or the handle of a variable, that has a gradient."""
+    return isinstance(value, tf.Tensor) and (
+        value.dtype.is_floating or value.dtype.is_complex or value.dtype == tf.resource
+    )

@@ -1,0 +1,205 @@
+"""A layer's call as a function of its rows, and all that comes out of a part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from towers.ground.private_apis import flatten_layers, get_keras_mask, owner_of_loss, set_keras_mask
+from towers.other_steps.parallel import CallScope
+from towers.variables.tower_scope import no_new_variables
+
+
+class Stored(NamedTuple):
+    """An attribute of a layer that a call set to tensors: a nest of them."""
+
+    owner: keras.layers.Layer
+    name: str
+    value: Any
+
+
+class Outcome(NamedTuple):
+    """What comes out of a layer's call on a part of the rows.
+
+    Attributes:
+        outputs: the nest that the layer returned.
+        masks: for each output, its Keras mask or None.
+        losses: what was added with `add_loss`, each with the layer that did.
+        stored: the tensors that layers keep.
+        scope: holds the values that were assigned to variables.
+    """
+
+    outputs: Any
+    masks: list[tf.Tensor | None]
+    losses: list[tuple[keras.layers.Layer, tf.Tensor]]
+    stored: list[Stored]
+    scope: CallScope
+
+    def tensors(self) -> list[tf.Tensor]:
+        """Returns all tensors in a fixed order, the assigned values excepted."""
+        found = [one for one in tf.nest.flatten(self.outputs) if tf.is_tensor(one)]
+        found += [mask for mask in self.masks if mask is not None]
+        found += [loss for _, loss in self.losses]
+        return found + [t for one in self.stored for t in tf.nest.flatten(one.value)]
+
+
+class Call:
+    """A layer's call with its arguments.
+
+    Args:
+        layer: the layer.
+        run: calls it with other arguments.
+        args, kwargs: its arguments, nests of tensors and other values.
+
+    Attributes:
+        layer: as given.
+        leaves: the flat arguments.
+    """
+
+    def __init__(self, layer: Any, run: Callable[..., Any], args: Any, kwargs: Any):
+        self.layer, self._run = layer, run
+        self._structure = (args, kwargs)
+        self.leaves = tf.nest.flatten(self._structure)
+
+    def key(self) -> Any:
+        """Returns what tells calls apart that may need another answer."""
+        told = [
+            (leaf.dtype.name, leaf.shape.rank) if tf.is_tensor(leaf) else as_key(leaf)
+            for leaf in self.leaves
+        ]
+        return (id(self.layer), tuple(told))
+
+    def has_rows(self) -> bool:
+        """Returns whether all tensors among the arguments are plain ones, and one has rows."""
+        tensors = [leaf for leaf in self.leaves if tf.is_tensor(leaf)]
+        plain = all(isinstance(tensor, tf.Tensor) for tensor in tensors)
+        return plain and any(tensor.shape.rank for tensor in tensors)
+
+    def rows(self) -> list[int]:
+        """Returns the indices of the arguments with as many rows as the first that has some."""
+        sizes = {
+            index: leaf.shape[0]
+            for index, leaf in enumerate(self.leaves)
+            if isinstance(leaf, tf.Tensor) and leaf.shape.rank
+        }
+        first = next(iter(sizes.values()))
+        return [index for index, size in sizes.items() if size == first]
+
+    def num_rows(self, rows: Sequence[int]) -> int:
+        """Returns how many rows the arguments with these indices have."""
+        return int(tf.shape(self.leaves[rows[0]])[0])
+
+    def tensors(self) -> list[tf.Tensor]:
+        """Returns the tensors among the arguments."""
+        return [leaf for leaf in self.leaves if tf.is_tensor(leaf)]
+
+    def others(self, rows: Sequence[int]) -> list[tf.Tensor]:
+        """Returns the tensors that each part takes whole: other arguments, and attributes."""
+        found = [leaf for i, leaf in enumerate(self.leaves) if tf.is_tensor(leaf) and i not in rows]
+        for _, value in attributes_of(self.layer).values():
+            found += tf.nest.flatten(value)
+        return list({id(tensor): tensor for tensor in found}.values())
+
+    def takes_from_around(self, rows: Sequence[int]) -> bool:
+        """Returns whether the layer computes from tensors that are neither arguments nor kept."""
+        known = {id(tensor) for tensor in self.others(rows)}
+
+        def call(tensors: list[tf.Tensor]) -> None:
+            scope = CallScope(0, ())
+            for variable in self.layer.variables:
+                scope.state_mapping[id(variable)] = tf.zeros(variable.shape, variable.dtype)
+            with scope, no_new_variables(scope.name):
+                self.with_tensors(tensors, {}).whole()
+
+        graph = tf.function(call, autograph=False).get_concrete_function(self.tensors()).graph
+        outer = [outer for outer, _ in graph.captures if outer.dtype.is_floating]
+        return any(id(tensor) not in known for tensor in outer)
+
+    def with_tensors(self, tensors: Sequence[tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
+        """Returns the call with other tensors as arguments, and their Keras masks by index."""
+        values = iter(tensors)
+        leaves = [next(values) if tf.is_tensor(leaf) else leaf for leaf in self.leaves]
+        for index, mask in masks.items():
+            set_keras_mask(leaves[index], mask)
+        args, kwargs = tf.nest.pack_sequence_as(self._structure, leaves)
+        return Call(self.layer, self._run, args, kwargs)
+
+    def whole(self) -> Any:
+        """Returns what the layer returns for all rows."""
+        args, kwargs = self._structure
+        return self._run(self.layer, *args, **kwargs)
+
+    def masks(self, rows: Sequence[int]) -> dict[int, tf.Tensor]:
+        """Returns the Keras masks of the arguments with these indices."""
+        found = {index: get_keras_mask(self.leaves[index]) for index in rows}
+        return {index: mask for index, mask in found.items() if mask is not None}
+
+    def part(
+        self, rows: dict[int, tf.Tensor], masks: dict[int, tf.Tensor], scope: CallScope
+    ) -> Outcome:
+        """Returns what comes out of a part of the rows.
+
+        Args:
+            rows: by index, arguments in place of those of the call.
+            masks: by index, their Keras masks.
+            scope: the scope in which the layer reads and assigns variables.
+        """
+        leaves = [rows.get(index, leaf) for index, leaf in enumerate(self.leaves)]
+        for index, mask in masks.items():
+            set_keras_mask(leaves[index], mask)
+        args, kwargs = tf.nest.pack_sequence_as(self._structure, leaves)
+        before = attributes_of(self.layer)
+        with scope, no_new_variables(scope.name):
+            outputs = self._run(self.layer, *args, **kwargs)
+        after = attributes_of(self.layer)
+        changed = [key for key, (_, value) in after.items() if is_other(value, before.get(key))]
+        stored = [Stored(after[key][0], key[1], after[key][1]) for key in changed]
+        for key in changed:
+            restore(after[key][0], key[1], before.get(key))
+        masks_out = [get_keras_mask(one) for one in tf.nest.flatten(outputs) if tf.is_tensor(one)]
+        losses = [(owner_of_loss(self.layer, loss), loss) for loss in scope.losses]
+        return Outcome(outputs, masks_out, losses, stored, scope)
+
+
+def as_key(leaf: Any) -> Any:
+    """Returns an argument that is no tensor as part of a key."""
+    return leaf if isinstance(leaf, (bool, int, float, str, type(None))) else type(leaf).__name__
+
+
+def attributes_of(layer: Any) -> dict[tuple[int, str], tuple[Any, Any]]:
+    """Returns the attributes of a layer and of those in it that hold tensors alone."""
+    found = {}
+    for owner in flatten_layers(layer):
+        for name, value in vars(owner).items():
+            if isinstance(value, (tf.Tensor, list, tuple, dict)) and holds_tensors(value):
+                found[id(owner), name] = (owner, value)
+    return found
+
+
+def holds_tensors(value: Any) -> bool:
+    """Returns whether a value is a tensor, or a nest of tensors alone."""
+    if isinstance(value, tf.Tensor):
+        return True
+    values = value.values() if isinstance(value, dict) else value
+    return len(value) > 0 and all(
+        isinstance(one, (tf.Tensor, list, tuple, dict)) and holds_tensors(one) for one in values
+    )
+
+
+def is_other(value: Any, before: tuple[Any, Any] | None) -> bool:
+    """Returns whether an attribute holds other tensors than before."""
+    if before is None:
+        return True
+    old, new = tf.nest.flatten(before[1]), tf.nest.flatten(value)
+    return len(old) != len(new) or any(a is not b for a, b in zip(old, new, strict=True))
+
+
+def restore(owner: Any, name: str, before: tuple[Any, Any] | None) -> None:
+    """Gives a layer the attribute that it had before a call."""
+    if before is None:
+        vars(owner).pop(name)
+    else:
+        vars(owner)[name] = before[1]
