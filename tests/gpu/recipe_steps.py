@@ -88,7 +88,7 @@ def make_data(size, num_towers, *, static):
     train = types.SimpleNamespace(steps_per_epoch=100, num_rows=rows)
     words = range(getattr(recipe.fields, "vocabulary_size", 0))
     text = types.SimpleNamespace(vocabulary=words)
-    data = Data(train, train, text=text if size.recipe == "chatbot" else words)
+    data = Data(train, train, text=text)
     return recipe, data, dataset
 
 

@@ -49,7 +49,7 @@ def income_model(make_outputs) -> Program:
     return Program(model, batches(data), {"epochs": 2})
 
 
-@kind()
+@kind(repeated_rows=True)
 def wide_and_deep() -> Program:
     def outputs(numbers, categories):
         wide = layers.CategoryEncoding(8)(ops.argmax(categories[..., :2], -1))
@@ -61,7 +61,7 @@ def wide_and_deep() -> Program:
     return income_model(outputs)
 
 
-@kind()
+@kind(repeated_rows=True)
 def deep_and_cross() -> Program:
     def outputs(numbers, categories):
         first = layers.Concatenate()([numbers, layers.Flatten()(categories)])
@@ -75,7 +75,7 @@ def deep_and_cross() -> Program:
     return income_model(outputs)
 
 
-@kind()
+@kind(repeated_rows=True)
 def tab_transformer() -> Program:
     def outputs(numbers, categories):
         attended = layers.Add()(
@@ -103,7 +103,7 @@ class Gated(layers.Layer):
         return self.normal(x + self.linear(hidden) * self.gate(hidden))
 
 
-@kind()
+@kind(repeated_rows=True)
 def gated_residual_networks() -> Program:
     def outputs(numbers, categories):
         both = layers.Concatenate()([numbers, layers.Flatten()(categories)])
@@ -543,7 +543,7 @@ def keras_rs_retrieval() -> Program:
     return Program(model, batches((data, labels(2))), {"epochs": 2})
 
 
-@kind()
+@kind(repeated_rows=True)
 def sequential_retrieval() -> Program:
     inputs = keras.Input((5,), dtype="int32")
     logits = layers.Dense(9)(layers.GRU(4)(layers.Embedding(9, 4)(inputs)))

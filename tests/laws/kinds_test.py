@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kinds import KINDS, comparison
+from tests.paths import ROOT
 
 # The most telling ones; all others are slow, as are one and three towers.
 DEFAULT = (
@@ -78,3 +79,12 @@ def skip_if_missing(name: str) -> None:
 def assert_finite(outcome: comparison.Outcome) -> None:
     for numbers in (*outcome.state.values(), *outcome.history.values()):
         assert np.isfinite(np.asarray(numbers, "float64")).all()
+
+
+def test_the_guide_names_every_kind():
+    page = (ROOT / "docs/guides/own-code.md").read_text(encoding="utf-8")
+    table = page.partition("## Programs under test")[2]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("|")][2:]
+    named = [name.strip() for row in rows for name in row.split(",")]
+    assert sorted(named) == sorted(name.replace("_", " ") for name in KINDS)
+    assert f"trains {len(KINDS)} small programs" in table

@@ -24,7 +24,6 @@ from towers.ground.private_apis import (
     DataAdapter,
     GeneratorDataAdapter,
     PyDatasetAdapter,
-    TensorflowSparseWrapper,
     array_rows,
     batches_seen,
     convert_to_sliceable,
@@ -243,7 +242,7 @@ class ArrayData:
 
 def as_tensor(array: Any) -> Any:
     """Returns an array as a tensor; what is none, such as a sparse one, as it is."""
-    is_other = array is None or isinstance(array, (TensorflowSparseWrapper, tf.RaggedTensor))
+    is_other = array is None or isinstance(array, (tf.SparseTensor, tf.RaggedTensor))
     return array if is_other else tf.convert_to_tensor(array)
 
 
@@ -251,8 +250,6 @@ def spec_of(array: Any) -> tf.TypeSpec:
     """Returns the spec of any number of rows of an array, or of what stands in its place."""
     if array is None:
         return tf.NoneTensorSpec()
-    if isinstance(array, TensorflowSparseWrapper):
-        return tf.SparseTensorSpec()
     return any_number_of_rows(tf.type_spec_from_value(array))
 
 

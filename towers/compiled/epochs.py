@@ -58,6 +58,7 @@ def train(
         quiet: whether nothing is printed of where a run goes on.
     """
     model, callbacks = updates.model, updates.callbacks
+    check_generator(updates.data, updates.steps, epochs - begin.epoch)
     with curves(model, run_dir) as actions:
         trainer = Trainer.making(updates, [*actions, updates.after_step], run_dir=run_dir)
         trainer.train(steps=0)  # Restores the newest checkpoint.
@@ -78,6 +79,15 @@ def train(
                 raise
     callbacks.on_train_end(logs=updates.epoch_logs or None)
     return model.history
+
+
+def check_generator(data: Data, steps: int | None, epochs: int) -> None:
+    """Raises ValueError for a generator that would be read as several epochs without an end."""
+    if getattr(data, "is_generator", False) and steps is None and epochs > 1:
+        raise ValueError(
+            "A generator can be read only once, so towers.fit needs to know where an epoch ends. "
+            f"Received {epochs} epochs without steps_per_epoch; pass it, or train one epoch."
+        )
 
 
 def tell(updates: FitUpdates, run_dir: str | os.PathLike[str], epochs: int, quiet: bool) -> None:
@@ -111,7 +121,7 @@ class FitUpdates(SynchronousUpdates):
         validation_freq: as in `keras.Model.fit`.
 
     Attributes:
-        model, data, callbacks: as given.
+        model, data, steps, callbacks: as given.
         epoch_logs: the logs of the last epoch.
     """
 
@@ -130,7 +140,7 @@ class FitUpdates(SynchronousUpdates):
         shards = cut_if_arrays(data, len(step.devices))
         batches = epochs_of(shards, steps, lambda: int(step.first_epoch))
         super().__init__(step, batches, split=shards_of)
-        self.model, self.data, self.callbacks = model, data, callbacks
+        self.model, self.data, self.steps, self.callbacks = model, data, steps, callbacks
         self.epoch_logs: dict[str, float] = {}
         self._validation, self._frequency = validation, validation_freq
         self._number = 0  # Of the next step in its epoch.

@@ -86,14 +86,13 @@ def fit(
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
     check_model(model, "fit")
-    seed = seed_of(seed)
+    seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
-    placement = place(model, towers, parameters, exchange)
-    (x, whole), (held_out, whole_held_out) = twice(x), twice(validation_data)
+    (x, whole), (held_out, again) = twice(x), twice(validation_data)
     reading = {
         "batch_size": batch_size, "class_weight": class_weight, "shuffle": shuffle,
         "validation_split": validation_split, "validation_steps": validation_steps,
-        "validation_batch_size": validation_batch_size,
+        "validation_batch_size": validation_batch_size, "steps_per_epoch": steps_per_epoch,
     }  # fmt: skip
     begin = Position(step=int(getattr(model.optimizer, "iterations", 0)), epoch=initial_epoch)
     own_seed = seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
@@ -105,7 +104,6 @@ def fit(
     except NeedsLayersError as error:
         reason = error
     else:
-        check_generator(data, limit, most - initial_epoch)
         options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
         step, count = LateStep(model, placement, data, options), limit or data.num_batches
         heard = callback_list(model, callbacks, verbose, count, most, history=True)
@@ -115,8 +113,7 @@ def fit(
     return call_own(
         model, "fit", placement.devices, reason, repeated_rows, x=whole(), y=y, epochs=epochs,
         sample_weight=sample_weight, initial_epoch=initial_epoch, verbose=verbose,
-        callbacks=callbacks, validation_freq=validation_freq, steps_per_epoch=steps_per_epoch,
-        validation_data=whole_held_out(), **reading,
+        callbacks=callbacks, validation_freq=validation_freq, validation_data=again(), **reading,
     )  # fmt: skip
 
 
@@ -173,15 +170,6 @@ def validation_of(
             "keras.utils.PyDataset, which begin anew."
         )
     return Evaluation(model, placement, held_out, steps)
-
-
-def check_generator(data: Data, steps: int | None, epochs: int) -> None:
-    """Raises ValueError for a generator that would be read as several epochs without an end."""
-    if getattr(data, "is_generator", False) and steps is None and epochs > 1:
-        raise ValueError(
-            "A generator can be read only once, so towers.fit needs to know where an epoch ends. "
-            f"Received {epochs} epochs without steps_per_epoch; pass it, or train one epoch."
-        )
 
 
 def seed_after(seed: int, updates: int) -> int:

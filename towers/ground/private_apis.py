@@ -50,7 +50,6 @@ HANDED_ON = {
     "ArrayDataAdapter": "keras.src.trainers.data_adapters.array_data_adapter",
     "GeneratorDataAdapter": "keras.src.trainers.data_adapters.generator_data_adapter",
     "PyDatasetAdapter": "keras.src.trainers.data_adapters.py_dataset_adapter",
-    "TensorflowSparseWrapper": "keras.src.trainers.data_adapters.array_slicing",
     "convert_to_sliceable": "keras.src.trainers.data_adapters.array_slicing",
     "train_validation_split": "keras.src.trainers.data_adapters.array_slicing",
     # What `compile(loss=...)` becomes.
@@ -161,9 +160,9 @@ def owner_of_loss(layer: Any, loss: Any) -> Any:
     return next(one for one in flatten_layers(layer) if id(loss) in one._loss_ids)
 
 
-def add_joined_loss(layer: Any, loss: Any) -> None:
-    """Adds a loss to a layer, as `add_loss` does outside of every scope."""
-    layer._losses.append(loss)
+def added_losses(layer: Any) -> list[Any]:
+    """Returns the list of the losses that a layer added outside of every scope."""
+    return layer._losses
 
 
 def weight_losses(model: Any) -> list[Any]:

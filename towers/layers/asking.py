@@ -17,7 +17,7 @@ import tensorflow as tf
 from towers.ground.private_apis import flatten_layers, stop_recording
 from towers.layers.draws import draws_by_row
 from towers.layers.gradient import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
-from towers.layers.part import Call, Outcome
+from towers.layers.part import Call, Outcome, Surroundings
 from towers.other_steps.parallel import CallScope
 from towers.step.sums import way_to_merge
 from towers.travel.pairs import part_sizes
@@ -26,6 +26,7 @@ from towers.variables.shared_variables import is_seed
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 MOVED = 0.1  # By this part of the largest weight.
 
+NOTHING_AROUND = Surroundings(takes_others=False, fixed=frozenset(), mixes=False)
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 
 
@@ -37,18 +38,25 @@ class Answer(NamedTuple):
         rows: the indices of the arguments that are cut.
         ways: how each of the tensors that come out of it becomes one.
         reason: why it is not cut.
+        fixed: the indices of the layer's variables of which all towers look up the same rows.
     """
 
     way: str
     rows: Sequence[int] = ()
     ways: Sequence[Way] = ()
     reason: str = ""
+    fixed: frozenset[int] = frozenset()
 
 
-def ask(call: Call, devices: Sequence[str]) -> Answer:
+def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
     """Returns how a layer is called, found with the values of its arguments.
 
     It changes nothing.
+
+    Args:
+        call: the call.
+        devices: the towers' devices.
+        traces: whether a trace is to tell where the layer's numbers come from.
     """
     if not call.has_rows():
         return not_cut(call, "takes no dense tensor with rows")
@@ -59,21 +67,29 @@ def ask(call: Call, devices: Sequence[str]) -> Answer:
         return not_cut(call, "takes no rows")
     try:
         with stop_recording():
-            if not is_of_keras(call.layer) and call.takes_from_around(rows):
+            around = call.looks_around(rows) if traces else NOTHING_AROUND
+            if around.takes_others:
                 return not_cut(call, "computes from tensors that are not given to it")
+            if around.mixes:
+                return not_cut(call, "looks up rows of a table by the batch and besides")
             ways = ways_of(call, rows, devices)
     except (ValueError, TypeError, RuntimeError, IndexError, tf.errors.OpError) as error:
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
     if ways is None:
         return not_cut(call, "couples the rows of a batch")
-    return Answer(CUT, rows, ways)
+    return Answer(CUT, rows, ways, fixed=around.fixed)
 
 
-def is_of_keras(layer: Any) -> bool:
-    """Returns whether Keras wrote a layer and those in it, but for functions of the user's."""
+def needs_trace(layer: Any, repeated_rows: str) -> bool:
+    """Returns whether it is not known where the numbers of a layer come from.
+
+    Keras wrote most layers; what they look up matters only where repeated rows are not summed.
+    """
     layers = flatten_layers(layer)
     plain = all(type(one).__module__.startswith("keras.src.") for one in layers)
-    return plain and not any(isinstance(one, keras.layers.Lambda) for one in layers)
+    has_table = any(isinstance(one, keras.layers.Embedding) for one in layers)
+    is_function = any(isinstance(one, keras.layers.Lambda) for one in layers)
+    return not plain or is_function or (has_table and repeated_rows == "keras")
 
 
 def not_cut(call: Call, reason: str) -> Answer:

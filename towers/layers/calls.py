@@ -7,7 +7,7 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -20,7 +20,7 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import (
     Function,
     Operation,
-    add_joined_loss,
+    added_losses,
     flatten_layers,
     get_default_graph,
     in_stateless_scope,
@@ -29,18 +29,29 @@ from towers.ground.private_apis import (
     twin_of,
     variable_accessed,
 )
-from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask
-from towers.layers.gradient import CONCATENATE, VARIABLE, Source, Towers, Way, is_differentiable
-from towers.layers.part import Call, Outcome
+from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace
+from towers.layers.gradient import (
+    CONCATENATE,
+    TABLE,
+    VARIABLE,
+    Source,
+    Towers,
+    Way,
+    is_differentiable,
+)
+from towers.layers.part import Call, Outcome, attributes_of, settings_of
 from towers.layers.reads import READS, Reads
 from towers.layers.rows import Cut, cut_rows, even_cut, parts_of
 from towers.other_steps.parallel import CallScope, assign_once
 from towers.variables.shared_variables import is_seed
 
 CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
+MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 CALLS = "_layer_calls_of_towers"  # A model's attribute.
 REPEATED_ROWS = ("sum", "keras")
+Parts = dict[int, list[tf.Tensor]]  # By an argument's index, the part of each tower.
+Read = Sequence[tuple[keras.Variable, Sequence[tf.Tensor]]]
 
 
 @contextlib.contextmanager
@@ -97,6 +108,10 @@ def layers_of(
         yield
 
 
+class OtherTensorsError(Exception):
+    """A call from which other tensors come than when its layer was asked."""
+
+
 class LayerCalls:
     """How the layers of a scope are called.
 
@@ -139,7 +154,8 @@ class LayerCalls:
         if id(function) not in self._twins and tf.executing_eagerly():
             self._is_first_call = True
             try:
-                with OPTIONAL.through(of_values):
+                update = None if knows_rows(args) else as_in_graph
+                with OPTIONAL.through(of_values), MEAN_METRIC.through(update):
                     return function.python_function(*args, **kwargs)
             finally:
                 self._is_first_call = False
@@ -200,10 +216,13 @@ class LayerCalls:
         if answer.way == WHOLE:
             with alone():
                 return call.whole()
-        if tf.executing_eagerly() and not self._is_first_call:
-            return self._call_compiled(call, answer)
-        outcome, joined = self._cut(call, answer)
-        return put_together(outcome, joined)
+        try:
+            if tf.executing_eagerly() and not self._is_first_call:
+                return self._call_without_graph(call, answer)
+            return put_together(*self._cut(call, answer))
+        except OtherTensorsError:
+            with alone():
+                return call.whole()
 
     def _answer(self, call: Call) -> Answer:
         """Returns how a layer is called; it is asked when it is first called without a graph."""
@@ -213,20 +232,28 @@ class LayerCalls:
                 return Answer(INSIDE, reason="was called in a graph before")
             self._layers[id(call.layer)] = call.layer
             with alone():
-                self._answers[key] = ask(call, self.devices)
+                traces = needs_trace(call.layer, self.repeated_rows)
+                self._answers[key] = ask(call, self.devices, traces=traces)
         return self._answers[key]
 
-    def _call_compiled(self, call: Call, answer: Answer) -> Any:
-        """Returns what a layer returns that is called without a graph, computed by a function."""
+    def _call_without_graph(self, call: Call, answer: Answer) -> Any:
+        """Returns what a layer returns that is called without a graph, if possible by a function.
+
+        The function is traced anew for other values that the layers may read.
+        """
         if call.num_rows(answer.rows) < len(self.devices):
             with alone():
                 return call.whole()
-        key = call.key()
+        settings = settings_of(call.layer)
+        if settings is None or attributes_of(call.layer):
+            return put_together(*self._cut(call, answer))
+        key = (call.key(), settings)
         if key not in self._compiled:
             outcomes: list[Outcome] = []
 
             def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
-                outcome, joined = self._cut(call.with_tensors(tensors, masks), answer)
+                again = call.with_tensors(tensors, masks)
+                outcome, joined = self._cut(again, answer, for_function=True)
                 outcomes[:] = [outcome]
                 return joined
 
@@ -237,35 +264,24 @@ class LayerCalls:
             joined = function(call.tensors(), call.masks(answer.rows))
         return put_together(outcomes[0], joined)
 
-    def _cut(self, call: Call, answer: Answer) -> tuple[Outcome, list[tf.Tensor]]:
+    def _cut(
+        self, call: Call, answer: Answer, *, for_function: bool = False
+    ) -> tuple[Outcome, list[tf.Tensor]]:
         """Returns what came out of the first tower, and its tensors of all towers."""
         cut = self._rows(call, answer)
-        towers = Towers(cut, self.devices[0], sums_rows=self.repeated_rows == "sum")
+        sums_rows = self.repeated_rows == "sum"
+        towers = Towers(cut, self.devices[0], sums_rows=sums_rows, for_function=for_function)
         rows = {index: cut_rows(call.leaves[index], cut) for index in answer.rows}
         masks = {index: cut_rows(mask, cut) for index, mask in call.masks(answer.rows).items()}
         variables = [one for one in call.layer.variables if not is_seed(one)]
-        copies = self._reads().copies(variables)
+        read = list(zip(variables, self._reads().copies(variables), strict=True))
         others = [one for one in call.others(answer.rows) if is_differentiable(one)]
-        outcomes: list[Outcome] = []
-        for tower, device in enumerate(self.devices):
-            with alone(), tf.device(device), tf.name_scope(f"tower_{tower}"):
-                scope = CallScope(tower, ())
-                for variable, copy in zip(variables, copies, strict=True):
-                    scope.state_mapping[id(variable)] = copy[tower]
-                for parts in rows.values():  # A tower's own, whatever else uses them.
-                    parts[tower] = tf.identity(parts[tower])
-                own, own_masks = (
-                    {index: parts[tower] for index, parts in each.items()} for each in (rows, masks)
-                )
-                inner = [*own.values(), *(copy[tower] for copy in copies), *others]
-                with towers.tapes[tower] as tape:
-                    tape.watch(list(filter(is_differentiable, inner)))
-                    outcomes.append(call.part(own, own_masks, scope))
-        towers.rows = [parts[0] for parts in rows.values()]
+        outcomes = list(run_parts(call, towers, (rows, masks), read, others))
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
-        sources = list(sources_of(call, rows, variables, copies))
-        sources += [Source(one, Way(VARIABLE), [one] * len(self.devices)) for one in others]
-        sources += sources_read(towers.tapes)
+        if len(columns) != len(answer.ways):
+            raise OtherTensorsError
+        fixed = {id(call.layer.variables[index]) for index in answer.fixed}
+        sources = [*sources_of(call, rows, read, others, fixed), *sources_read(towers.tapes)]
         joined = towers.join(sources, columns, answer.ways)
         with tf.device(HOST):
             assign_once([outcome.scope for outcome in outcomes], list(cut.sizes))
@@ -291,21 +307,51 @@ class LayerCalls:
         return reads
 
 
+def run_parts(
+    call: Call, towers: Towers, parts: tuple[Parts, Parts], read: Read, others: Sequence[tf.Tensor]
+) -> Iterator[Outcome]:
+    """Yields what comes out of each tower, whose tape records it.
+
+    Args:
+        call: the call.
+        towers: the towers.
+        parts: by index, the rows of each tower, and their masks.
+        read: variables, each with its value on each tower.
+        others: what all towers take as it is.
+    """
+    rows, masks = parts
+    for tower, device in enumerate(towers.cut.devices):
+        with alone(), tf.device(device), tf.name_scope(f"tower_{tower}"):
+            scope = CallScope(tower, ())
+            scope.state_mapping.update({id(one): copies[tower] for one, copies in read})
+            for each in rows.values():  # A tower's own, whatever else uses them.
+                each[tower] = tf.identity(each[tower])
+            own = {index: each[tower] for index, each in rows.items()}
+            inner = [*own.values(), *(copies[tower] for _, copies in read), *others]
+            with towers.tapes[tower] as tape:
+                tape.watch(list(filter(is_differentiable, inner)))
+                own_masks = {index: each[tower] for index, each in masks.items()}
+                yield call.part(own, own_masks, scope)
+
+
 def sources_of(
-    call: Call,
-    rows: dict[int, list[tf.Tensor]],
-    variables: Sequence[keras.Variable],
-    copies: Sequence[Sequence[tf.Tensor]],
+    call: Call, rows: Parts, read: Read, others: Sequence[tf.Tensor], fixed: Container[int]
 ) -> Iterator[Source]:
-    """Yields what a call is computed from and has a gradient: rows, and variables."""
+    """Yields what a call is computed from and has a gradient: rows, variables, other tensors.
+
+    Of the variables with ids in `fixed`, all towers look up the same rows.
+    """
     for index, parts in rows.items():
         if is_differentiable(call.leaves[index]):
             yield Source(call.leaves[index], Way(CONCATENATE), parts)
-    for variable, copy in zip(variables, copies, strict=True):
+    for variable, copies in read:
         stored = stored_value(variable)
-        if stored.trainable and is_differentiable(copy[0]):
+        if stored.trainable and is_differentiable(copies[0]):
             variable_accessed(stored)
-            yield Source(stored.handle, Way(VARIABLE, 1, stored.device), copy)
+            kind = TABLE if id(variable) in fixed else VARIABLE
+            yield Source(stored.handle, Way(kind, 1, stored.device), copies)
+    for one in others:
+        yield Source(one, Way(VARIABLE), [one] * len(next(iter(rows.values()))))
 
 
 def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
@@ -313,6 +359,21 @@ def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
     for variable in {v.ref() for tape in tapes for v in tape.watched_variables()}:
         one = variable.deref()
         yield Source(one.handle, Way(VARIABLE, 1, one.device), [one] * len(tapes))
+
+
+def knows_rows(args: Sequence[Any]) -> bool:
+    """Returns whether a graph of a function with these arguments knows how many rows there are."""
+    specs = [tf.nest.flatten(getattr(one, "element_spec", ())) for one in args]
+    return any(spec.shape.rank and spec.shape[0] for each in specs for spec in each)
+
+
+def as_in_graph(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> Any:
+    """Updates a metric as in a graph, where the number of rows of a batch is unknown.
+
+    `compile` weighs the mean of each of several losses with it, if it is known.
+    """
+    weight = None if isinstance(sample_weight, int) else sample_weight
+    return original(metric, values, sample_weight=weight)
 
 
 def of_values(original: Any, nest: Any) -> Any:
@@ -352,7 +413,7 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
         if mask is not None:
             set_keras_mask(output, next(tensors))
     for owner, _ in outcome.losses:
-        add_joined_loss(owner, next(tensors))
+        added_losses(owner).append(next(tensors))
     for one in outcome.stored:
         leaves = [next(tensors) for _ in tf.nest.flatten(one.value)]
         vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from towers.ground.private_apis import could_possibly_record, record_operation, recording_again
+from towers.ground.private_apis import (
+    could_possibly_record,
+    record_operation,
+    recording_again,
+)
 from towers.layers.rows import Cut, cut_rows, join_rows, parts_of
 from towers.step.sums import times_or_zero
 from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
-from towers.variables.tower_scope import depends_on
 
 # How the values of the towers become one tensor.
 KINDS = CONCATENATE, MEAN, SUM, FIRST = "concatenate", "mean", "sum", "first"
-VARIABLE = "variable"
+VARIABLE, TABLE = "variable", "table"
 
 
 class Way(NamedTuple):
@@ -24,7 +26,8 @@ class Way(NamedTuple):
 
     Attributes:
         kind: `CONCATENATE`; `MEAN`, weighted by rows; `SUM`; `FIRST`, where all
-            have the same; `VARIABLE`, a sum where a variable is.
+            have the same; `VARIABLE`, a sum where a variable is;
+            `TABLE`, that of a table in which all towers look up the same rows.
         multiple: of the rows, as in `Cut`.
         device: of the variable.
     """
@@ -55,14 +58,12 @@ class Towers:
         cut: how the rows are cut.
         home: the device on which outputs are joined.
         sums_rows: whether the repeated rows of a table's gradient are summed.
-
-    Attributes:
-        rows: the rows of the first tower, of all arguments that are cut.
+        for_function: whether a whole function is differentiated, which has no tape within.
     """
 
-    def __init__(self, cut: Cut, home: str, *, sums_rows: bool):
+    def __init__(self, cut: Cut, home: str, *, sums_rows: bool, for_function: bool = False):
         self.cut, self._home, self._sums_rows = cut, home, sums_rows
-        self.rows: Sequence[tf.Tensor] = ()
+        self._for_function = for_function
         self.tapes = [tf.GradientTape(persistent=True) for _ in cut.devices]
 
     def join(
@@ -83,9 +84,29 @@ class Towers:
         if recorded and sources and could_possibly_record():
             columns = [values[index] for index in recorded]
             backward = self._backward(sources, columns, [ways[index] for index in recorded])
-            outer = [source.outer for source in sources]
-            record_operation("LayerCall", [joined[index] for index in recorded], outer, backward)
+            own = self._record([joined[index] for index in recorded], sources, backward)
+            for index, output in zip(recorded, own, strict=True):
+                joined[index] = output
         return joined
+
+    def _record(
+        self, outputs: list[Any], sources: Sequence[Source], backward: Callable[..., list[Any]]
+    ) -> Sequence[Any]:
+        """Returns the outputs with a gradient of their own.
+
+        A tape is told of it. What differentiates a whole function asks its ops, and no tape.
+        """
+        if not self._for_function:
+            outer = [source.outer for source in sources]
+            record_operation("LayerCall", outputs, outer, backward)
+            return outputs
+
+        @tf.custom_gradient
+        def attached(*_: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
+            return list(map(tf.identity, outputs)), lambda *upstream: backward(*upstream)
+
+        found: Sequence[tf.Tensor] = attached(*map(value_of, sources))
+        return found
 
     def _join(self, values: Sequence[Any], way: Way) -> Any:
         """Returns the towers' values of one tensor as one; None if they have none."""
@@ -94,10 +115,10 @@ class Towers:
         if way.kind == CONCATENATE:
             values = list(map(tf.convert_to_tensor, values))
             return join_rows(values, self.cut.times(way.multiple), self._home)
-        if way.kind == VARIABLE:
+        if way.kind in (VARIABLE, TABLE):
             with tf.device(way.device):
                 if all(isinstance(value, tf.IndexedSlices) for value in values):
-                    return self._join_slices(values)
+                    return self._join_slices(values, way.kind)
                 return sum_gradients([[value] for value in values])[0]
         with tf.device(self._home):
             if way.kind == FIRST:
@@ -105,14 +126,11 @@ class Towers:
             factors = self._factors(way.kind, values[0].dtype)
             return tf.add_n([times_or_zero(*pair) for pair in zip(values, factors, strict=True)])
 
-    def _join_slices(self, values: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-        """Returns the looked up rows of a table's gradient on all towers.
-
-        One device looks up what does not depend on the batch, such as positions, only once.
-        """
+    def _join_slices(self, values: Sequence[tf.IndexedSlices], kind: str) -> tf.IndexedSlices:
+        """Returns the looked up rows of a table's gradient on all towers."""
         if self._sums_rows:
             return sum_repeated_rows(concat_rows(values))
-        if depends_on_rows([value.indices for value in values], self.rows):
+        if kind == VARIABLE:
             return concat_rows(values)
         total = tf.add_n([value.values for value in values])
         return tf.IndexedSlices(total, values[0].indices, values[0].dense_shape)
@@ -193,12 +211,11 @@ class Towers:
         return found
 
 
-def depends_on_rows(indices: Sequence[tf.Tensor], rows: Sequence[tf.Tensor]) -> bool:
-    """Returns whether what a tower looks up, given for all towers, follows from its rows."""
-    if tf.executing_eagerly():
-        first, *others = (one.numpy() for one in indices)
-        return not all(np.array_equal(first, other) for other in others)
-    return depends_on(indices[0], rows)
+def value_of(source: Source) -> tf.Tensor:
+    """Returns the tensor of a source, or the value of its variable."""
+    if source.outer.dtype != tf.resource:
+        return source.outer
+    return tf.raw_ops.ReadVariableOp(resource=source.outer, dtype=source.inner[0].dtype)
 
 
 def is_differentiable(value: Any) -> bool:

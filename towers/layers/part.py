@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from towers.ground.private_apis import flatten_layers, get_keras_mask, owner_of_loss, set_keras_mask
+from towers.ground.private_apis import (
+    added_losses,
+    flatten_layers,
+    get_keras_mask,
+    owner_of_loss,
+    set_keras_mask,
+    stored_value,
+)
 from towers.other_steps.parallel import CallScope
-from towers.variables.tower_scope import no_new_variables
+from towers.variables.tower_scope import depends_on, no_new_variables
 
 
 class Stored(NamedTuple):
@@ -46,6 +53,20 @@ class Outcome(NamedTuple):
         return found + [t for one in self.stored for t in tf.nest.flatten(one.value)]
 
 
+class Surroundings(NamedTuple):
+    """Where the numbers of a layer come from.
+
+    Attributes:
+        takes_others: whether it takes tensors that are neither arguments nor kept.
+        fixed: the indices of the variables whose rows are looked up whatever the batch is.
+        mixes: whether rows of one variable are looked up in both ways.
+    """
+
+    takes_others: bool
+    fixed: frozenset[int]
+    mixes: bool
+
+
 class Call:
     """A layer's call with its arguments.
 
@@ -67,7 +88,9 @@ class Call:
     def key(self) -> Any:
         """Returns what tells calls apart that may need another answer."""
         told = [
-            (leaf.dtype.name, leaf.shape.rank) if tf.is_tensor(leaf) else as_key(leaf)
+            (leaf.dtype.name, leaf.shape.rank, get_keras_mask(leaf) is None)
+            if tf.is_tensor(leaf)
+            else as_key(leaf)
             for leaf in self.leaves
         ]
         return (id(self.layer), tuple(told))
@@ -103,20 +126,33 @@ class Call:
             found += tf.nest.flatten(value)
         return list({id(tensor): tensor for tensor in found}.values())
 
-    def takes_from_around(self, rows: Sequence[int]) -> bool:
-        """Returns whether the layer computes from tensors that are neither arguments nor kept."""
+    def looks_around(self, rows: Sequence[int]) -> Surroundings:
+        """Returns what a trace of the layer shows of where its numbers come from."""
         known = {id(tensor) for tensor in self.others(rows)}
+        tables: dict[int, set[bool]] = {}
+        variables = self.layer.variables
 
         def call(tensors: list[tf.Tensor]) -> None:
             scope = CallScope(0, ())
-            for variable in self.layer.variables:
-                scope.state_mapping[id(variable)] = tf.zeros(variable.shape, variable.dtype)
+            values = [tf.convert_to_tensor(stored_value(variable)) for variable in variables]
+            for variable, value in zip(variables, values, strict=True):
+                scope.state_mapping[id(variable)] = value
+            again = self.with_tensors(tensors, {})
             with scope, no_new_variables(scope.name):
-                self.with_tensors(tensors, {}).whole()
+                again.whole()
+            cut = [again.leaves[index] for index in rows]
+            for operation in values[0].graph.get_operations() if values else ():
+                if operation.type == "GatherV2":
+                    table, indices = operation.inputs[:2]
+                    for index, value in enumerate(values):
+                        if depends_on(table, [value]):
+                            tables.setdefault(index, set()).add(depends_on(indices, cut))
 
         graph = tf.function(call, autograph=False).get_concrete_function(self.tensors()).graph
         outer = [outer for outer, _ in graph.captures if outer.dtype.is_floating]
-        return any(id(tensor) not in known for tensor in outer)
+        fixed = frozenset(index for index, ways in tables.items() if ways == {False})
+        mixed = any(len(ways) > 1 for ways in tables.values())
+        return Surroundings(any(id(tensor) not in known for tensor in outer), fixed, mixed)
 
     def with_tensors(self, tensors: Sequence[tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
         """Returns the call with other tensors as arguments, and their Keras masks by index."""
@@ -164,6 +200,34 @@ class Call:
         return Outcome(outputs, masks_out, losses, stored, scope)
 
 
+def settings_of(layer: Any) -> Any:
+    """Returns the Python values that layers may read in a call; None if they read other objects."""
+    found = []
+    for owner in flatten_layers(layer):
+        for name, value in vars(owner).items():
+            leaves = list(leaves_of(value))
+            if all(isinstance(leaf, (bool, int, float, str, type(None))) for leaf in leaves):
+                found.append((id(owner), name, repr(value)))
+            elif not is_of_keras(owner) and not all(map(is_of_keras, leaves)):
+                return None
+    return tuple(found)
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """Yields a value, or what a container holds in it, whatever its keys are."""
+    if isinstance(value, (dict, list, tuple, set)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from leaves_of(one)
+    else:
+        yield value
+
+
+def is_of_keras(value: Any) -> bool:
+    """Returns whether an object is one of Keras's or a variable; its own attributes are asked."""
+    known = isinstance(value, (keras.layers.Layer, keras.Variable, bool, int, float, str))
+    return known or value is None or type(value).__module__.startswith(("keras.", "tensorflow."))
+
+
 def as_key(leaf: Any) -> Any:
     """Returns an argument that is no tensor as part of a key."""
     return leaf if isinstance(leaf, (bool, int, float, str, type(None))) else type(leaf).__name__
@@ -174,7 +238,8 @@ def attributes_of(layer: Any) -> dict[tuple[int, str], tuple[Any, Any]]:
     found = {}
     for owner in flatten_layers(layer):
         for name, value in vars(owner).items():
-            if isinstance(value, (tf.Tensor, list, tuple, dict)) and holds_tensors(value):
+            is_nest = isinstance(value, (tf.Tensor, list, tuple, dict))
+            if is_nest and holds_tensors(value) and value is not added_losses(owner):
                 found[id(owner), name] = (owner, value)
     return found
 
