@@ -11,6 +11,9 @@ from towers.ground.epochs import ChooseRows
 from towers.travel.pairs import part_sizes
 
 Batch = Any  # Any nest of tensors whose first dimension counts the examples.
+DIFFERING_ROWS = "All tensors of a batch must have the same number of rows"
+NO_ROWS = "A batch without examples"
+
 Batches = Callable[[int, int], tf.data.Dataset]
 
 
@@ -73,10 +76,7 @@ def check_batch_spec(spec: Any) -> None:
         )
     rows = {shape[0] for shape in shapes if shape.rank is not None} - {None}
     if len(rows) > 1:
-        raise ValueError(
-            "All tensors of a batch must have the same number of rows. "
-            f"Received first dimensions {sorted(rows)} in {spec}."
-        )
+        raise ValueError(f"{DIFFERING_ROWS}. Received first dimensions {sorted(rows)} in {spec}.")
 
 
 def check_rows(batch: Batch) -> None:
@@ -88,14 +88,14 @@ def check_rows(batch: Batch) -> None:
     shapes = [part.shape for part in parts]
     if shapes[0].rank is None or not shapes[0][0]:
         message = (
-            "A batch without examples has no loss and no statistics (a filter after `batch`, or an "
+            f"{NO_ROWS} has no loss and no statistics (a filter after `batch`, or an "
             "empty file, makes some). Let the data set leave it out."
         )
         check(tf.shape(parts[0])[0] > 0, message)
     if len(parts) > 1 and any(shape.rank is None or shape[0] is None for shape in shapes):
         rows = tf.stack([tf.shape(part)[0] for part in parts])
         message = (
-            "All tensors of a batch must have the same number of rows. Received the numbers below "
+            f"{DIFFERING_ROWS}. Received the numbers below "
             f"for tensors of shapes {', '.join(map(str, shapes))}. Let the data set give every "
             "example a row in each of them."
         )

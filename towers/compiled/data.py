@@ -5,13 +5,18 @@ A model may preprocess its samples itself, as the tasks of KerasHub do.
 
 from __future__ import annotations
 
-import itertools
+import copy
+import dataclasses
+import types
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.shards import Shard, any_number_of_rows, split, split_batch
 from towers.ground.epochs import Epoch, Epochs, even_layout
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
@@ -23,7 +28,7 @@ from towers.ground.private_apis import (
     batches_seen,
     convert_to_sliceable,
     get_data_adapter,
-    tell_of_passes,
+    with_passes,
 )
 from towers.ground.random_numbers import permutation
 
@@ -32,19 +37,58 @@ PREPROCESS, BATCH_SIZE = "preprocess_samples", 32
 
 
 class Data(Protocol):
-    """Data that can be read from the beginning, pass after pass.
+    """Data that can be read from the beginning, pass after pass, if its batches are of tensors.
 
     Attributes:
         num_batches: the number of batches in a pass; None if it is unknown or there is no end.
+        spec: the specs of a batch.
     """
 
     num_batches: int | None
+    spec: Any
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins."""
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
         """Returns the batches of a pass over the data, from `first_batch` on."""
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
+
+
+def cut_if_arrays(data: Data, num_towers: int) -> Data:
+    """Returns arrays as shards, cut as they are read; other data as it is, for `shards_of`."""
+    return data.cut(num_towers) if isinstance(data, ArrayData) else data
+
+
+def shards_of(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
+    """Returns a data set of shards, from one of batches or of shards already."""
+    spec = dataset.element_spec
+    is_cut = isinstance(spec, tuple) and isinstance(spec[0], Shard)
+    return dataset if is_cut else split(dataset, num_towers)
+
+
+def twice(x: Any) -> tuple[Any, Callable[[], Any]]:
+    """Returns data to look at, and a function that returns it with what was seen of it.
+
+    Keras takes two batches of a generator to learn what it yields.
+    """
+    if not isinstance(x, types.GeneratorType):
+        return x, lambda: x
+    seen: list[Any] = []
+
+    def looked_at() -> Iterator[Any]:
+        for batch in x:
+            if len(seen) < 2:
+                seen.append(batch)
+            yield batch
+
+    def whole() -> Iterator[Any]:
+        yield from seen
+        yield from x
+
+    return looked_at(), whole
 
 
 def read_samples(
@@ -127,7 +171,7 @@ def read_data(
         seed: the order follows from it and from the number of the epoch.
 
     Raises:
-        ValueError: Keras would refuse the data too, or it holds sparse tensors.
+        ValueError: Keras would refuse the data too.
     """
     if x is None:
         raise ValueError("There is no data. Received x=None; pass arrays or a data set.")
@@ -150,6 +194,7 @@ class ArrayData:
     """
 
     def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
+        self._num_towers = 0  # Into whose shards the batches are cut.
         self.num_batches: int | None = adapter.num_batches
         num_rows, arrays = array_rows(adapter)
         layout = even_layout(num_rows, adapter.batch_size)
@@ -157,32 +202,33 @@ class ArrayData:
             layout = layout._replace(groups=layout.rows // adapter.batch_size)
         self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
         arrays = convert_to_sliceable(arrays, target_backend="tensorflow")
-        flat = keras.tree.flatten(arrays)
-        if any(array is None for array in flat):
-            raise ValueError(
-                "Towers cut an array for each output. Received None in place of one; give the "
-                "labels and the sample weights by the names of the outputs that have a loss, such "
-                "as y={'first': labels}."
-            )
-        if any(not hasattr(array, "shape") for array in flat):
-            raise ValueError("Towers cut dense arrays by rows. Received sparse ones.")
         with tf.device(HOST):
-            self._arrays = keras.tree.map_structure(
-                tf.convert_to_tensor, keras.tree.lists_to_tuples(arrays)
-            )
+            self._arrays = keras.tree.map_structure(as_tensor, keras.tree.lists_to_tuples(arrays))
+        self.spec = keras.tree.map_structure(spec_of, self._arrays)
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins: arrays stay as they are."""
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
         return next(iter(self.one_pass(0)))
 
+    def cut(self, num_towers: int) -> ArrayData:
+        """Returns the data as shards, which are cut as the rows are read: one trace does both."""
+        other = copy.copy(self)
+        other._num_towers = num_towers
+        other.one_pass = dataclasses.replace(self.one_pass, load=other._load)
+        return other
+
     def _load(self, epoch: Epoch) -> tf.data.Dataset:
-        """Returns the batches of a pass over the arrays."""
+        """Returns the batches of a pass over the arrays, or their shards."""
 
         @tf.autograph.experimental.do_not_convert
         def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
             (start, stop), (order, arrays) = span, whole
             chosen = order[start:stop]
-            return tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
+            batch = tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
+            return split_batch(batch, self._num_towers) if self._num_towers else batch
 
         # As Keras does: the arrays are no constants of a graph, which would be copied.
         whole = tf.data.Dataset.from_tensors((epoch.order(), self._arrays)).repeat()
@@ -194,8 +240,23 @@ class ArrayData:
         return batches.with_options(options)
 
 
+def as_tensor(array: Any) -> Any:
+    """Returns an array as a tensor; what is none, such as a sparse one, as it is."""
+    is_other = array is None or isinstance(array, (tf.SparseTensor, tf.RaggedTensor))
+    return array if is_other else tf.convert_to_tensor(array)
+
+
+def spec_of(array: Any) -> tf.TypeSpec:
+    """Returns the spec of any number of rows of an array, or of what stands in its place."""
+    if array is None:
+        return tf.NoneTensorSpec()
+    return any_number_of_rows(tf.type_spec_from_value(array))
+
+
 class PyData:
     """A `keras.utils.PyDataset`, whose batches are taken by their index.
+
+    As in Keras, an epoch has at most as many batches as there were when the fit began.
 
     Args:
         dataset: the data set.
@@ -212,37 +273,57 @@ class PyData:
         self.num_batches: int | None = dataset.num_batches
         self._dataset, self._class_weight = dataset, class_weight
         self._shuffle, self._seed = shuffle, seed
+        whole = PyDatasetAdapter(dataset, class_weight=class_weight).get_tf_dataset()
+        self.spec = whole.element_spec
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins: Keras ends an epoch before it."""
+        self.num_batches = self._dataset.num_batches
+        self._dataset.on_epoch_end()
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
         """Returns the batches of a pass over the data set, from `first_batch` on."""
-        count = self.num_batches
-        order: Any = itertools.count() if count is None else np.arange(count)
-        if self._shuffle and count is not None:
-            order = permutation(count, seed=self._seed, epoch=number)
-        chosen = ChosenBatches(self._dataset, order, first_batch)
+        chosen = ChosenBatches(self._dataset, lambda: self._order(number), first_batch)
         adapter = PyDatasetAdapter(chosen, class_weight=self._class_weight)
-        tell_of_passes(adapter, self._dataset.on_epoch_begin, self._dataset.on_epoch_end)
-        return adapter.get_tf_dataset()
+        return with_passes(adapter, self.spec)
+
+    def _order(self, number: int) -> np.ndarray | None:
+        """Returns the indices of the batches of a pass; None if there is no end."""
+        count = self._dataset.num_batches
+        if count is None or self.num_batches is None:
+            return None
+        if count < self.num_batches:
+            warnings.warn(
+                f"The data set has {count} batches in this epoch, and had {self.num_batches} when "
+                "the training began: the epoch is shorter.",
+                stacklevel=2,
+            )
+        drawn = permutation(count, seed=self._seed, epoch=number) if self._shuffle else None
+        return (np.arange(count) if drawn is None else drawn)[: self.num_batches]
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
-        return keras.tree.map_structure(tf.convert_to_tensor, self._dataset[0])
+        return tf.nest.map_structure(tf.convert_to_tensor, self._dataset[0])
 
 
 class ChosenBatches(keras.utils.PyDataset):
-    """Batches of a `PyDataset` in another order.
+    """Batches of a `PyDataset` in another order, for one pass.
 
     Args:
         dataset: the data set.
-        order: the indices of its batches; anything but an array: as they are.
+        choose: returns the indices of its batches, once the pass begins; None: as they are.
         first: the index of the first batch in the order.
     """
 
-    def __init__(self, dataset: keras.utils.PyDataset, order: Any, first: int):
+    def __init__(
+        self,
+        dataset: keras.utils.PyDataset,
+        choose: Callable[[], np.ndarray | None],
+        first: int,
+    ):
         super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
-        self._dataset = dataset
-        self._order = order[first:] if isinstance(order, np.ndarray) else None
-        self._first = first
+        self._dataset, self._choose, self._first = dataset, choose, first
+        self._order: np.ndarray | None = None
 
     @property
     def num_batches(self) -> int | None:
@@ -252,6 +333,16 @@ class ChosenBatches(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> Any:
         chosen = self._first + index if self._order is None else int(self._order[index])
         return self._dataset[chosen]
+
+    def on_epoch_begin(self) -> None:
+        """Begins the pass."""
+        self._dataset.on_epoch_begin()
+        order = self._choose()
+        self._order = None if order is None else order[self._first :]
+
+    def on_epoch_end(self) -> None:
+        """Ends the pass."""
+        self._dataset.on_epoch_end()
 
 
 class IterableData:
@@ -265,13 +356,18 @@ class IterableData:
         self.num_batches: int | None = adapter.num_batches
         self.is_generator = isinstance(adapter, GeneratorDataAdapter)
         self._dataset = adapter.get_tf_dataset()
+        self.spec = self._dataset.element_spec
         self._seen = batches_seen(adapter)
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins: it is read as it comes."""
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
         """Returns the batches of a pass over the data; what comes before is read and dropped."""
-        return self._dataset.skip(first_batch)
+        return self._dataset.skip(first_batch) if first_batch else self._dataset
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
-        batch = self._seen[0] if self.is_generator else next(iter(self._dataset))
-        return keras.tree.map_structure(tf.convert_to_tensor, batch)
+        if self.is_generator:
+            return tf.nest.map_structure(tf.convert_to_tensor, self._seen[0])
+        return next(iter(self._dataset))

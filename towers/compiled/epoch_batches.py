@@ -24,11 +24,6 @@ def epochs_of(data: Data, steps: int | None, first_epoch: Callable[[], int] = la
             first batch of the pass of this number.
     """
     if steps is None:
-        if getattr(data, "is_generator", False):
-            raise ValueError(
-                "A generator can be read only once, so towers.fit needs to know where an epoch "
-                "ends. Pass steps_per_epoch."
-            )
         return data.one_pass
     count = data.num_batches
     if isinstance(data, IterableData) or count is None:

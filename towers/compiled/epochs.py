@@ -12,11 +12,10 @@ from pathlib import Path
 import keras
 
 from towers.batches.feed import StopTraining
-from towers.compiled.data import Data
+from towers.compiled.data import Data, cut_if_arrays, shards_of
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
-from towers.compiled.logs import Logs
 from towers.compiled.tower_function import LOSS
 from towers.ground.private_apis import (
     compile_loss_of,
@@ -59,12 +58,14 @@ def train(
         quiet: whether nothing is printed of where a run goes on.
     """
     model, callbacks = updates.model, updates.callbacks
+    check_generator(updates.data, updates.steps, epochs - begin.epoch)
     with curves(model, run_dir) as actions:
         trainer = Trainer.making(updates, [*actions, updates.after_step], run_dir=run_dir)
         trainer.train(steps=0)  # Restores the newest checkpoint.
         if run_dir is not None:
             remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
             tell(updates, run_dir, epochs, quiet)
+        updates.data.begin()
         model.stop_training = False
         callbacks.on_train_begin()
         if updates.position == Position():
@@ -78,6 +79,15 @@ def train(
                 raise
     callbacks.on_train_end(logs=updates.epoch_logs or None)
     return model.history
+
+
+def check_generator(data: Data, steps: int | None, epochs: int) -> None:
+    """Raises ValueError for a generator that would be read as several epochs without an end."""
+    if getattr(data, "is_generator", False) and steps is None and epochs > 1:
+        raise ValueError(
+            "A generator can be read only once, so towers.fit needs to know where an epoch ends. "
+            f"Received {epochs} epochs without steps_per_epoch; pass it, or train one epoch."
+        )
 
 
 def tell(updates: FitUpdates, run_dir: str | os.PathLike[str], epochs: int, quiet: bool) -> None:
@@ -111,7 +121,7 @@ class FitUpdates(SynchronousUpdates):
         validation_freq: as in `keras.Model.fit`.
 
     Attributes:
-        model, callbacks: as given.
+        model, data, steps, callbacks: as given.
         epoch_logs: the logs of the last epoch.
     """
 
@@ -127,11 +137,12 @@ class FitUpdates(SynchronousUpdates):
         validation: Evaluation | None,
         validation_freq: int | list[int],
     ):
-        super().__init__(step, epochs_of(data, steps, lambda: int(step.first_epoch)))
-        self.model, self.callbacks = model, callbacks
+        shards = cut_if_arrays(data, len(step.devices))
+        batches = epochs_of(shards, steps, lambda: int(step.first_epoch))
+        super().__init__(step, batches, split=shards_of)
+        self.model, self.data, self.steps, self.callbacks = model, data, steps, callbacks
         self.epoch_logs: dict[str, float] = {}
         self._validation, self._frequency = validation, validation_freq
-        self._batch_logs = Logs(model)
         self._number = 0  # Of the next step in its epoch.
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
@@ -153,7 +164,7 @@ class FitUpdates(SynchronousUpdates):
     def after_step(self, report: StepReport) -> None:
         """Tells the callbacks of a step, and ends its epoch: the last action of the trainer."""
         model, callbacks = self.model, self.callbacks
-        logs = self._batch_logs.add(report.results)
+        logs = self.step.build().also
         callbacks.on_train_batch_end(self._number, logs)
         self._number += 1
         if not report.epoch_end and not model.stop_training:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from towers.batches.feed import check_end, open_feed
-from towers.batches.shards import split
 from towers.compiled.checks import NeedsLayersError, check_model, check_own_code
-from towers.compiled.data import Data, read_samples
-from towers.compiled.logs import Logs, callback_list
+from towers.compiled.data import Data, cut_if_arrays, read_samples, shards_of, twice
+from towers.compiled.input_errors import in_one_sentence
+from towers.compiled.kept import kept
+from towers.compiled.limits import limited_steps
+from towers.compiled.logs import callback_list, updated_logs
 from towers.compiled.own_code import call_own
-from towers.compiled.setting import place, prepare
+from towers.compiled.setting import key_of, place, prepare
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_logs, pythonify_logs
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 
+REMEDY = "pass validation_steps, or the steps of evaluate"
 
+
+@in_one_sentence()
 def evaluate(
     model: keras.Model,
     x: Any = None,
@@ -47,16 +53,19 @@ def evaluate(
     """
     check_model(model, "evaluate")
     placement = place(model, towers)
+    x, whole = twice(x)
     try:
         check_own_code(model, "evaluate")
-        data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
-        evaluation = Evaluation(model, placement, data, steps)
+        limit = limited_steps(steps)
+        data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=limit)
+        evaluation = Evaluation(model, placement, data, limit)
     except NeedsLayersError:
         return call_own(
-            model, "evaluate", placement.devices, x=x, y=y, batch_size=batch_size, verbose=verbose,
-            sample_weight=sample_weight, steps=steps, callbacks=callbacks, return_dict=return_dict,
+            model, "evaluate", placement.devices, x=whole(), y=y, batch_size=batch_size,
+            verbose=verbose, sample_weight=sample_weight, steps=steps, callbacks=callbacks,
+            return_dict=return_dict,
         )  # fmt: skip
-    logs = evaluation.run(callback_list(model, callbacks, verbose, steps or data.num_batches))
+    logs = evaluation.run(callback_list(model, callbacks, verbose, limit or data.num_batches))
     return logs if return_dict else flatten_logs(model, logs)
 
 
@@ -77,20 +86,21 @@ class Evaluation:
         data: Data,
         steps: int | None,
     ):
-        self._model, self._placement = model, placement
-        self._batches = pass_of(data, steps, "pass validation_steps, or the steps of evaluate")
+        self._model, self._placement, self._data = model, placement, data
         prepare(model, placement, data)
-        self._step: EvaluationStep | None = None
-        self._logs = Logs(model)
+        num_towers = len(placement.devices)
+        shards = pass_of(cut_if_arrays(data, num_towers), steps, REMEDY)
+        self._shards = shards_of(shards, num_towers)
 
     def build(self) -> EvaluationStep:
         """Returns the step, which is built by the first call."""
-        if self._step is None:
-            tower_fn = compiled_tower_fn(self._model, training=False)
-            self._step = build_evaluation_step(
-                tower_fn, self._model, self._placement, self._batches
-            )
-        return self._step
+        return kept(self._model, ("evaluate", self._placement, key_of(self._data)), self._make)
+
+    def _make(self) -> EvaluationStep:
+        model, batches = self._model, self._data.one_pass(0)
+        tower_fn = compiled_tower_fn(model, training=False)
+        also = partial(updated_logs, model)
+        return build_evaluation_step(tower_fn, model, self._placement, batches, also=also)
 
     def run(self, callbacks: keras.callbacks.CallbackList) -> dict[str, float]:
         """Returns the loss and the metrics by name; the callbacks hear of every batch."""
@@ -98,11 +108,13 @@ class Evaluation:
         callbacks.on_test_begin()
         model.reset_metrics()
         model.stop_evaluating = False
-        devices = self._placement.devices
-        with open_feed(split(self._batches, len(devices)), devices) as feed:
+        self._data.begin()
+        with open_feed(self._shards, self._placement.devices) as feed:
             for number, shards in enumerate(feed):
                 callbacks.on_test_batch_begin(number)
-                logs = self._logs.add(self.build()(shards, number))
+                step = self.build()
+                step(shards, number)
+                logs = step.also
                 callbacks.on_test_batch_end(number, logs)
                 if model.stop_evaluating:
                     break

@@ -15,10 +15,12 @@ from towers.compiled.checks import (
     check_model,
     check_own_code,
 )
-from towers.compiled.data import Data, read_samples, sliceable
+from towers.compiled.data import Data, read_samples, sliceable, twice
 from towers.compiled.epochs import FitUpdates, train
 from towers.compiled.evaluation import Evaluation
+from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.late_step import LateStep
+from towers.compiled.limits import limited_epochs, limited_steps, seed_of
 from towers.compiled.logs import callback_list
 from towers.compiled.own_code import call_own, check_no_options
 from towers.compiled.setting import place, prepare
@@ -28,6 +30,7 @@ from towers.loop.updates import Position
 from towers.step.options import StepOptions
 
 
+@in_one_sentence()
 def fit(
     model: keras.Model,
     x: Any = None,
@@ -52,7 +55,7 @@ def fit(
     exchange: str = "packs",
     clip_norm: float | None = None,
     accumulate: int = 1,
-    seed: int = 0,
+    seed: int | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     repeated_rows: str = "sum",
 ) -> keras.callbacks.History:
@@ -72,7 +75,8 @@ def fit(
         exchange: how gradients are summed between copies of them, as in `Placement`.
         clip_norm, accumulate: as in `StepOptions`.
         seed: the order of the data and all random numbers of the towers follow from it, and from
-            how many updates the model's optimizer has made before.
+            how many updates the model's optimizer has made before. None: that of
+            `keras.utils.set_random_seed`, or 0.
         run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
             each tower. The same call goes on from the newest checkpoint in it.
         repeated_rows: as in `towers.layers_on`.
@@ -82,32 +86,34 @@ def fit(
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
     check_model(model, "fit")
+    seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
-    placement = place(model, towers, parameters, exchange)
+    (x, whole), (held_out, again) = twice(x), twice(validation_data)
     reading = {
         "batch_size": batch_size, "class_weight": class_weight, "shuffle": shuffle,
-        "steps_per_epoch": steps_per_epoch, "validation_split": validation_split,
-        "validation_data": validation_data, "validation_steps": validation_steps,
-        "validation_batch_size": validation_batch_size,
+        "validation_split": validation_split, "validation_steps": validation_steps,
+        "validation_batch_size": validation_batch_size, "steps_per_epoch": steps_per_epoch,
     }  # fmt: skip
     begin = Position(step=int(getattr(model.optimizer, "iterations", 0)), epoch=initial_epoch)
     own_seed = seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
     try:
         check_own_code(model, "fit", repeated_rows)
-        data, validation = read(model, placement, (x, y, sample_weight), own_seed, reading)
+        most, limit = limited_epochs(epochs), limited_steps(steps_per_epoch)
+        own = reading | {"steps_per_epoch": limit, "validation_data": held_out}
+        data, validation = read(model, placement, (x, y, sample_weight), own_seed, own)
     except NeedsLayersError as error:
         reason = error
     else:
         options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
-        step, count = LateStep(model, placement, data, options), steps_per_epoch or data.num_batches
-        heard = callback_list(model, callbacks, verbose, count, epochs, history=True)
-        updates = FitUpdates(step, model, data, steps_per_epoch, heard, validation, validation_freq)
-        return train(updates, begin, epochs, run_dir, quiet=verbose == 0)
+        step, count = LateStep(model, placement, data, options), limit or data.num_batches
+        heard = callback_list(model, callbacks, verbose, count, most, history=True)
+        updates = FitUpdates(step, model, data, limit, heard, validation, validation_freq)
+        return train(updates, begin, most, run_dir, quiet=verbose == 0)
     check_no_options(reason, parameters, exchange, clip_norm, accumulate, run_dir)
     return call_own(
-        model, "fit", placement.devices, reason, repeated_rows, x=x, y=y, epochs=epochs,
+        model, "fit", placement.devices, reason, repeated_rows, x=whole(), y=y, epochs=epochs,
         sample_weight=sample_weight, initial_epoch=initial_epoch, verbose=verbose,
-        callbacks=callbacks, validation_freq=validation_freq, **reading,
+        callbacks=callbacks, validation_freq=validation_freq, validation_data=again(), **reading,
     )  # fmt: skip
 
 
@@ -155,6 +161,7 @@ def validation_of(
         return None
     check_own_code(model, "evaluate")
     parts = keras.utils.unpack_x_y_sample_weight(data)
+    steps = limited_steps(steps)
     held_out = read_samples(model, *parts, batch_size=batch_size, steps=steps)
     if getattr(held_out, "is_generator", False) and steps is None:
         raise ValueError(

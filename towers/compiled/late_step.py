@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -11,20 +14,26 @@ import tensorflow as tf
 
 from towers.batches.shards import Shard
 from towers.compiled.data import Data
+from towers.compiled.kept import kept
+from towers.compiled.logs import updated_logs
+from towers.compiled.setting import key_of
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
 from towers.ground.host import HOST
+from towers.ground.private_apis import learning_rate_object
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
-from towers.step.options import LossScale, StepOptions
+from towers.step.options import FixedLossScale, LossScale, StepOptions
 from towers.step.results import StepResults
-from towers.variables.optimizers import Averaged
+from towers.variables.optimizers import Averaged, optimizers_in
 from towers.variables.shared_variables import is_seed
 
 
 class LateStep:
     """The step of a compiled model. Until it is built, its variables can be saved and restored.
+
+    It is traced once: later steps of the same model, data, devices and options are the same one.
 
     Args:
         model: the model; it and its optimizer are built.
@@ -56,13 +65,33 @@ class LateStep:
     def build(self) -> TrainStep:
         """Returns the step, which is built by the first call."""
         if self._step is None:
-            model, placement = self._model, self._placement
-            optimizer, loss_scale = split_optimizer(model, placement)
-            tower_fn = compiled_tower_fn(model, training=True)
-            options = dataclasses.replace(self._options, loss_scale=loss_scale)
-            batches = self._data.one_pass(0)
-            self._step = build_train_step(tower_fn, model, optimizer, placement, batches, options)
+            model = self._model
+            traced = (self._options, self._placement, key_of(self._data))
+            optimizer, _ = split_optimizer(model, self._placement)
+            rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))
+            made = kept(model, ("fit", *traced, model.optimizer, rates), self._make)
+            self._step, trainable = made
+            if trainable != list(map(id, model.trainable_variables)):
+                warnings.warn(
+                    "`trainable` was changed after the training was traced. As in Keras, the same "
+                    "variables are trained as before, until you call model.compile() again.",
+                    stacklevel=2,
+                )
         return self._step
+
+    def _make(self) -> tuple[TrainStep, list[int]]:
+        """Returns the step, and the ids of the variables that it trains."""
+        model, placement = self._model, self._placement
+        optimizer, loss_scale = split_optimizer(model, placement)
+        tower_fn = compiled_tower_fn(model, training=True)
+        options = dataclasses.replace(self._options, loss_scale=loss_scale)
+        batches = self._data.one_pass(0)
+        with unscaling_off(optimizer):
+            step = build_train_step(
+                tower_fn, model, optimizer, placement, batches, options,
+                also=functools.partial(updated_logs, model),
+            )  # fmt: skip
+        return step, list(map(id, model.trainable_variables))
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
@@ -76,7 +105,9 @@ class LateStep:
         variables = [variable for variable in self._model.variables if not is_seed(variable)]
         optimizer, loss_scale = split_optimizer(self._model, self._placement)
         groups: dict[str, Any] = {"variables": variables, "optimizer": optimizer.variables}
-        groups |= {"loss_scale": loss_scale.variables} if loss_scale else {}
+        groups |= (
+            {"loss_scale": loss_scale.variables} if loss_scale and loss_scale.variables else {}
+        )
         states = [variable for metric in self._model.metrics for variable in metric.variables]
         groups |= {"metrics": states} if states else {}
         return groups | {"begin": [self.first_epoch]}
@@ -100,14 +131,27 @@ class LateStep:
 def split_optimizer(
     model: keras.Model, placement: Placement
 ) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
-    """Returns the optimizer that applies gradients, and the loss scale that `compile` added.
+    """Returns the optimizer that applies gradients, and the loss scale.
 
-    Both belong to the built model's optimizer, which is trained on as it is.
+    Both belong to the built model's optimizer, which is trained on as it is: the scale is the one
+    that `compile` added, or the `loss_scale_factor` that it was made with.
     """
     optimizer = model.optimizer
+    if optimizer.loss_scale_factor is not None:
+        return optimizer, FixedLossScale(optimizer.loss_scale_factor)
     if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return optimizer, None
     if not optimizer.built:
         with placement.scope():
             optimizer.build(model.trainable_variables)
     return optimizer.inner_optimizer, LossScale.of_keras(optimizer)
+
+
+@contextlib.contextmanager
+def unscaling_off(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """The scope in which an optimizer takes gradients as they are: the towers unscale them."""
+    factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None
+    try:
+        yield
+    finally:
+        optimizer.loss_scale_factor = factor

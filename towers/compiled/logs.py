@@ -13,37 +13,31 @@ from towers.step.results import EvaluationResults, StepResults, mean_metric
 from towers.step.sums import Denominators
 
 
-class Logs:
-    """Adds the results of batches to the metrics of a model, as Keras's own steps do.
+def updated_logs(
+    model: keras.Model, results: StepResults | EvaluationResults
+) -> dict[str, tf.Tensor]:
+    """Adds the results of a batch to a model's metrics; returns its logs, scalars by name.
 
-    The loss of a batch counts with its number of examples. With several losses, each has a mean
-    over the batches besides, in which a smaller last batch counts like any other.
+    As in Keras's own steps, the loss of a batch counts with its number of examples. With several
+    losses, each has a mean over the batches besides, in which a smaller last batch counts like any
+    other.
 
     Args:
         model: a compiled model that is built.
+        results: means of a step, or sums of an evaluation.
     """
-
-    def __init__(self, model: keras.Model):
-        self._model = model
-        self._add_means = tf.function(self._add, autograph=False)
-        self._add_sums = tf.function(lambda *sums: self._add(*batch_means(*sums)), autograph=False)
-
-    def add(self, results: StepResults | EvaluationResults) -> dict[str, tf.Tensor]:
-        """Returns the logs after one more batch, scalars by name."""
-        function = self._add_sums if isinstance(results, EvaluationResults) else self._add_means
-        return function(results.loss, results.weight, results.metrics)
-
-    def _add(self, loss: tf.Tensor, rows: tf.Tensor, metrics: dict[str, Any]) -> dict[str, Any]:
-        model = self._model
-        loss_tracker(model).update_state(loss, sample_weight=rows)
-        losses, own = compile_loss_of(model), compile_metrics_of(model)
-        trackers = [] if losses is None else losses.metrics
-        for index, tracker in enumerate(trackers):
-            tracker.update_state(metrics[LOSS.format(index)])
-        states = [] if own is None else own.variables
-        for index, state in enumerate(states):
-            state.assign_add(metrics[STATE.format(index)])
-        return model.get_metrics_result()
+    loss, rows, metrics = results.loss, results.weight, results.metrics
+    if isinstance(results, EvaluationResults):
+        loss, rows, metrics = batch_means(loss, rows, metrics)
+    loss_tracker(model).update_state(loss, sample_weight=rows)
+    losses, own = compile_loss_of(model), compile_metrics_of(model)
+    trackers = [] if losses is None else losses.metrics
+    for index, tracker in enumerate(trackers):
+        tracker.update_state(metrics[LOSS.format(index)])
+    states = [] if own is None else own.variables
+    for index, state in enumerate(states):
+        state.assign_add(metrics[STATE.format(index)])
+    return model.get_metrics_result()
 
 
 def batch_means(loss: Any, weight: Any, metrics: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:

@@ -19,6 +19,7 @@ from towers.compiled.checks import (
     check_rows_apart,
 )
 from towers.compiled.data import Data
+from towers.compiled.kept import kept
 from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
@@ -103,26 +104,41 @@ def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
     Raises:
         NeedsLayersError: it holds a loss or a metric that towers cannot add, or couples rows.
     """
-    batches = data.one_pass(0)
-    with placement.scope():
-        build(model, batches)
-        check_no_strategy(model)
-        check_built(model)
-        check_metrics(model, has_flat_labels(batches.element_spec))
-        check_rows_apart(model, data.first_batch)
+
+    def reason() -> str | None:
+        try:
+            with placement.scope():
+                build(model, data.spec)
+                check_no_strategy(model)
+                check_built(model)
+                check_metrics(model, has_flat_labels(data.spec))
+                check_rows_apart(model, data.first_batch)
+        except NeedsLayersError as error:
+            return str(error)
+        return None
+
+    found = kept(model, ("prepared", placement, key_of(data), model.optimizer), reason)
+    if found:
+        raise NeedsLayersError(found)
 
 
-def build(model: keras.Model, batches: tf.data.Dataset) -> None:
-    """Builds the model, its losses and its metrics for batches like these, as Keras does."""
+def key_of(data: Data) -> str:
+    """Returns the specs of a batch of any number of rows, as a text."""
+    return repr(tf.nest.map_structure(any_number_of_rows, data.spec))
+
+
+def build(model: keras.Model, batch_spec: Any) -> None:
+    """Builds the model, its losses and its metrics for batches like this, as Keras does."""
 
     def symbolic(spec: Any) -> Any:
         if not isinstance(spec, tf.TensorSpec):
             raise NeedsLayersError(f"the data holds {type(spec).__name__.removesuffix('Spec')}s")
+        if spec.shape.rank is None:
+            raise NeedsLayersError("the data holds tensors of unknown rank")
         spec = any_number_of_rows(spec)
         return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
 
-    spec = tf.nest.map_structure(symbolic, batches.element_spec)
-    build_symbolically(model, spec)
+    build_symbolically(model, tf.nest.map_structure(symbolic, batch_spec))
 
 
 def has_flat_labels(spec: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 HANDED_ON = {
@@ -60,6 +60,8 @@ HANDED_ON = {
     "squeeze_or_expand_to_same_rank": "keras.src.losses.loss",
     # All metrics that Keras itself wrote.
     "ALL_OBJECTS": "keras.src.metrics",
+    # The seed of `set_random_seed`.
+    "get_random_seed": "keras.src.utils.rng_utils",
     # The form in which `fit` and `evaluate` return what they return.
     "pythonify_logs": "keras.src.utils.python_utils",
     # How often each automatic name was given, by which the next one is numbered.
@@ -205,18 +207,26 @@ def batches_seen(adapter: Any) -> list[Any]:
     return getattr(adapter, "_first_batches", [])
 
 
-def tell_of_passes(adapter: Any, begin: Callable[[], None], end: Callable[[], None]) -> None:
-    """Lets a `PyDatasetAdapter` call one function when a pass begins and one when it is over."""
+def with_passes(adapter: Any, signature: Any) -> Any:
+    """Returns the data set of a `PyDatasetAdapter`; each pass over it is an epoch of its own.
+
+    An epoch that is left early ends as well, with the threads or processes of its workers.
+
+    Args:
+        adapter: the adapter.
+        signature: the specs of a batch, which two batches are loaded for otherwise.
+    """
     iterate = adapter._get_iterator
 
-    def told() -> Iterator[Any]:
-        begin()
+    def one_epoch() -> Iterator[Any]:
+        adapter.py_dataset.on_epoch_begin()  # Before the workers ask for the number of batches.
         try:
             yield from iterate()
         finally:
-            end()
+            adapter.on_epoch_end()
 
-    adapter._get_iterator = told
+    adapter._output_signature, adapter._get_iterator = signature, one_epoch
+    return adapter.get_tf_dataset()
 
 
 # TensorFlow: variables, ops, data sets.

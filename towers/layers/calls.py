@@ -364,7 +364,8 @@ def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
 def knows_rows(args: Sequence[Any]) -> bool:
     """Returns whether a graph of a function with these arguments knows how many rows there are."""
     specs = [tf.nest.flatten(getattr(one, "element_spec", ())) for one in args]
-    return any(spec.shape.rank and spec.shape[0] for each in specs for spec in each)
+    shapes = [getattr(spec, "shape", None) for each in specs for spec in each]  # None has none.
+    return any(shape is not None and shape.rank and shape[0] for shape in shapes)
 
 
 def as_in_graph(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> Any:

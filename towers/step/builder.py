@@ -6,8 +6,8 @@ Read this file first: `TrainStep._step` is the algorithm.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -19,7 +19,7 @@ from towers.saving.checkpoint_files import Groups
 from towers.step.exchange import Exchange
 from towers.step.options import StepOptions
 from towers.step.probe import Probe
-from towers.step.results import StepResults, step_results
+from towers.step.results import StepResults, nothing, step_results
 from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
@@ -31,6 +31,8 @@ from towers.variables.copies import Copies
 from towers.variables.optimizers import check_optimizer
 from towers.variables.shared_variables import SharedVariables
 
+Also = Callable[[StepResults], Any]
+
 
 def build_train_step(
     tower_fn: TowerFn,
@@ -40,6 +42,7 @@ def build_train_step(
     batches: Batches | tf.data.Dataset,
     options: StepOptions = StepOptions(),
     processes: Processes | None = None,
+    also: Also = nothing,
 ) -> TrainStep:
     """Returns `step(shards, step_number) -> StepResults`, one update from one global batch.
 
@@ -59,6 +62,8 @@ def build_train_step(
             and dtypes of the shards follow from it.
         options: clipping, micro-batches, seed, precision, carried state.
         processes: the processes that train this model; None for this process alone.
+        also: a function of the step's results that runs in the same trace, such as one that keeps
+            metrics; what it returns is the step's `also`.
 
     Raises:
         ValueError: an argument is wrong. Optimizer, batches and variables are checked before the
@@ -68,7 +73,7 @@ def build_train_step(
     blueprint = draw_blueprint(
         tower_fn, variables, optimizer, placement, batches, options, processes
     )
-    return TrainStep(blueprint, Exchange(placement, processes, blueprint.program))
+    return TrainStep(blueprint, Exchange(placement, processes, blueprint.program), also)
 
 
 class TrainStep:
@@ -77,6 +82,7 @@ class TrainStep:
     Args:
         blueprint: what it is built from.
         exchange: adds the towers' sums.
+        also: as in `build_train_step`.
 
     Attributes:
         towers: the towers of this process.
@@ -84,28 +90,34 @@ class TrainStep:
         update: changes the variables.
         devices: the towers' devices.
         processes: the processes that train this model.
+        also: what the function `also` returned for the last batch.
     """
 
-    def __init__(self, blueprint: Blueprint, exchange: Exchange):
+    def __init__(self, blueprint: Blueprint, exchange: Exchange, also: Also = nothing):
         self.towers = blueprint.towers
         self.exchange = exchange
         self.update = blueprint.update
         self.devices = [tower.device for tower in self.towers]
         self.processes = exchange.processes
-        self._probe = blueprint.probe
+        self.also: Any = None
+        self._probe, self._also = blueprint.probe, also
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         # Calling it directly saves the lookup, half a millisecond a step.
         specs = (blueprint.specs, tf.TensorSpec([], tf.int64))
-        self._traced = trace(self._step, exchange.device, *specs, shared=blueprint.program.shared)
+        self._traced = trace(self._run, exchange.device, *specs, shared=blueprint.program.shared)
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
         self.update.carried.check_rows(shards)
         self.update.copies.refresh()
         self._probe.ask_once(shards)
-        results = self._traced(shards, number_on_host(step))
+        results, self.also = self._traced(shards, number_on_host(step))
         self.update.copies.wrote()
         return results
+
+    def _run(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[StepResults, Any]:
+        results = self._step(shards, step)
+        return results, self._also(results)
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
         total, each = self.exchange.sum(self._sums(shards, step))

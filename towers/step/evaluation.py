@@ -14,7 +14,7 @@ from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.devices.placement import Placement, check_present
 from towers.step.carried import Carried
 from towers.step.options import StepOptions
-from towers.step.results import EvaluationResults
+from towers.step.results import EvaluationResults, nothing
 from towers.step.sums import Denominators, add_nests
 from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
@@ -33,6 +33,7 @@ def build_evaluation_step(
     batches: Batches | tf.data.Dataset,
     carried: Carried | None = None,
     seed: int = 0,
+    also: Callable[[EvaluationResults], Any] = nothing,
 ) -> EvaluationStep:
     """Returns `step(shards, batch_number) -> EvaluationResults`: sums over one batch.
 
@@ -46,6 +47,7 @@ def build_evaluation_step(
             `towers.evaluate_step` begins with zeros; the number of rows may differ from training.
         seed: all random numbers, such as those of a sampled loss, derive from this seed, the
             batch's number and the tower's. So every evaluation draws the same.
+        also: as in `build_train_step`.
 
     Raises:
         ValueError: the variables or the batches are wrong.
@@ -54,7 +56,7 @@ def build_evaluation_step(
     specs = shard_specs(batches, len(placement.devices))
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)
-    return EvaluationStep(program, placement, specs)
+    return EvaluationStep(program, placement, specs, also)
 
 
 class EvaluationStep:
@@ -64,14 +66,24 @@ class EvaluationStep:
         program: the program that the towers run.
         placement: their devices, and that of the variables, which adds their sums.
         shard_specs: the specs of each tower's shard.
+        also: as in `build_train_step`.
 
     Attributes:
+        also: what the function `also` returned for the last batch.
         carried: the state that they carry from batch to batch.
         devices: the towers' devices.
         after_batch: called by `evaluate_step` after each batch, such as to show progress, or None.
     """
 
-    def __init__(self, program: TowerProgram, placement: Placement, shard_specs: tuple[Shard, ...]):
+    def __init__(
+        self,
+        program: TowerProgram,
+        placement: Placement,
+        shard_specs: tuple[Shard, ...],
+        also: Callable[[EvaluationResults], Any] = nothing,
+    ):
+        self.also: Any = None
+        self._also = also
         self.carried = program.carried
         self.devices = placement.devices
         self.after_batch: Callable[[], object] | None = None
@@ -91,14 +103,17 @@ class EvaluationStep:
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
-        return self._traced(shards, number_on_host(batch_number))
+        results, self.also = self._traced(shards, number_on_host(batch_number))
+        return results
 
     @property
     def graph(self) -> tf.Graph:
         """The step's graph."""
         return self._traced.graph
 
-    def _step(self, shards: tuple[Shard, ...], batch_number: tf.Tensor) -> EvaluationResults:
+    def _step(
+        self, shards: tuple[Shard, ...], batch_number: tf.Tensor
+    ) -> tuple[EvaluationResults, Any]:
         pairs = zip(self._towers, shards, strict=True)
         upload = upload_for(self._shared.read_whole, [self._device], self.devices)
         with Rendezvous(len(self._towers), self._device) as rendezvous:
@@ -107,7 +122,8 @@ class EvaluationStep:
             ]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
-            return EvaluationResults(*add_in_pairs(add_nests, [tower[:3] for tower in sums]))
+            results = EvaluationResults(*add_in_pairs(add_nests, [tower[:3] for tower in sums]))
+        return results, self._also(results)
 
 
 def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> dict[str, float]:

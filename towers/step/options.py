@@ -115,6 +115,29 @@ class LossScale:
         self._calm_steps.assign(tf.where(grows, none, calm_steps))
 
 
+class FixedLossScale(LossScale):
+    """A loss scale that stays as it is: the `loss_scale_factor` of an optimizer of Keras's.
+
+    Args:
+        factor: the scale.
+    """
+
+    def __init__(self, factor: float):
+        self._factor = factor
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """No variables."""
+        return []
+
+    def read(self) -> tf.Tensor:
+        """Returns the scale, a float32 scalar."""
+        return tf.constant(self._factor, tf.float32)
+
+    def update(self, finite: tf.Tensor) -> None:
+        """Leaves the scale as it is."""
+
+
 def set_precision(precision: str) -> None:
     """Sets Keras's dtype policy; with 16-bit precision variables stay float32.
 

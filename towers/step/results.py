@@ -68,6 +68,10 @@ class EvaluationResults(NamedTuple):
     metrics: dict[str, MetricSums]
 
 
+def nothing(results: Any) -> None:
+    """Does nothing with the results of a step."""
+
+
 def step_results(
     each: EachTower, total: Total, change: Change, scales: dict[str, tf.Tensor]
 ) -> StepResults:

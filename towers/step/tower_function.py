@@ -67,6 +67,7 @@ def make_program(
         specs: the specs of each tower's shard.
     """
     check_variables(variables)
+    check_compilable(specs[0], options)
     carried = CarriedState(options.carried, placement.devices)
     shard_fn = ShardFn(tower_fn, carried.shard_specs)
     # The trace is not run: it writes no variable.
@@ -121,6 +122,15 @@ def check_stepwise(options: StepOptions) -> None:
         raise ValueError(
             "XLA compiles a tower for one device. Received compiled=True for towers of several; "
             "leave it out."
+        )
+
+
+def check_compilable(spec: Shard, options: StepOptions) -> None:
+    """Raises ValueError for strings in towers that XLA compiles."""
+    if options.compiled and tf.string in [part.dtype for part in tf.nest.flatten(spec)]:
+        raise ValueError(
+            "XLA compiles no strings. Received a batch with some for compiled=True; turn them into "
+            "numbers in the data set (`dataset.map`), or leave compiled out."
         )
 
 

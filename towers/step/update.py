@@ -12,6 +12,7 @@ from towers.ground.host import HOST
 from towers.saving.checkpoint_files import Groups
 from towers.step.carried import CarriedValues
 from towers.step.exchange import Total
+from towers.step.options import FixedLossScale
 from towers.step.sums import merge_state
 from towers.step.tower_function import TowerProgram
 from towers.travel.gradients import Gradient, clip_factor, norm_of_sums
@@ -53,13 +54,14 @@ class Update:
     Attributes:
         copies: as given.
         carried: the carried state.
-        loss_scale: the float16 loss scale, or None.
+        loss_scale: the float16 loss scale that changes, or None.
     """
 
     def __init__(self, copies: Copies, program: TowerProgram):
         self.copies = copies
         self.carried = program.carried
-        self.loss_scale = program.options.loss_scale
+        scale = program.options.loss_scale
+        self.loss_scale = None if isinstance(scale, FixedLossScale) else scale
         self._clip_norm = program.options.clip_norm
         self._device = copies.devices[0]
         on_gpu = tf.DeviceSpec.from_string(self._device).device_type == "GPU"

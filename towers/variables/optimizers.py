@@ -70,7 +70,9 @@ def check_slots(optimizer: keras.optimizers.Optimizer, shared: SharedVariables) 
     """Raises ValueError for a variable of a built optimizer that Keras does not know as its own."""
     model = {id(tensorflow_variable(variable)) for variable in shared.all}
     known = model | {id(tensorflow_variable(variable)) for variable in optimizer.variables}
-    for variable in variables_in(vars(optimizer)):
+    # TensorFlow's `_self_...` still hold a learning rate that was replaced by a schedule.
+    own = {name: value for name, value in vars(optimizer).items() if not name.startswith("_self_")}
+    for variable in variables_in(own):
         if id(tensorflow_variable(variable)) not in known:
             raise ValueError(
                 f"The optimizer {type(optimizer).__name__} keeps the variable "

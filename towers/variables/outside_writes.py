@@ -39,7 +39,10 @@ class StepWrites:
 
     Attributes:
         pending: the indices of the variables written since the last `take`.
+        num_watched: how many of this process ever looked for writes.
     """
+
+    num_watched = 0
 
     def __init__(self, variables: Sequence[keras.Variable], *, watched: bool):
         self.pending: set[int] = set()
@@ -52,7 +55,8 @@ class StepWrites:
         if watched:
             for index, variable in enumerate(variables):
                 listen(tensorflow_variable(variable), self, index)
-            WATCHING.append(weakref.ref(self))
+            WATCHING.add(self)
+            StepWrites.num_watched += 1
 
     def take(self) -> list[int]:
         """Returns the indices of the variables written since the last call, in order."""
@@ -79,24 +83,22 @@ class StepWrites:
 
     def tell_others(self) -> None:
         """Notes in every other step that reads what this one writes that it is written now."""
-        if self._num_known != len(WATCHING):
+        if self._num_known != StepWrites.num_watched:
             self._others = list(self._find_others())
-            self._num_known = len(WATCHING)
+            self._num_known = StepWrites.num_watched
         for reference, indices in self._others:
             other = reference()
             if other is not None:
                 other.pending |= indices
 
     def _find_others(self) -> Iterator[tuple[weakref.ref[StepWrites], set[int]]]:
-        for reference in WATCHING:
-            other = reference()
-            if other is not None and other is not self:
-                shared = {other._indices[key] for key in self._written if key in other._indices}
-                if shared:
-                    yield reference, shared
+        for other in WATCHING - {self}:
+            shared = {other._indices[key] for key in self._written if key in other._indices}
+            if shared:
+                yield weakref.ref(other), shared
 
 
-WATCHING: list[weakref.ref[StepWrites]] = []  # All of this process; none is ever removed.
+WATCHING: weakref.WeakSet[StepWrites] = weakref.WeakSet()  # Those of this process that live.
 OBSERVED = contextvars.ContextVar("OBSERVED", default=True)
 
 

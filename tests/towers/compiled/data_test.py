@@ -121,8 +121,6 @@ def test_a_generator_is_read_on_and_loses_no_batch():
     batches = epochs_of(read_data(generate()), 2)
     assert rows_of(batches(0, 0)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert rows_of(batches(1, 0)) == [[8, 9], [0, 1, 2, 3]]
-    with pytest.raises(ValueError, match="steps_per_epoch"):
-        epochs_of(read_data(generate()), None)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +162,3 @@ def test_a_data_loader_of_pytorch_gives_its_batches():
     tensors = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))
     loader = torch.utils.data.DataLoader(tensors, batch_size=4)
     assert batches_of_epoch(read_data(loader), 0) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-def test_sparse_arrays_are_refused():
-    sparse = tf.sparse.from_dense(X)
-    with pytest.raises(ValueError, match="dense"):
-        read_data(sparse, Y, batch_size=4)

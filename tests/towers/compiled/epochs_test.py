@@ -229,7 +229,6 @@ class Losses(keras.callbacks.Callback):
 
 def test_a_layer_that_was_frozen_after_compile_stays_as_it_is():
     model = make_model()
-    towers.fit(model, X, Y, verbose=0, towers=tower_devices(2))
     model.layers[0].trainable = False
     before = [layer.get_weights()[0] for layer in model.layers]
     towers.fit(model, X, Y, verbose=0, towers=tower_devices(2))

@@ -260,6 +260,17 @@ def test_a_step_honours_an_own_apply_gradients(parameters):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-15)
 
 
+@pytest.mark.parametrize("options", [{}, {"clipnorm": 0.1}], ids=str)
+def test_the_loss_scale_of_an_optimizer_is_that_of_keras(options):
+    def make_model():
+        return network(keras.optimizers.Adam(0.1, loss_scale_factor=8.0, **options))
+
+    check_trains_as_keras(make_model)
+    model = make_model()
+    towers.fit(model, X, Y, verbose=0)
+    assert model.optimizer.loss_scale_factor == 8.0, "it is the user's"
+
+
 class Doubling(keras.optimizers.SGD):
     """Ends a training with other weights than it trains."""
 

@@ -179,3 +179,14 @@ def test_a_number_of_processes_is_no_processes():
         towers.build_train_step(
             None, None, keras.optimizers.SGD(0.1), helpers.tower_placement(1), None, processes=2
         )
+
+
+def test_strings_are_not_given_to_xla():
+    texts = tf.data.Dataset.from_tensors((tf.constant(["a", "b"]), tf.zeros([2])))
+    model, options = helpers.dense_model(), towers.StepOptions(compiled=True)
+    for _ in range(2):  # What XLA is given once can end the process the second time.
+        with pytest.raises(ValueError, match="XLA compiles no strings"):
+            towers.build_train_step(
+                lambda batch: None, model, keras.optimizers.SGD(0.1), helpers.tower_placement(1),
+                texts, options,
+            )  # fmt: skip

@@ -1,0 +1,32 @@
+"""What Keras's configuration says of a training: its seed, and limits to try things out."""
+
+from __future__ import annotations
+
+import warnings
+
+import keras
+
+from towers.ground.private_apis import get_random_seed
+
+
+def seed_of(seed: int | None) -> int:
+    """Returns a seed; for None that of `keras.utils.set_random_seed`, or 0 without one."""
+    return (get_random_seed() or 0) if seed is None else seed
+
+
+def limited_epochs(epochs: int) -> int:
+    """Returns the number of epochs, at most that of `keras.config.set_max_epochs`."""
+    most = keras.config.max_epochs()
+    if not most or epochs <= most:
+        return epochs
+    warnings.warn(f"Limiting epochs to {most}", stacklevel=4)
+    return most
+
+
+def limited_steps(steps: int | None) -> int | None:
+    """Returns the steps of an epoch, at most those of `keras.config.set_max_steps_per_epoch`."""
+    most = keras.config.max_steps_per_epoch()
+    if not most or (steps and steps <= most):
+        return steps
+    warnings.warn(f"Limiting steps_per_epoch to {most}", stacklevel=3)
+    return most
