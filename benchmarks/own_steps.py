@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args(arguments)
     devices = list(towers.select_devices(options.towers).towers)
-    pictures = np.random.default_rng(0).normal(size=(4 * BATCH, SIZE, SIZE, 3)).astype("float32")
+    pictures = keras.random.normal((4 * BATCH, SIZE, SIZE, 3), seed=0).numpy()
     for name, make in MODELS.items():
         times = measure(make, devices, pictures, options.steps)
         print(name, *(f"{way} {1000 * times[way]:.1f} ms" for way in WAYS), sep="  ")
