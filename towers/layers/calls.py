@@ -103,7 +103,7 @@ def layers_of(
     setting = (tuple(devices), repeated_rows)
     if calls is None or (calls.devices, calls.repeated_rows) != setting:
         calls = vars(model)[CALLS] = LayerCalls(*setting)
-    calls.quiet = quiet
+    calls.quiet = quiet or len(devices) == 1
     with calls.scope():
         yield
 
