@@ -145,10 +145,12 @@ OPTIONS = {
 def check(program, num_towers):
     (weights, history), (others, told) = ended(program, None), ended(program, num_towers)
     largest = max(np.abs(one).max() for one in weights)
+    # Adam divides a gradient that is zero but for rounding, such as a bias's before its mean is
+    # taken off, by itself.
     for one, other in zip(weights, others, strict=True):
-        np.testing.assert_allclose(other, one, rtol=0, atol=1e-12 * max(largest, 1.0))
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-10 * max(largest, 1.0))
     for name, values in history.items():
-        np.testing.assert_allclose(told[name], values, rtol=1e-11)
+        np.testing.assert_allclose(told[name], values, rtol=1e-10)
 
 
 @settings(max_examples=5, **OPTIONS)
