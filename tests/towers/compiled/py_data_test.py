@@ -112,11 +112,18 @@ def test_a_length_that_the_first_batches_did_not_show_is_told_in_one_sentence():
         towers.fit(network(), data, verbose=0, shuffle=False)
 
 
-def left_behind():
-    """The workers of Keras that still run, after some patience."""
-    for _ in range(50):
-        threads = [one for one in threading.enumerate() if type(one) is not threading._DummyThread]
-        count = len(threads) - 1, len(multiprocessing.active_children())
+def running():
+    """The threads and processes that Python started and that run now."""
+    threads = [one for one in threading.enumerate() if type(one) is not threading._DummyThread]
+    return {*threads, *multiprocessing.active_children()}
+
+
+def left_behind(before):
+    """The workers of Keras that still run, after some patience, as numbers of both kinds."""
+    for _ in range(300):
+        others = running() - before
+        threads = [one for one in others if isinstance(one, threading.Thread)]
+        count = len(threads), len(others) - len(threads)
         if count == (0, 0):
             break
         time.sleep(0.1)
@@ -132,10 +139,11 @@ WORKERS = [
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 def test_its_workers_end_with_each_pass(options):
     model, own = network(), {"verbose": 0, "towers": tower_devices(2)}
+    before = running()
     for _ in range(2):
         towers.fit(model, Batches(**options), epochs=2, validation_data=Batches(**options), **own)
         towers.fit(model, Batches(**options), epochs=2, steps_per_epoch=3, **own)
         towers.evaluate(model, Batches(**options), **own)
         towers.evaluate(model, Batches(**options), steps=2, **own)
         towers.predict(model, Batches(**options), steps=2, **own)
-    assert left_behind() == (0, 0)
+    assert left_behind(before) == (0, 0)
