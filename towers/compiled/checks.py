@@ -18,7 +18,6 @@ from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
     ALL_OBJECTS,
-    Operation,
     compile_loss_of,
     compile_metrics_of,
     flat_losses,
@@ -28,7 +27,7 @@ from towers.ground.private_apis import (
     takes_training,
     with_losses,
 )
-from towers.layers.asking import CUT, ask
+from towers.layers.asking import CUT, ask, needs_trace
 from towers.layers.calls import REPEATED_ROWS
 from towers.layers.gradient import CONCATENATE, MEAN, Way
 from towers.layers.part import Call
@@ -44,7 +43,6 @@ OF_A_BATCH = ("circle", "dice", "tversky")
 OF_A_SCALE = ("apply", "apply_gradients", "scale_loss", "check_finite")
 # Activity regularisers that are means over the rows; that of most layers is none.
 ADDITIVE = (type(None), keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
-COUPLING = ("Lambda", "MixUp", "CutMix")  # Layers of Keras whose rows may meet.
 
 
 class NeedsLayersError(Exception):
@@ -174,26 +172,24 @@ def check_loss(loss: keras.losses.Loss, weight: Any) -> None:
         raise NeedsLayersError(f"the weight of the loss '{loss.name}' is a variable")
 
 
-def check_rows_apart(model: keras.Model, first_batch: Callable[[], Any]) -> None:
+def check_rows_apart(
+    model: keras.Model, devices: Sequence[str], first_batch: Callable[[], Any]
+) -> None:
     """Raises NeedsLayersError unless layers, and losses that Keras did not write, treat rows apart.
 
-    They are asked with the first batch. Layers that Keras wrote are known to.
+    They are asked with the first batch, each tower's share on its device.
     """
-    losses = compile_loss_of(model)
-    others = [one.loss for one in ([] if losses is None else flat_losses(losses))
-              if not has_equal_rows(one.loss)]  # fmt: skip
-    if is_known(model) and not others:
-        return
-    x, y, _ = keras.utils.unpack_x_y_sample_weight(several(first_batch()))
-    whole = Call(
-        model, Operation.__call__, (x,), {"training": True} if takes_training(model) else {}
-    )
-    answer = ask(whole, [HOST])
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(first_batch())
+    training = {"training": True} if takes_training(model) else {}
+    whole = Call(model, keras.layers.Layer.__call__, (x,), training)
+    answer = ask(whole, devices, traces=needs_trace(model, "sum"))
     if answer.way != CUT or not all(way in (Way(CONCATENATE), Way(MEAN)) for way in answer.ways):
         raise NeedsLayersError(f"the model {answer.reason or 'returns no row for each example'}")
+    losses = compile_loss_of(model)
+    parts = [] if losses is None else flat_losses(losses)
+    others = [one.loss for one in parts if not has_equal_rows(one.loss)]
     if others:
-        y_pred = call(model, x, training=False)
-        check_losses_apart(model, others, y, y_pred)
+        check_losses_apart(model, others, y, call(model, x, training=False))
 
 
 def check_losses_apart(
@@ -220,7 +216,7 @@ def check_losses_apart(
         values = tf.function(loss.call, autograph=False).get_concrete_function(*pair)
         if values.graph.variables or any(c.dtype == tf.resource for c, _ in values.graph.captures):
             raise NeedsLayersError(f"the loss '{loss.name}' uses variables")
-        answer = ask(Call(Values(loss), Operation.__call__, tuple(pair), {}), [HOST])
+        answer = ask(Call(Values(loss), keras.layers.Layer.__call__, tuple(pair), {}), [HOST])
         if answer.way != CUT or answer.ways != [Way(CONCATENATE)]:
             reason = answer.reason or "returns no value for each example"
             raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
@@ -236,16 +232,6 @@ class Values(keras.layers.Layer):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Returns the values of the loss."""
         return self._loss.call(y_true, y_pred)
-
-
-def is_known(model: keras.Model) -> bool:
-    """Returns whether a model consists of layers that Keras wrote and that treat rows apart."""
-    layers = flatten_layers(model)
-    if not all(type(layer).__module__.startswith("keras.src.") for layer in layers):
-        return False
-    operations = [one for layer in layers for one in getattr(layer, "operations", ())]
-    names = {type(layer).__name__ for layer in layers}
-    return not names & set(COUPLING) and all(isinstance(o, keras.layers.Layer) for o in operations)
 
 
 def check_metrics(model: keras.Model, has_flat_labels: bool) -> None:
@@ -287,12 +273,3 @@ def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
         return False
     name = getattr(fn, "__name__", "")
     return not has_flat_labels or "accuracy" in name or "sparse" in name
-
-
-def several(batch: Any) -> Any:
-    """Returns a batch of several rows: a single one is repeated."""
-
-    def repeat(part: tf.Tensor) -> tf.Tensor:
-        return tf.concat([part, part, part], axis=0) if part.shape[0] == 1 else part
-
-    return tf.nest.map_structure(repeat, batch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,6 +31,7 @@ class Hook:
     def __init__(self, owner: Any, name: str):
         self._owner, self._name = owner, name
         self.original = getattr(owner, name)
+        self._stored = inspect.getattr_static(owner, name)  # Such as a static method.
         self._handler: contextvars.ContextVar[Handler | None] = contextvars.ContextVar(
             name, default=None
         )
@@ -53,7 +55,7 @@ class Hook:
             if before == 0:
                 setattr(self._owner, self._name, self._passing())
             elif self._num_scopes == 0:
-                setattr(self._owner, self._name, self.original)
+                setattr(self._owner, self._name, self._stored)
 
     def _passing(self) -> Callable[..., Any]:
         original, handler_of = self.original, self._handler.get

@@ -154,10 +154,12 @@ def compare(call: Call, rows: Sequence[int], start: int, count: int) -> list[set
 
 
 def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
-    """Returns a single row twice, the second time with other numbers if it has fractions."""
+    """Returns a single row twice, the second time with other numbers, as far as it has others."""
 
     def other(row: tf.Tensor) -> tf.Tensor:
-        return row * 1.1 + 0.1 if row.dtype.is_floating else row
+        if row.dtype.is_floating:
+            return row * 1.1 + 0.1
+        return tf.reverse(row, axis=[-1]) if row.shape.rank > 1 else row
 
     return {index: tf.concat([row, other(row)], axis=0) for index, row in values.items()}
 

@@ -18,6 +18,7 @@ from towers.ground.arguments import check_choice
 from towers.ground.hooks import Hook
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
+    CompileLoss,
     Function,
     Operation,
     added_losses,
@@ -29,7 +30,7 @@ from towers.ground.private_apis import (
     twin_of,
     variable_accessed,
 )
-from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace
+from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import (
     CONCATENATE,
     TABLE,
@@ -46,6 +47,7 @@ from towers.other_steps.parallel import CallScope, assign_once
 from towers.variables.shared_variables import is_seed
 
 CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
+COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 CALLS = "_layer_calls_of_towers"  # A model's attribute.
@@ -109,7 +111,7 @@ def layers_of(
 
 
 class OtherTensorsError(Exception):
-    """A call from which other tensors come than when its layer was asked."""
+    """A call that takes or returns other tensors than when its layer was asked."""
 
 
 class LayerCalls:
@@ -131,7 +133,8 @@ class LayerCalls:
     def __init__(self, devices: Sequence[str], repeated_rows: str = "sum"):
         self.devices, self.repeated_rows = tuple(devices), repeated_rows
         self.quiet = False
-        self._told = ""
+        self._told, self._has_news = "", True
+        self._unasked: dict[str, str] = {}
         self._answers: dict[Any, Answer] = {}
         self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
         self._twins: dict[int, tuple[Any, Any]] = {}
@@ -154,23 +157,27 @@ class LayerCalls:
         if id(function) not in self._twins and tf.executing_eagerly():
             self._is_first_call = True
             try:
-                update = None if knows_rows(args) else as_in_graph
-                with OPTIONAL.through(of_values), MEAN_METRIC.through(update):
-                    return function.python_function(*args, **kwargs)
+                losses = None if knows_rows(args) else as_in_graph
+                with OPTIONAL.through(of_values), COMPILED_LOSSES.through(losses):
+                    results = function.python_function(*args, **kwargs)
             finally:
                 self._is_first_call = False
-                self._twins[id(function)] = (function, twin_of(function))
-                self.tell()
+            self._twins[id(function)] = (function, twin_of(function))
+            self.tell()
+            return results
         if id(function) not in self._twins:
             self._twins[id(function)] = (function, twin_of(function))
-        return original(self._twins[id(function)][1], *args, **kwargs)
+        results = original(self._twins[id(function)][1], *args, **kwargs)
+        self.tell()
+        return results
 
     def tell(self) -> None:
         """Prints which layers run whole, and why, unless it is known."""
-        text = self.describe()
-        if text != self._told and not self.quiet:
-            print(text)
-        self._told = text
+        if self._has_news:
+            text, self._has_news = self.describe(), False
+            if text != self._told and not self.quiet:
+                print(text)
+            self._told = text
 
     def describe(self) -> str:
         """Returns in a line which layers run on the towers, and which whole, and why.
@@ -182,6 +189,7 @@ class LayerCalls:
             layer = self._layers[key]
             if answer.way != INSIDE:
                 ways[layer.name] = "" if answer.way == CUT else answer.reason
+        ways |= {name: reason for name, reason in self._unasked.items() if name not in ways}
         cut = [name for name, reason in ways.items() if not reason]
         whole = [f"{name} ({reason})" for name, reason in ways.items() if reason]
         inner = [
@@ -229,12 +237,19 @@ class LayerCalls:
         key = call.key()
         if key not in self._answers:
             if not call.layer.built or not tf.executing_eagerly():
-                return Answer(INSIDE, reason="was called in a graph before")
-            self._layers[id(call.layer)] = call.layer
+                return self._leave(call)
+            self._layers[id(call.layer)], self._has_news = call.layer, True
             with alone():
                 traces = needs_trace(call.layer, self.repeated_rows)
                 self._answers[key] = ask(call, self.devices, traces=traces)
         return self._answers[key]
+
+    def _leave(self, call: Call) -> Answer:
+        """Returns the answer for a layer that cannot be asked now; those in it may be cut."""
+        answer = not_cut(call, "was first called within a graph")
+        if answer.way == WHOLE and call.layer.name not in self._unasked:
+            self._unasked[call.layer.name], self._has_news = answer.reason, True
+        return answer
 
     def _call_without_graph(self, call: Call, answer: Answer) -> Any:
         """Returns what a layer returns that is called without a graph, if possible by a function.
@@ -268,6 +283,8 @@ class LayerCalls:
         self, call: Call, answer: Answer, *, for_function: bool = False
     ) -> tuple[Outcome, list[tf.Tensor]]:
         """Returns what came out of the first tower, and its tensors of all towers."""
+        if not call.has_equal_rows(answer.rows):
+            raise OtherTensorsError
         cut = self._rows(call, answer)
         sums_rows = self.repeated_rows == "sum"
         towers = Towers(cut, self.devices[0], sums_rows=sums_rows, for_function=for_function)
@@ -368,13 +385,17 @@ def knows_rows(args: Sequence[Any]) -> bool:
     return any(shape is not None and shape.rank and shape[0] for shape in shapes)
 
 
-def as_in_graph(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> Any:
-    """Updates a metric as in a graph, where the number of rows of a batch is unknown.
+def as_in_graph(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Computes what `compile(loss=)` became as in a graph that does not know the number of rows.
 
-    `compile` weighs the mean of each of several losses with it, if it is known.
+    Where it is known, it weighs the mean of each of several losses.
     """
-    weight = None if isinstance(sample_weight, int) else sample_weight
-    return original(metric, values, sample_weight=weight)
+
+    def update(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> Any:
+        return original(metric, values)
+
+    with MEAN_METRIC.through(update):
+        return original(*args, **kwargs)
 
 
 def of_values(original: Any, nest: Any) -> Any:
@@ -416,6 +437,7 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
     for owner, _ in outcome.losses:
         added_losses(owner).append(next(tensors))
     for one in outcome.stored:
-        leaves = [next(tensors) for _ in tf.nest.flatten(one.value)]
+        leaves = [next(tensors) if tf.is_tensor(leaf) else leaf
+                  for leaf in tf.nest.flatten(one.value)]  # fmt: skip
         vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)
     return tf.nest.pack_sequence_as(outcome.outputs, outputs)

@@ -7,11 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.ground.private_apis import (
-    could_possibly_record,
-    record_operation,
-    recording_again,
-)
+from towers.ground.private_apis import could_possibly_record, record_operation, recording_again
 from towers.layers.rows import Cut, cut_rows, join_rows, parts_of
 from towers.step.sums import times_or_zero
 from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
@@ -174,10 +170,10 @@ class Towers:
         """Returns the gradient of each tower's value, on its device; 0 where it counts nothing."""
         cut, gradient = self.cut, tf.convert_to_tensor(gradient)
         if way.kind == CONCATENATE:
-            wanted = cut.times(way.multiple)
-            if parts_of(gradient, cut.devices) is not None:  # These are 0 there already.
-                return cut_rows(gradient, wanted)
+            wanted, known = cut.times(way.multiple), parts_of(gradient, cut.devices)
             values = cut_rows(gradient, wanted)
+            if known is not None and known.cut.multiple == wanted.multiple:
+                return values  # These are 0 there already.
         else:
             values = [gradient] * len(cut.devices)
         factors = self._factors(MEAN if way.kind == MEAN else SUM, gradient.dtype)

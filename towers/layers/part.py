@@ -50,7 +50,8 @@ class Outcome(NamedTuple):
         found = [one for one in tf.nest.flatten(self.outputs) if tf.is_tensor(one)]
         found += [mask for mask in self.masks if mask is not None]
         found += [loss for _, loss in self.losses]
-        return found + [t for one in self.stored for t in tf.nest.flatten(one.value)]
+        kept = [leaf for one in self.stored for leaf in tf.nest.flatten(one.value)]
+        return found + list(filter(tf.is_tensor, kept))
 
 
 class Surroundings(NamedTuple):
@@ -111,6 +112,13 @@ class Call:
         first = next(iter(sizes.values()))
         return [index for index, size in sizes.items() if size == first]
 
+    def has_equal_rows(self, rows: Sequence[int]) -> bool:
+        """Returns whether the arguments with these indices have rows of one origin.
+
+        In a graph, a number of rows that is known is not that of a batch of any size.
+        """
+        return len({self.leaves[index].shape[0] for index in rows}) == 1
+
     def num_rows(self, rows: Sequence[int]) -> int:
         """Returns how many rows the arguments with these indices have."""
         return int(tf.shape(self.leaves[rows[0]])[0])
@@ -123,7 +131,7 @@ class Call:
         """Returns the tensors that each part takes whole: other arguments, and attributes."""
         found = [leaf for i, leaf in enumerate(self.leaves) if tf.is_tensor(leaf) and i not in rows]
         for _, value in attributes_of(self.layer).values():
-            found += tf.nest.flatten(value)
+            found += filter(tf.is_tensor, leaves_of(value))
         return list({id(tensor): tensor for tensor in found}.values())
 
     def looks_around(self, rows: Sequence[int]) -> Surroundings:
@@ -234,31 +242,20 @@ def as_key(leaf: Any) -> Any:
 
 
 def attributes_of(layer: Any) -> dict[tuple[int, str], tuple[Any, Any]]:
-    """Returns the attributes of a layer and of those in it that hold tensors alone."""
+    """Returns the attributes of a layer and of those in it that hold tensors."""
     found = {}
     for owner in flatten_layers(layer):
         for name, value in vars(owner).items():
-            is_nest = isinstance(value, (tf.Tensor, list, tuple, dict))
-            if is_nest and holds_tensors(value) and value is not added_losses(owner):
+            if value is not added_losses(owner) and any(map(tf.is_tensor, leaves_of(value))):
                 found[id(owner), name] = (owner, value)
     return found
-
-
-def holds_tensors(value: Any) -> bool:
-    """Returns whether a value is a tensor, or a nest of tensors alone."""
-    if isinstance(value, tf.Tensor):
-        return True
-    values = value.values() if isinstance(value, dict) else value
-    return len(value) > 0 and all(
-        isinstance(one, (tf.Tensor, list, tuple, dict)) and holds_tensors(one) for one in values
-    )
 
 
 def is_other(value: Any, before: tuple[Any, Any] | None) -> bool:
     """Returns whether an attribute holds other tensors than before."""
     if before is None:
         return True
-    old, new = tf.nest.flatten(before[1]), tf.nest.flatten(value)
+    old, new = list(leaves_of(before[1])), list(leaves_of(value))
     return len(old) != len(new) or any(a is not b for a, b in zip(old, new, strict=True))
 
 
