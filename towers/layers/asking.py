@@ -7,6 +7,7 @@ no branch is closed by a weight of 0. What is left to differ is rounding.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -66,7 +67,8 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
     if call.leaves[rows[0]].shape[0] == 0:
         return not_cut(call, "takes no rows")
     try:
-        with stop_recording():
+        with stop_recording(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # What a layer says of so few rows is no user's.
             around = call.looks_around(rows) if traces else NOTHING_AROUND
             if around.takes_others:
                 return not_cut(call, "computes from tensors that are not given to it")

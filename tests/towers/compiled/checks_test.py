@@ -254,3 +254,112 @@ def test_a_model_of_a_distribution_strategy_is_refused(where):
         for call in calls:
             with pytest.raises(ValueError, match="made or compiled in the scope"):
                 call(model, X, Y, verbose=0)
+
+
+class Centring(keras.layers.Layer):
+    """Couples rows in training alone; Keras tells it of training by the call around it."""
+
+    def call(self, inputs, training=False):
+        return inputs - keras.ops.mean(inputs, axis=0) if training else inputs
+
+
+class Around(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = Centring(), keras.layers.Dense(2)
+
+    def call(self, inputs, training=False):
+        return self.last(self.inner(inputs))
+
+
+class Literal(keras.Model):
+    """Its metric has a weight that is a number of the program."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.mean = keras.layers.Dense(2), keras.metrics.Mean(name="mean")
+
+    @property
+    def metrics(self):
+        return [self.mean]
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean((self(data[0]) - data[1]) ** 2)
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        self.mean.update_state(loss, sample_weight=3)
+        self.mean.update_state(2 * loss)
+        return {"mean": self.mean.result()}
+
+
+class Cached(keras.layers.Layer):
+    """Keeps a tensor beside what is none."""
+
+    def call(self, inputs):
+        self.cache = {"rows": inputs * 2, "name": "rows", "none": None}
+        return inputs
+
+
+class Reading(Literal):
+    def __init__(self):
+        super().__init__()
+        self.cached = Cached()
+
+    def call(self, inputs):
+        outputs = self.dense(self.cached(inputs))
+        return outputs
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            error = keras.ops.mean((self(data[0]) - data[1]) ** 2)
+            loss = error + keras.ops.mean(self.cached.cache["rows"] @ self.dense.kernel)
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        self.mean.update_state(loss)
+        return {"mean": self.mean.result()}
+
+
+def activated(activation):
+    return network(lambda hidden: keras.layers.Dense(2, activation=activation)(hidden))
+
+
+def over_the_batch(values):
+    return values - keras.ops.mean(values, axis=0)
+
+
+HIDDEN = {
+    "in a user's activation": (lambda: activated(over_the_batch), 4),
+    "in an axis of Keras's": (lambda: network(keras.layers.Softmax(axis=0)), 4),
+    "in training alone": (Around, 4),
+    "in a first batch of one row": (lambda: activated(over_the_batch), 1),
+    "in a literal weight": (Literal, 4),
+    "in a cache beside other values": (Reading, 4),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_hides_in_a_model_ends_as_on_one_device(name):
+    make, first = HIDDEN[name]
+    parts = [slice(0, first), slice(first, 6)]
+    batches = tf.data.Dataset.from_generator(
+        lambda: ((X[part], Y[part]) for part in parts),
+        output_signature=(tf.TensorSpec([None, 3]), tf.TensorSpec([None, 2])),
+    ).apply(tf.data.experimental.assert_cardinality(2))
+    ended = []
+    for own in ({}, {"towers": 2}):
+        keras.utils.set_random_seed(5)
+        model = make()
+        if not model.compiled:
+            model(X[:2])
+            model.compile("sgd", "mse")
+        fit = towers.fit if own else keras.Model.fit
+        history = fit(model, batches, epochs=2, shuffle=False, verbose=0, **own)
+        ended.append((model.get_weights(), history.history))
+    for one, other in zip(ended[0][0], ended[1][0], strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-6)
+    for key, values in ended[0][1].items():
+        np.testing.assert_allclose(ended[1][1][key], values, rtol=1e-5)
