@@ -70,7 +70,7 @@ class StageLabels:
         self._scopes.close()
 
     def call(
-        self, call: Callable[..., Any], layer: keras.layers.Layer, *args: Any, **kwargs: Any
+        self, call: Callable[..., Any], layer: keras.layers.Layer, /, *args: Any, **kwargs: Any
     ) -> Any:
         """Returns what the call of a layer returns; its ops have the label of its stage.
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Handler = Callable[..., Any]  # Takes the original function and its arguments.
+Handler = Callable[..., Any]  # Takes the original function, by position, and its arguments.
 
 
 class Hook:

@@ -147,7 +147,7 @@ class LayerCalls:
         with CALL_LAYER.through(self.call), CALL_FUNCTION.through(self.call_function):
             yield
 
-    def call_function(self, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns; a twin of it is called."""
         module = getattr(function.python_function, "__module__", None) or ""
         if module.startswith("tensorflow."):  # Of which some need a graph.
@@ -211,7 +211,7 @@ class LayerCalls:
             parts.append("an Embedding's repeated rows are summed (repeated_rows='keras': not)")
         return "; ".join(parts)
 
-    def call(self, original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
         leaves = keras.tree.flatten((args, kwargs))
         is_symbolic = any(isinstance(leaf, keras.KerasTensor) for leaf in leaves)
@@ -385,7 +385,7 @@ def knows_rows(args: Sequence[Any]) -> bool:
     return any(shape is not None and shape.rank and shape[0] for shape in shapes)
 
 
-def as_in_graph(original: Any, *args: Any, **kwargs: Any) -> Any:
+def as_in_graph(original: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Computes what `compile(loss=)` became as in a graph that does not know the number of rows.
 
     Where it is known, it weighs the mean of each of several losses.

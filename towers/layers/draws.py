@@ -53,26 +53,27 @@ def in_inference(
 
 
 def draw(
-    name: str, rows: RowRange, original: Callable[..., Any], shape: Any, *args: Any, **options: Any
+    op: str, rows: RowRange, original: Callable[..., Any], /, *args: Any, **options: Any
 ) -> tf.Tensor:
     """Returns what an op draws by row; a shuffle brings every row to the next place."""
-    if "shuffle" in name:
-        return tf.roll(shape, 1, axis=0)
-    given = inspect.signature(original).bind(shape, *args, **options)
+    given = inspect.signature(original).bind(*args, **options)
     given.apply_defaults()
-    static = tf.TensorShape(tf.get_static_value(tf.convert_to_tensor(shape), partial=True))
-    uniform = fractions(tf.cast(tf.convert_to_tensor(shape), tf.int32), rows)
-    return tf.ensure_shape(rescaled(name, uniform, given.arguments), static)
+    if "shuffle" in op:
+        return tf.roll(given.arguments["value"], 1, axis=0)
+    shape = tf.convert_to_tensor(given.arguments["shape"])
+    static = tf.TensorShape(tf.get_static_value(shape, partial=True))
+    uniform = fractions(tf.cast(shape, tf.int32), rows)
+    return tf.ensure_shape(rescaled(op, uniform, given.arguments), static)
 
 
-def rescaled(name: str, uniform: tf.Tensor, given: dict[str, Any]) -> tf.Tensor:
+def rescaled(op: str, uniform: tf.Tensor, given: dict[str, Any]) -> tf.Tensor:
     """Returns fractions from 0 to 1 as what an op with these arguments draws."""
-    if "int" in name:
+    if "int" in op:
         low, high = given.get("minval", 0), given.get("maxval", 2**31 - 1)
-        dtype = given.get("dtype") if "full" in name else tf.convert_to_tensor(low).dtype
+        dtype = given.get("dtype") if "full" in op else tf.convert_to_tensor(low).dtype
         low, high = (tf.cast(bound, tf.float64) for bound in (low, high))
         return tf.cast(low + tf.floor(uniform * (high - low)), dtype)
-    value = (uniform - 0.5) * 3.0 if "normal" in name else uniform
+    value = (uniform - 0.5) * 3.0 if "normal" in op else uniform
     return tf.cast(value, given.get("dtype") or tf.float32)
 
 

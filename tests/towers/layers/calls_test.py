@@ -328,3 +328,17 @@ def test_a_tower_runs_forward_and_backward_on_its_device():
     products = [one for one in operations if one.type == "MatMul"]
     assert len(products) > 8
     assert not [one.name for one in products if "tower_" not in one.name]
+
+
+class Named(keras.layers.Layer):
+    """Has arguments with names that a hook might use itself."""
+
+    def call(self, inputs, original=None, layer=None):
+        return inputs * original + layer
+
+
+def test_arguments_of_a_layer_may_have_any_name():
+    named, x = Named(), tf.constant(X)
+    expected = named(x, original=x, layer=x)
+    with on_towers(2):
+        near(named(x, original=x, layer=x), expected)
