@@ -8,7 +8,8 @@ from typing import Any
 
 import keras
 
-from towers.layers.calls import layers_of
+from towers.compiled.kept import kept
+from towers.layers.calls import LayerCalls
 
 
 def call_own(
@@ -36,7 +37,10 @@ def call_own(
     quiet = arguments["verbose"] == 0
     if reason is not None and not quiet and len(devices) > 1:
         print(f"{model.name}: the towers run layers only, since {reason}.")
-    with layers_of(model, devices, repeated_rows=repeated_rows, quiet=quiet):
+    key = ("layers", tuple(devices), repeated_rows)
+    calls = kept(model, key, lambda: LayerCalls(devices, repeated_rows))
+    calls.quiet = quiet or len(devices) == 1
+    with calls.scope():
         return getattr(model, name)(**given)
 
 

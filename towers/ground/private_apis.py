@@ -96,8 +96,8 @@ def compile_metrics_of(model: Any) -> Any:
 
 
 def loss_tracker(model: Any) -> Any:
-    """Returns the metric that is the `loss` in a model's logs."""
-    return model._loss_tracker
+    """Returns the metric that is the `loss` in a model's logs; None before it is compiled."""
+    return getattr(model, "_loss_tracker", None)
 
 
 def flat_losses(losses: Any) -> list[Any]:

@@ -50,7 +50,6 @@ CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call_
 COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
-CALLS = "_layer_calls_of_towers"  # A model's attribute.
 REPEATED_ROWS = ("sum", "keras")
 Parts = dict[int, list[tf.Tensor]]  # By an argument's index, the part of each tower.
 Read = Sequence[tuple[keras.Variable, Sequence[tf.Tensor]]]
@@ -87,27 +86,6 @@ def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator
     with calls.scope():
         yield calls
     calls.tell()
-
-
-@contextlib.contextmanager
-def layers_of(
-    model: keras.Model,
-    devices: Sequence[str],
-    *,
-    repeated_rows: str = "sum",
-    quiet: bool = True,
-) -> Iterator[None]:
-    """The scope in which a model's own code runs its layers on towers, as in `layers_on`.
-
-    What was asked and traced is kept with the model.
-    """
-    calls: LayerCalls | None = vars(model).get(CALLS)
-    setting = (tuple(devices), repeated_rows)
-    if calls is None or (calls.devices, calls.repeated_rows) != setting:
-        calls = vars(model)[CALLS] = LayerCalls(*setting)
-    calls.quiet = quiet or len(devices) == 1
-    with calls.scope():
-        yield
 
 
 class OtherTensorsError(Exception):
