@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from towers.compiled.data import preprocesses
+from towers.compiled.data import Data, preprocesses
 from towers.compiled.tower_function import call, has_equal_rows
 from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
@@ -172,24 +173,55 @@ def check_loss(loss: keras.losses.Loss, weight: Any) -> None:
         raise NeedsLayersError(f"the weight of the loss '{loss.name}' is a variable")
 
 
-def check_rows_apart(
-    model: keras.Model, devices: Sequence[str], first_batch: Callable[[], Any]
-) -> None:
+def check_rows_apart(model: keras.Model, devices: Sequence[str], data: Data) -> None:
     """Raises NeedsLayersError unless layers, and losses that Keras did not write, treat rows apart.
 
-    They are asked with the first batch, each tower's share on its device.
+    They are asked with the first batch, each tower's share on its device. A model of Keras's layers
+    alone is asked with a few rows of any numbers first: data may be slow to begin.
     """
-    x, y, _ = keras.utils.unpack_x_y_sample_weight(first_batch())
-    training = {"training": True} if takes_training(model) else {}
-    whole = Call(model, keras.layers.Layer.__call__, (x,), training)
-    answer = ask(whole, devices, traces=needs_trace(model, "sum"))
-    if answer.way != CUT or not all(way in (Way(CONCATENATE), Way(MEAN)) for way in answer.ways):
-        raise NeedsLayersError(f"the model {answer.reason or 'returns no row for each example'}")
     losses = compile_loss_of(model)
     parts = [] if losses is None else flat_losses(losses)
     others = [one.loss for one in parts if not has_equal_rows(one.loss)]
+    is_of_keras = not needs_trace(model, "sum")
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(data.spec)
+    if is_of_keras and not others and not why_coupled(model, devices[:1], made_up(x)):
+        return
+    try:
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
+    except (StopIteration, tf.errors.OutOfRangeError):
+        return  # Data without examples is told of where it is used.
+    reason = why_coupled(model, devices, x)
+    if reason:
+        raise NeedsLayersError(f"the model {reason}")
     if others:
         check_losses_apart(model, others, y, call(model, x, training=False))
+
+
+def why_coupled(model: keras.Model, devices: Sequence[str], x: Any) -> str | None:
+    """Returns why towers cannot run the model on parts of these inputs; None if they can."""
+    training = {"training": True} if takes_training(model) else {}
+    whole = Call(model, keras.layers.Layer.__call__, (x,), training)
+    answer = ask(whole, devices, traces=needs_trace(model, "sum"))
+    if answer.way == CUT and all(way in (Way(CONCATENATE), Way(MEAN)) for way in answer.ways):
+        return None
+    return answer.reason or "returns no row for each example"
+
+
+def made_up(spec: Any) -> Any:
+    """Returns a few rows for this spec: integers are 0 and 1, lengths of any size are 8."""
+
+    def rows(one: tf.TensorSpec) -> tf.Tensor:
+        shape = [4, *(8 if size is None else size for size in one.shape[1:])]
+        place = tf.reshape(tf.range(np.prod(shape), dtype=tf.float64), shape)
+        values = tf.sin(place * 12.9898 + 1.0)
+        return tf.cast(values if one.dtype.is_floating else values > 0, one.dtype)
+
+    return tf.nest.map_structure(lambda one: rows(one) if is_number(one) else one, spec)
+
+
+def is_number(spec: Any) -> bool:
+    """Returns whether tensors of a spec can be made of numbers."""
+    return isinstance(spec, tf.TensorSpec) and spec.dtype not in (tf.string, tf.resource)
 
 
 def check_losses_apart(

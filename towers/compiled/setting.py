@@ -112,7 +112,7 @@ def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
                 check_no_strategy(model)
                 check_built(model)
                 check_metrics(model, has_flat_labels(data.spec))
-                check_rows_apart(model, placement.devices, data.first_batch)
+                check_rows_apart(model, placement.devices, data)
         except NeedsLayersError as error:
             return str(error)
         return None
