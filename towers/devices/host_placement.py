@@ -41,14 +41,14 @@ def tower_device(*devices: str) -> Iterator[None]:
     Args:
         devices: TensorFlow device names: the tower's device, or one for each of its stages.
     """
-    specs = list(map(tf.DeviceSpec.from_string, devices))
-    on_gpu = specs[0].device_type == "GPU"
+    names = list(map(device_name, devices))
+    on_gpu = "GPU" in names[0]
     if tf.executing_eagerly() or (len(devices) == 1 and not on_gpu):
         with tf.device(devices[0]):
             yield
         return
-    graph, names = get_default_graph(), [spec.to_string() for spec in specs]
-    first, device_of = graph.num_operations(), choose_device(devices)
+    graph, device_of = get_default_graph(), choose_device(devices)
+    first = graph.num_operations()
 
     def choose(op: tf.Operation) -> str:
         if op.device or op.graph is not graph or not on_gpu:  # A loop's body is on one device.

@@ -41,22 +41,13 @@ class Stages:
         self._model = model  # Its layers live as long as their ids are used.
         self._found: dict[int, int] = {}  # By the id of a layer or of a variable.
         if model is not None:
-            stage_of = stage_of or stages_by_size(self.blocks, count)
-            own = self._give(model, stage_of(model), around=0)
-            for layer in inner_layers(model):
-                self._ask(layer, stage_of, own)
+            self._visit(model, stage_of or stages_by_size(self.blocks, count), around=0)
             self._check()
 
-    def _ask(self, layer: keras.layers.Layer, stage_of: StageOf | None, around: int) -> None:
-        """Asks about a layer, if there is something to ask, and about those in it."""
+    def _visit(self, layer: keras.layers.Layer, stage_of: StageOf | None, around: int) -> None:
+        """Asks for a layer's stage, if it may have one of its own, and visits those in it."""
         asked = None if stage_of is None else stage_of(layer)
-        own = self._give(layer, asked, around)
-        for inner in inner_layers(layer):
-            self._ask(inner, stage_of if asked is None else None, own)
-
-    def _give(self, layer: keras.layers.Layer, asked: int | None, around: int) -> int:
-        """Returns the stage that a layer and its variables get: what it was asked, if anything."""
-        if asked is not None:
+        if asked is not None:  # It counts more than that of another layer around.
             if type(asked) is not int or not 0 <= asked < self.count:
                 raise ValueError(
                     f"stage_of returns the number of one of the tower's {self.count} devices, 0 to "
@@ -65,7 +56,8 @@ class Stages:
             self._found[id(layer)] = asked
         own = self._found.setdefault(id(layer), around)
         self._found.update((id(variable), own) for variable in layer.variables)
-        return own
+        for inner in flatten_layers(layer, include_self=False, recursive=False):
+            self._visit(inner, stage_of if asked is None or layer is self._model else None, own)
 
     def _check(self) -> None:
         """Raises ValueError unless every stage has variables."""
@@ -86,11 +78,6 @@ class Stages:
         """Returns the indices of each stage's variables; the first has those of no layer, too."""
         stages = [self.of(variable) or 0 for variable in variables]
         return [[index for index, one in enumerate(stages) if one == k] for k in range(self.count)]
-
-
-def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns the layers that a layer consists of, without those in them."""
-    return flatten_layers(layer, include_self=False, recursive=False)
 
 
 def blocks_of(model: keras.Model) -> Blocks:
