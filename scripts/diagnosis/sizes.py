@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+import towers
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.session import Session, build_step
-from towers.scripts.training.stages import stage_of_variables
 
 
 class Sizes(NamedTuple):
@@ -58,14 +58,16 @@ def measure(session: Session, options: TrainOptions, num_stages: int = 1) -> lis
     Raises:
         ValueError: they cannot share the model's layers.
     """
-    stage_of = stage_of_variables(session.recipe, session.model, num_stages)
+    tower = [f"/CPU:{number}" for number in range(num_stages)]
+    stages = towers.Placement([tower], "cpu").place(session.model)
     step = build_step(session, options)
     shared, slots = step.update.copies.shared, step.update.copies.optimizer.variables
     trained, kept = total_bytes(shared.trainable), total_bytes(slots)
     sizes = []
-    for stage in range(num_stages):
-        own = [one for one in session.model.variables if stage_of(one) == stage]
-        used = [one for one in shared.all if stage_of(one) == stage]
+    columns = map(stages.indices, (session.model.variables, shared.all))
+    for owned, indices in zip(*columns, strict=True):
+        own = [session.model.variables[index] for index in owned]
+        used = [shared.all[index] for index in indices]
         trainable = [one for one in used if one.trainable]
         read = [one for one in used if not shared.is_used_by_handle(one)]
         sizes.append(

@@ -19,7 +19,6 @@ from towers.scripts.timing.options import StepTimingOptions, TimingOptions
 from towers.scripts.timing.task import NUM_BATCHES, Task, open_task
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.session import carried_state
-from towers.scripts.training.stages import share_layers
 from towers.scripts.wrong_input import wrong_input
 
 WARM_UP_STEPS = NUM_BATCHES + 2  # For ways that compile for each shape.
@@ -158,7 +157,6 @@ def build_step(task: Task, placement: towers.Placement) -> towers.engine.TrainSt
     with placement.scope():
         model = task.make_model()
         optimizer = task.make_optimizer()
-    placement = share_layers(task.recipe, model, placement)
     return towers.build_train_step(
         task.make_tower_fn(model),
         model,

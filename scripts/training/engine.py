@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -31,6 +33,20 @@ def describe_parameters(session: Session) -> str:
     is_alone = len(placement.devices) * session.processes.count == 1
     by = "" if is_alone or placement.exchange in WITHOUT_COPIES else placement.exchange
     return f"{'each of them' if others else where}{f', summed by {by}' if by else ''}"
+
+
+def describe_stages(model: keras.Model, placement: towers.Placement) -> Iterator[str]:
+    """Yields a line for each stage: its layers with parameters, and how many these are.
+
+    For towers of one device each there is none.
+    """
+    stages, variables = placement.place(model), model.trainable_variables
+    layers = [layer for block in stages.blocks for layer in block if layer.trainable_variables]
+    for number, indices in enumerate(stages.indices(variables) if layers else ()):
+        names = ", ".join(layer.name for layer in layers if stages.of(layer) == number)
+        count = sum(math.prod(variables[index].shape) for index in indices)
+        devices = [towers.devices.short_device(group[number]) for group in placement.groups]
+        yield f"stage {number} on {', '.join(devices)}: {names} ({count:,} parameters)"
 
 
 class MeasuredPlacement:

@@ -10,13 +10,17 @@ import towers
 from towers.ground.durable import write_file
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
-from towers.scripts.training.engine import MeasuredPlacement, describe_parameters, open_updates
+from towers.scripts.training.engine import (
+    MeasuredPlacement,
+    describe_parameters,
+    describe_stages,
+    open_updates,
+)
 from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
 from towers.scripts.training.saved_run import InitialWeights, open_weights
 from towers.scripts.training.session import Session, open_session
-from towers.scripts.training.stages import describe_stages
 
 
 class OpenRun(NamedTuple):

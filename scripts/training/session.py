@@ -16,7 +16,6 @@ from towers.scripts.options.setting import arguments_for
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
-from towers.scripts.training.stages import share_layers
 
 
 class Session(NamedTuple):
@@ -83,7 +82,7 @@ def open_session(
         model = recipe.make_model(recipe.fields, batches)
         if recipe.initialize is not None:
             recipe.initialize(recipe.fields, model, batches)
-    placement = share_layers(recipe, model, placement)
+    placement.place(model)
     evaluate = make_evaluate(recipe, model, batches, placement)
     evaluator = None
     if recipe.make_answer_evaluator is not None:

@@ -11,7 +11,6 @@ import towers
 from towers.scripts.training.catalogue import find_recipe, with_fields
 from towers.scripts.training.recipe import Data
 from towers.scripts.training.session import carried_state, make_optimizer
-from towers.scripts.training.stages import blocks_of
 
 TEXT = {"embedding_size": 8, "hidden_size": 8, "vocabulary_size": 50, "dropout_rate": 0.1}
 LANGUAGE = {"hidden_size": 8, "vocabulary_size": 50, "dropout_rate": 0.1}
@@ -130,10 +129,6 @@ def build_step(task, devices, parameters, *, precision="float32", processes=None
         model = task.recipe.make_model(task.recipe.fields, task.data)
         optimizer = task.make_optimizer()
         loss_scale = towers.steps.LossScale() if precision == "float16" else None
-    if placement.num_stages > 1:
-        placement = towers.Placement(placement.groups, "cpu", stage_of=stage_of(model, placement))
-        placement = trusted(placement, parameters)
-        placement.place(model)
     tower_fn = task.recipe.make_tower_fn(task.recipe.fields, model, True)
     options = towers.StepOptions(
         clip_norm=task.recipe.fields.clip_norm or None,
@@ -155,18 +150,9 @@ def place(devices, parameters):
     placement = towers.Placement(devices, "cpu")
     if parameters == "nccl":
         object.__setattr__(placement, "exchange", "nccl")
-    return trusted(placement, "replicated" if parameters == "nccl" else parameters)
-
-
-def trusted(placement, parameters):
-    """Returns the placement with other parameters, which its devices are trusted with."""
+        parameters = "replicated"
     object.__setattr__(placement, "parameters", parameters)
     return placement
-
-
-def stage_of(model, placement):
-    """Returns the function from layers to stages that a recipe's training takes."""
-    return towers.steps.stages_by_size(blocks_of(model), placement.num_stages)
 
 
 def parameter_bytes(step):

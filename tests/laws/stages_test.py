@@ -66,29 +66,17 @@ def build(name, groups, parameters, *, optimizer="adam", precision="float32", **
     """Returns (model, step, the shards of each batch)."""
     keras.utils.set_random_seed(3)
     towers.steps.set_precision(precision)
-    placement = towers.Placement(groups, parameters)
+    stage_of = dense_stage if name == "dense" else None
+    placement = towers.Placement(groups, parameters, stage_of=stage_of)
     with placement.scope():
         model, tower_fn, batches = task_of(name)
         own = towers.optimizers.build_optimizer(optimizer, 0.01)
         if precision == "float16":
             options["loss_scale"] = towers.steps.LossScale()
-    placement = staged(placement, name, model)
     dataset = helpers.dataset_of(batches)
     options = towers.StepOptions(**{"probe": False, **options})
     step = towers.build_train_step(tower_fn, model, own, placement, dataset, options)
     return model, step, list(towers.engine.split(dataset, len(groups)))
-
-
-def staged(placement, name, model):
-    if placement.num_stages == 1:
-        return placement
-    if name == "dense":
-        stage_of = dense_stage
-    else:
-        stage_of = towers.steps.stages_by_size(model.layers_in_order(), placement.num_stages)
-    placement = placement.with_stages(stage_of)
-    placement.place(model)
-    return placement
 
 
 def train(name, groups, parameters, **options):
@@ -171,7 +159,6 @@ def test_a_carried_state_goes_on_in_split_layers(parameters):
         placement = towers.Placement(groups, parameters)
         with placement.scope():
             model, own = LANGUAGE["lstm"](), towers.optimizers.build_optimizer("adam", 0.01)
-        placement = staged(placement, "lstm", model)
         tokens = np.random.default_rng(0).integers(1, VOCABULARY, (3, 2, 6, 5)).astype("int32")
         batches = [(one, other, np.zeros(6, bool)) for one, other in tokens]
         carried = towers.Carried(model.state_specs(), 6)
@@ -190,10 +177,10 @@ def test_towers_of_several_devices_evaluate_as_one():
     results = []
     for groups in (PAIRS, [group[0] for group in PAIRS]):
         keras.utils.set_random_seed(3)
-        placement = towers.Placement(groups, "tower0" if groups is PAIRS else "cpu")
+        policy = "tower0" if groups is PAIRS else "cpu"
+        placement = towers.Placement(groups, policy, stage_of=dense_stage)
         with placement.scope():
             model, _, batches = task_of("dense")
-        placement = staged(placement, "dense", model)
         dataset = helpers.dataset_of(batches)
         step = towers.build_evaluation_step(helpers.classify(model), model, placement, dataset)
         results.append(towers.evaluate_step(step, dataset))

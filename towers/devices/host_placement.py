@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from towers.devices.stage_devices import device_of_stage
+from towers.devices.op_devices import device_name
+from towers.devices.stage_devices import choose_device
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
     get_default_graph,
@@ -40,18 +41,18 @@ def tower_device(*devices: str) -> Iterator[None]:
     Args:
         devices: TensorFlow device names: the tower's device, or one for each of its stages.
     """
-    specs = list(map(tf.DeviceSpec.from_string, devices))
-    on_gpu = specs[0].device_type == "GPU"
+    names = list(map(device_name, devices))
+    on_gpu = "GPU" in names[0]
     if tf.executing_eagerly() or (len(devices) == 1 and not on_gpu):
         with tf.device(devices[0]):
             yield
         return
-    graph, names = get_default_graph(), [spec.to_string() for spec in specs]
-    first, device_of = graph.num_operations(), device_of_stage(devices)
+    graph, device_of = get_default_graph(), choose_device(devices)
+    first = graph.num_operations()
 
     def choose(op: tf.Operation) -> str:
         if op.device or op.graph is not graph or not on_gpu:  # A loop's body is on one device.
-            return op.device or device_of(op)
+            return device_of(op)
         on_host = belongs_to_host(op)
         for constant in constants_of(op, on_host=on_host):
             set_device(constant, HOST)  # It was made before the op that takes it.
@@ -74,12 +75,12 @@ def tower_device(*devices: str) -> Iterator[None]:
 def bring_inputs(loop: tf.Operation) -> None:
     """Gives a loop what it takes on the current device, for TensorFlow follows a loop's inputs.
 
-    With one of them on the host, a part of the loop is there, and each iteration is told to it.
+    With one of them elsewhere, a part of the loop is there, and each iteration is told to it.
     TensorFlow keeps int32 numbers of a loop on the host without that.
     """
     for index, tensor in enumerate(loop.inputs):
-        kind = tf.DeviceSpec.from_string(tensor.device).device_type
-        if kind == "CPU" and tensor.dtype not in (tf.int32, tf.resource, tf.variant):
+        elsewhere = device_name(tensor.device) not in ("", device_name(loop.device))
+        if elsewhere and tensor.dtype not in (tf.int32, tf.resource, tf.variant):
             replace_input(loop, index, tf.identity(tensor))
 
 

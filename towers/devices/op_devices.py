@@ -6,6 +6,8 @@ import collections
 import contextlib
 from collections.abc import Iterable, Iterator
 
+import tensorflow as tf
+
 from towers.ground.private_apis import NodeDef, RunMetadata, context
 
 OpDevices = collections.Counter[tuple[str, str]]  # Of (op type, short device name).
@@ -41,6 +43,18 @@ def placed_nodes(metadata: RunMetadata) -> Iterator[tuple[NodeDef, str]]:
 def short_device(device: str) -> str:
     """Returns `CPU:0` for `/job:localhost/replica:0/task:0/device:CPU:0`."""
     return device.rsplit("device:", 1)[-1].lstrip("/")
+
+
+def device_name(device: str) -> str:
+    """Returns the short name of a device as TensorFlow writes it into ops; nothing for none.
+
+    >>> device_name("/GPU:1"), device_name("/job:localhost/replica:0/task:0/device:CPU:0")
+    ('/device:GPU:1', '/device:CPU:0')
+    """
+    spec = tf.DeviceSpec.from_string(device)
+    return tf.DeviceSpec(
+        device_type=spec.device_type, device_index=spec.device_index or 0
+    ).to_string()
 
 
 def format_op_devices(counts: OpDevices) -> Iterable[str]:

@@ -11,7 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.devices.stages import StageOf, Stages, device_name
+from towers.devices.op_devices import device_name
+from towers.devices.stages import StageOf, Stages
 from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import store_value
@@ -43,9 +44,9 @@ class Placement:
             `nccl`: by collective ops, some megabytes at a time: NCCL's on GPUs, a ring on CPUs,
             across processes too. `auto` parameters are `replicated` then.
         stage_of: for towers of several devices, the function that returns a layer's stage, from 0,
-            or None; see `Stages` and `stages_by_size`. What is computed between layers stays with
-            the layer before. Make such a model under `scope()`, which is the CPU's then, and call
-            `place(model)`.
+            or None for that of the layer around. By default, the layers are cut in the order of
+            `model.layers`, or of the blocks that a `model.layers_in_order()` returns, so that the
+            largest stage is small. What is computed between layers stays with the layer before.
 
     Attributes:
         devices: each tower's device, the first of several.
@@ -69,23 +70,26 @@ class Placement:
     def __post_init__(self) -> None:
         check_choice("parameters", self.parameters, POLICIES)
         groups, policy = groups_of(self.devices), self.parameters
-        check_exchange(self.exchange, self.parameters, len(groups[0]))
+        object.__setattr__(self, "groups", groups)
+        check_choice("exchange", self.exchange, EXCHANGES)
         by_group = EXCHANGES[self.exchange].group is not None
-        policy = "replicated" if by_group else policy
+        if by_group:
+            self.check_one_device(f"exchange={self.exchange!r}")
+            check_copies(self.exchange, policy)
+            policy = "replicated"
         for stage in zip(*groups, strict=True):  # Copies travel between equal stages.
             policy = trusted_policy(policy, stage)
-        object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "devices", tuple(group[0] for group in groups))
         object.__setattr__(self, "parameters", policy)
         if policy != "replicated":
             object.__setattr__(self, "exchange", "packs")
-        if EXCHANGES[self.exchange].group is not None:
+        elif by_group:
             check_group(self.exchange, tuple(self.devices))
 
     @property
     def device(self) -> str:
         """The parameter device: the device of the variables, or of their first copy."""
-        return self.devices[0] if self.on_tower else HOST
+        return self.copy_groups[0][0]
 
     @property
     def on_tower(self) -> bool:
@@ -101,7 +105,7 @@ class Placement:
     @property
     def copy_devices(self) -> tuple[str, ...]:
         """The device of each copy of the variables: the parameter device, or every tower's."""
-        return tuple(self.devices) if self.parameters == "replicated" else (self.device,)
+        return tuple(group[0] for group in self.copy_groups)
 
     @property
     def copy_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -119,51 +123,46 @@ class Placement:
         with tf.device(self.device if self.num_stages == 1 else HOST):
             yield
 
-    def with_stages(self, stage_of: StageOf) -> Placement:
-        """Returns the placement with another function from layers to stages."""
-        return Placement(self.groups, self.parameters, self.exchange, stage_of)
-
     def first(self, num_towers: int | None) -> Placement:
         """Returns the placement of its first towers; None for all."""
         groups = self.groups[:num_towers]
         return Placement(groups, self.parameters, self.exchange, self.stage_of)
 
-    def stages(self, model: object) -> Stages | None:
-        """Returns the stages of a built model; None for towers of one device each.
+    def place(self, model: Any) -> Stages:
+        """Returns the stages of a built model, whose variables move to the devices of theirs.
+
+        A step does so itself. Call it before anything else uses the model, such as a `tf.function`:
+        it makes new variables. With parameters on the CPU, or one device a tower, nothing moves.
 
         Raises:
-            ValueError: there is no function to ask, no model, or a stage has no variables.
+            ValueError: there is no model, it has too few layers, or a stage has no variables.
         """
         if self.num_stages == 1:
-            return None
-        if self.stage_of is None:
-            raise ValueError(
-                f"Each tower has {self.num_stages} devices, and nothing says which layers run on "
-                "which. Received no stage_of; pass Placement(devices, stage_of=...), such as "
-                "towers.steps.stages_by_size(blocks, num_devices)."
-            )
+            return Stages()
         if not isinstance(model, keras.layers.Layer):
             raise ValueError(
                 "Towers of several devices need the model itself as `variables`, whose layers "
                 f"are asked for their stages. Received {type(model).__name__}."
             )
-        return Stages(model, self.stage_of, self.num_stages)
+        stages = Stages(model, self.num_stages, self.stage_of)
+        for variable in model.variables if self.on_tower else ():
+            move(variable, self.groups[0][stages.of(variable) or 0])
+        return stages
 
-    def place(self, model: keras.Model) -> None:
-        """Moves a built model's variables to the devices of their stages, if they live on towers.
-
-        Call it before anything else uses the model, such as a `tf.function` or a step: it makes
-        new variables. With one device a tower, or parameters on the CPU, nothing moves.
-        """
-        stages = self.stages(model) if self.on_tower else None
-        if stages is not None:
-            for variable in model.variables:
-                move(variable, self.groups[0][stages.of_variable(variable)])
+    def check_one_device(self, what: str) -> None:
+        """Raises ValueError if each tower has several devices, which something cannot use."""
+        if self.num_stages > 1:
+            raise ValueError(
+                f"{what} needs towers of one device each. Received "
+                f"{[list(group) for group in self.groups]}; leave it out, or give each tower one."
+            )
 
 
 def move(variable: keras.Variable, device: str) -> None:
-    """Moves a Keras variable to a device, as a new `tf.Variable` of the same name and value."""
+    """Moves a Keras variable to another device, as a new `tf.Variable` of its name and value."""
     source = variable.value
+    if device_name(source.device) == device_name(device):
+        return
     with tf.device(device):
         moved = tf.Variable(
             source,
@@ -208,16 +207,8 @@ def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:
     return tuple(groups)
 
 
-def check_exchange(exchange: str, policy: str, num_stages: int) -> None:
-    """Raises ValueError unless there is such an exchange, and copies that it can sum between."""
-    check_choice("exchange", exchange, EXCHANGES)
-    if EXCHANGES[exchange].group is None:
-        return
-    if num_stages > 1:
-        raise ValueError(
-            f"exchange={exchange!r} sums between towers of one device each. Received "
-            f"{num_stages} devices a tower; use exchange='packs' (--exchange packs)."
-        )
+def check_copies(exchange: str, policy: str) -> None:
+    """Raises ValueError for a policy without the copies that an exchange sums between."""
     if policy not in ("auto", "replicated"):
         raise ValueError(
             f"exchange={exchange!r} sums between copies of the variables on the towers, so "

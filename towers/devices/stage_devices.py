@@ -1,95 +1,125 @@
-"""The devices of ops where a tower has several: by the label of a stage, or beside the inputs."""
+"""Where the ops of a tower of several devices run: by the label of their stage, or their inputs.
+
+A label is a part of a name scope, such as `tower_0/stage_1`. TensorFlow runs the backward pass of
+an op in the name scope of the op, so that the label tells on which device of the tower both belong.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
-from towers.devices.stage_labels import stage_in
-from towers.devices.stages import device_name
+from towers.devices.op_devices import device_name
+from towers.devices.stages import Stages
+from towers.ground.hooks import Hook
 from towers.ground.private_apis import get_default_graph
 
+LABEL = re.compile(r"(?:^|/)stage_(\d+)(?=/|$)")
+CALL = Hook(keras.layers.Layer, "__call__")
 UNKNOWN = 1024  # Stands for an unknown dimension where sizes are compared.
 
 
-def device_of_stage(devices: Sequence[str]) -> Callable[[tf.Operation], str]:
+def stage_in(name: str) -> int | None:
+    """Returns the stage that the name of an op or of a scope tells, or None.
+
+    >>> stage_in("gradient_tape/tower_0/stage_1/dense/MatMul"), stage_in("tower_0/AddN")
+    (1, None)
+    """
+    found = LABEL.findall(name)
+    return int(found[-1]) if found else None
+
+
+def label(stage: int | None) -> contextlib.AbstractContextManager[object]:
+    """Returns the current name scope with the label of a stage; None: as it is."""
+    scope = tf.get_current_name_scope()
+    if stage is None or stage == stage_in(scope):
+        return contextlib.nullcontext()
+    return tf.name_scope(f"{LABEL.sub('', scope)}/stage_{stage}/".lstrip("/"))
+
+
+@contextlib.contextmanager
+def labels(stages: Stages) -> Iterator[None]:
+    """The scope of a tower function in which the ops of each layer have the label of its stage.
+
+    What is computed between two layers stays on the stage of the layer before, and the body of a
+    loop on that in which the loop begins.
+    """
+    graph, current = get_default_graph(), None
+    with contextlib.ExitStack() as scopes:
+
+        def call(original: Callable[..., Any], layer: Any, /, *args: Any, **kwargs: Any) -> Any:
+            nonlocal current
+            if get_default_graph() is not graph:
+                return original(layer, *args, **kwargs)
+            stage = stages.of(layer)
+            current = current if stage is None else stage
+            scopes.enter_context(label(current))
+            try:
+                return original(layer, *args, **kwargs)
+            finally:  # The scope around the layer has the label of an earlier stage.
+                scopes.enter_context(label(current))
+
+        if stages.count > 1:
+            scopes.enter_context(CALL.through(call))
+        yield
+
+
+def choose_device(devices: Sequence[str]) -> Callable[[tf.Operation], str]:
     """Returns the function from the ops of a tower to their devices, for the current graph.
 
-    An op runs on the device of the stage that its name tells. Ops of loops and branches run where
-    these are made. What has no label, such as the sum of gradients that arrive from several places,
-    runs beside its largest input.
+    An op without a device of its own runs on that of the stage that its name tells. Ops of loops
+    and branches run where these are made. What has no label, such as the sum of gradients that
+    arrive from several places, or an optimizer's arithmetic, runs beside its variable or its
+    largest input.
 
     Args:
         devices: the tower's devices, one for each stage.
     """
     graph, names = get_default_graph(), list(map(device_name, devices))
-    if len(names) == 1:
-        return lambda _: names[0]
 
     def choose(op: tf.Operation) -> str:
+        if op.device or len(names) == 1:
+            return op.device or names[0]
         inside = op.graph is graph
         stage = stage_in(op.name if inside else graph.get_name_scope())
         if stage is not None and stage < len(names):
             return names[stage]
-        return (device_beside(op, names) if inside else None) or names[0]
+        there = [one for one in op.inputs if inside and device_of(one) in names]
+        return device_of(max(there, key=size_of)) if there else names[0]
 
     return choose
 
 
 @contextlib.contextmanager
-def beside_inputs(devices: Sequence[str]) -> Iterator[None]:
-    """The scope in which an op runs on the device of its variable, or of its largest input.
-
-    Args:
-        devices: the devices among which it runs; the first if its inputs are on none of them.
-    """
-    names = list(map(device_name, devices))
-
-    def choose(op: tf.Operation) -> str:
-        return op.device or device_beside(op, names) or names[0]
-
-    with get_default_graph().device(choose):
+def on_devices(devices: Sequence[str]) -> Iterator[None]:
+    """The scope in which ops run on these devices of a tower, as `choose_device` says."""
+    alone = len(set(devices)) == 1
+    with tf.device(devices[0]) if alone else get_default_graph().device(choose_device(devices)):
         yield
-
-
-def device_beside(op: tf.Operation, names: Sequence[str]) -> str | None:
-    """Returns the device of the op's variable, or of its largest input, if it is one of these."""
-    largest, found = -1, None
-    for tensor in op.inputs:
-        device = device_of(tensor)
-        if device not in names:
-            continue
-        if tensor.dtype == tf.resource:
-            return device
-        if size_of(tensor) > largest:
-            largest, found = size_of(tensor), device
-    return found
 
 
 def device_of(tensor: tf.Tensor) -> str:
     """Returns the device of a tensor; that of what a function takes from around it."""
-    graph = getattr(tensor, "graph", None)
+    if not tf.is_symbolic_tensor(tensor):
+        return device_name(tensor.device)
     if tensor.op.type == "Placeholder":  # Its own device means nothing.
-        for outer, inner in getattr(graph, "captures", ()):
+        for outer, inner in getattr(tensor.graph, "captures", ()):
             if inner is tensor:
-                return device_of(outer) if tf.is_symbolic_tensor(outer) else known(outer.device)
+                return device_of(outer)
     if tensor.op.type == "ReadVariableOp":  # TensorFlow leaves its place to the variable.
         return device_of(tensor.op.inputs[0])
-    return known(tensor.op.device)
+    return device_name(tensor.op.device)
 
 
-def known(device: str) -> str:
-    """Returns a device's short name; nothing for no device."""
-    return device_name(device) if device else ""
-
-
-def size_of(tensor: tf.Tensor) -> int:
-    """Returns the number of a tensor's elements, as far as it is known."""
-    if tensor.shape.rank is None:
-        return UNKNOWN
-    size = 1
-    for length in tensor.shape:
-        size *= UNKNOWN if length is None else length
-    return size
+def size_of(tensor: tf.Tensor) -> float:
+    """Returns the number of a tensor's elements, as far as it is known; a variable is largest."""
+    if tensor.dtype == tf.resource:
+        return math.inf
+    shape = tensor.shape if tensor.shape.rank is not None else [None]
+    return math.prod(UNKNOWN if length is None else length for length in shape)

@@ -77,12 +77,7 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
             "Asynchronous towers share their variables: parameters must be auto, cpu or tower0. "
             f"Received 'replicated', exchange={placement.exchange!r}."
         )
-    if placement.num_stages > 1:
-        raise ValueError(
-            "An asynchronous tower has one device. Received "
-            f"{[list(group) for group in placement.groups]}; use build_train_step, or give each "
-            "tower one device."
-        )
+    placement.check_one_device("An asynchronous step")
     if options.carried is not None:
         raise ValueError(
             "Asynchronous towers take batches in no fixed order, so no state can be carried from "

@@ -211,11 +211,12 @@ def draw_blueprint(
     """
     check_optimizer(optimizer)
     check_kinds(placement, options, processes)
+    if processes.count > 1:
+        placement.check_one_device(f"A training in {processes.count} processes")
     num_shards = len(placement.devices) if jointly else 1
     specs = shard_specs(batches, num_shards)
     program = make_program(tower_fn, variables, placement, specs, options)
     check_trainable(program.shared)
-    check_one_process(program, processes)
     copies = Copies(program.shared, optimizer, placement.copy_groups)
     first = processes.first_tower(len(placement.devices))
     towers = [
@@ -233,13 +234,4 @@ def check_trainable(shared: SharedVariables) -> None:
         raise ValueError(
             "There is nothing to train: none of the variables is trainable. Received "
             f"{paths or 'no variables'}."
-        )
-
-
-def check_one_process(program: TowerProgram, processes: Processes) -> None:
-    """Raises ValueError if several processes share towers of several devices each."""
-    if program.stages is not None and processes.count > 1:
-        raise ValueError(
-            "Towers of several devices train in one process. Received "
-            f"{processes.count} processes; use one, or give each tower one device."
         )

@@ -83,8 +83,9 @@ class Exchange:
         self._group = group_of(placement, processes)
         self._batch_norm = program.options.batch_norm
         self._shared = program.shared
-        self._stages = program.stages
-        self._copy_groups = placement.copy_groups
+        indices = program.shared.stages.indices(program.shared.trainable)
+        columns = zip(*placement.groups, strict=True), zip(*placement.copy_groups, strict=True)
+        self._stages = list(zip(indices, *columns, strict=True))
 
     def sum(self, sums: Sequence[TowerSums]) -> tuple[Total, EachTower]:
         """Returns the sums over the towers of all processes, and what each tower found.
@@ -101,7 +102,7 @@ class Exchange:
         with tf.device(self.device), tf.name_scope("exchange"):
             (loss, weight, metrics, _, states), each = self._add_and_stack(sums, norms)
             totals, packs = self._sum_packs(sums)
-            gradients = self._sum_gradients(list(map(self._left, sums, self._devices)))
+            gradients = self._sum_gradients(sums)
             state_weight = self._state_weight(weight, each)
             local = (loss, weight, metrics, gradients[0], states, state_weight)
             loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
@@ -144,15 +145,6 @@ class Exchange:
         stacked = stack_nests([nest[:-1] for nest in nests])
         return add_in_pairs(add_nests, nests), EachTower(*stacked)
 
-    def _left(self, tower: TowerSums, device: str) -> Sequence[Gradient]:
-        """Returns a tower's gradients that are in no pack, on the CPU if they are added there."""
-        if tower.packed is not None:
-            return tower.packed.left
-        # A tower of several devices has them on the devices of its stages.
-        if self._stages is None and self._needs_download(device):
-            return download(tower.gradients, device, self.device)
-        return tower.gradients
-
     def _needs_download(self, device: str) -> bool:
         """Returns whether the variables are on the CPU and the tower is on a GPU."""
         return len(self._copy_devices) == 1 and needs_upload(self.device, device)
@@ -174,23 +166,23 @@ class Exchange:
             return [[None] * len(sums[0].gradients) for _ in self._copy_devices], []
         return self._group.sum_packed([tower.packed for tower in sums if tower.packed])
 
-    def _sum_gradients(self, tower_gradients: list[Sequence[Gradient]]) -> list[list[Gradient]]:
-        """Returns, for each copy of the variables, the gradients summed over the towers.
+    def _sum_gradients(self, sums: Sequence[TowerSums]) -> list[list[Gradient]]:
+        """Returns, for each copy of the variables, the sums of the gradients that are in no pack.
 
-        Each stage sums its own apart, on its devices.
+        Each stage sums its own, on its devices; or on the CPU, if they are added there.
         """
-        if self._stages is None:
-            return sum_between(tower_gradients, self._copy_devices)
-        totals: list[list[Gradient]] = [[None] * len(row) for row in tower_gradients]
-        all_indices = self._stages.indices(self._shared.trainable)
-        for devices, indices in zip(zip(*self._copy_groups, strict=True), all_indices, strict=True):
-            with tf.device(devices[0]):
-                own = [[row[index] for index in indices] for row in tower_gradients]
-                sums = sum_between(own, devices)
-            for total, summed in zip(totals, sums, strict=False):
-                for index, gradient in zip(indices, summed, strict=True):
-                    total[index] = gradient
-        return totals[: len(self._copy_groups)]
+        rows = [tower.gradients if tower.packed is None else tower.packed.left for tower in sums]
+        found: dict[int, Sequence[Gradient]] = {}  # By the variable's index, for each copy.
+        for indices, towers, copies in self._stages:
+            own = [
+                download(part, tower, self.device) if self._needs_download(tower) else part
+                for row, tower in zip(rows, towers, strict=True)
+                if (part := [row[index] for index in indices])
+            ]
+            with tf.device(copies[0]):
+                summed = sum_between(own, copies)
+            found |= zip(indices, zip(*summed, strict=True), strict=True)
+        return [list(copy) for copy in zip(*map(found.get, range(len(found))), strict=True)]
 
 
 def sum_between(

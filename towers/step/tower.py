@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.batches.shards import Shard
 from towers.devices.determinism import sums_stay_nested
 from towers.devices.host_placement import tower_device
+from towers.devices.stage_devices import labels
 from towers.step.micro_batches import MicroBatches, Part, part_of, seed_states, sum_one_by_one
 from towers.step.sums import Denominators, TowerSums, add_sums, finish_sums, fold_losses, sums_of
 from towers.step.synchronized import Rendezvous
@@ -273,7 +274,7 @@ def forward(
     scope = TowerScope(tower, shared, mapping, [*tf.nest.flatten(shard), *seeds], tape)
     if part.replica is not None:
         part.replica.begin(shard.size)
-    with scope, no_new_variables(tower):
+    with scope, no_new_variables(tower), labels(shared.stages):
         results, carried = program.shard_fn(shard.batch)
     return sums_of(results, carried, shard.size, scope, part), scope
 

@@ -10,15 +10,13 @@ import tensorflow as tf
 
 from towers.batches.shards import Batch, Shard
 from towers.devices.placement import Placement
-from towers.devices.stage_labels import with_labels
-from towers.devices.stages import Stages, device_name
 from towers.processes.processes import Processes
 from towers.step.carried import CarriedState, CarriedValues
 from towers.step.options import StepOptions
 from towers.step.synchronized import Listener
 from towers.variables.find_variables import gather_variables
 from towers.variables.outside_writes import unobserved
-from towers.variables.shared_variables import SharedVariables, StagedVariables
+from towers.variables.shared_variables import SharedVariables
 
 RESERVED_METRICS = (
     "loss", "examples", "gradient_norm", "examples_per_second", "input_wait", "learning_rate",
@@ -42,7 +40,6 @@ class TowerProgram(NamedTuple):
         carried: the state that it carries from step to step.
         options: the step's options.
         synchronized: whether layers sum over the replicas.
-        stages: of towers of several devices, the stages of their layers; None for one device each.
     """
 
     shard_fn: ShardFn
@@ -50,7 +47,6 @@ class TowerProgram(NamedTuple):
     carried: CarriedState
     options: StepOptions
     synchronized: bool = False
-    stages: Stages | None = None
 
 
 def make_program(
@@ -67,19 +63,17 @@ def make_program(
         specs: the specs of each tower's shard.
     """
     check_variables(variables)
-    check_compilable(specs[0], options)
+    if options.compiled:
+        placement.check_one_device("compiled=True")
+        check_compilable(specs[0])
     carried = CarriedState(options.carried, placement.devices)
     shard_fn = ShardFn(tower_fn, carried.shard_specs)
     # The trace is not run: it writes no variable.
     with placement.scope(), unobserved(), Listener() as listener:
         pair = (specs[0].batch, carried.shard_specs)
         shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
-    stages = placement.stages(variables)
-    if stages is not None:
-        check_homes(shared, stages, placement)
-        check_stepwise(options)
-        shard_fn, shared = shard_fn.within(stages), StagedVariables(shared, stages)
-    return TowerProgram(shard_fn, shared, carried, options, listener.has_heard, stages)
+    shared.stages = placement.place(variables)
+    return TowerProgram(shard_fn, shared, carried, options, listener.has_heard)
 
 
 def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
@@ -103,31 +97,9 @@ def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
         )
 
 
-def check_homes(shared: SharedVariables, stages: Stages, placement: Placement) -> None:
-    """Raises ValueError for a variable that is not where its stage is."""
-    for variable in shared.all:
-        expected = device_name(placement.copy_groups[0][stages.of_variable(variable)])
-        if device_name(variable.value.device) != expected:
-            raise ValueError(
-                f"With parameters={placement.parameters!r} the variable '{variable.path}' belongs "
-                f"on {expected}. Received it on {device_name(variable.value.device)}; make and "
-                "build the model under `placement.scope()`, and call `placement.place(model)` "
-                "before anything else uses it."
-            )
-
-
-def check_stepwise(options: StepOptions) -> None:
-    """Raises ValueError for towers that XLA would compile for one device."""
-    if options.compiled:
-        raise ValueError(
-            "XLA compiles a tower for one device. Received compiled=True for towers of several; "
-            "leave it out."
-        )
-
-
-def check_compilable(spec: Shard, options: StepOptions) -> None:
+def check_compilable(spec: Shard) -> None:
     """Raises ValueError for strings in towers that XLA compiles."""
-    if options.compiled and tf.string in [part.dtype for part in tf.nest.flatten(spec)]:
+    if tf.string in [part.dtype for part in tf.nest.flatten(spec)]:
         raise ValueError(
             "XLA compiles no strings. Received a batch with some for compiled=True; turn them into "
             "numbers in the data set (`dataset.map`), or leave compiled out."
@@ -151,12 +123,6 @@ class ShardFn:
         self.needs_denominators = False
         self._tower_fn = tower_fn
         self._specs = specs
-
-    def within(self, stages: Stages) -> ShardFn:
-        """Returns the function for towers of several devices: its ops tell their stages."""
-        staged = ShardFn(with_labels(self._tower_fn, stages), self._specs)
-        staged.needs_denominators = self.needs_denominators
-        return staged
 
     def __call__(self, pair: tuple[Batch, CarriedValues]) -> tuple[Results, CarriedValues]:
         """Returns checked results and the new state; arguments as the tower function's."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from towers.devices.stage_devices import beside_inputs
-from towers.devices.stages import device_name
+from towers.devices.op_devices import device_name
+from towers.devices.stage_devices import on_devices
 from towers.ground.private_apis import take_identity
 from towers.saving.checkpoint_files import tensorflow_variable, value_of
 from towers.travel.gradients import Gradient, scale_gradients
@@ -45,11 +45,6 @@ class Copy(NamedTuple):
     def device(self) -> str:
         """The first of its devices."""
         return self.devices[0]
-
-    def scope(self) -> contextlib.AbstractContextManager[object]:
-        """Returns the scope in which ops run on its device; of several, beside their variable."""
-        alone = len(set(self.devices)) == 1
-        return tf.device(self.device) if alone else beside_inputs(self.devices)
 
     @property
     def all(self) -> list[keras.Variable]:
@@ -134,7 +129,7 @@ class Copies:
         warn_of_unconnected(self.shared.trainable, gradients[0])
         sent = send_together(list(states), self.devices[0], self.devices)
         for copy, summed, own_states in zip(self._copies, gradients, sent, strict=True):
-            with copy.scope(), self._scope(copy), unobserved():
+            with on_devices(copy.devices), self._scope(copy), unobserved():
                 assign_values(self.shared.trainable, assigned)
                 scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
                 pairs = zip(scaled, self.shared.trainable, strict=True)

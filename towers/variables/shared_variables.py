@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.devices.stage_devices import label
 from towers.devices.stages import Stages
 
 
@@ -26,6 +27,7 @@ class SharedVariables:
         seeds: states of seed generators, int64 [2].
         states: the other non-trainable variables, such as the moving averages of BatchNorm.
         captured: as given.
+        stages: their stages, where a tower has several devices.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class SharedVariables:
         non_trainable = [variable for variable in variables if not variable.trainable]
         self.seeds = [variable for variable in non_trainable if is_seed(variable)]
         self.states = [variable for variable in non_trainable if not is_seed(variable)]
-        self.captured = list(captured)
+        self.captured, self.stages = list(captured), Stages()
         self._by_handle = {id(variable) for variable in (*tables, *captured)}
         self._unused = set(map(id, unused))
 
@@ -54,11 +56,12 @@ class SharedVariables:
 
     @property
     def read_whole(self) -> list[keras.Variable]:
-        """The variables whose whole values the tower function uses, in the order of `all`."""
+        """The variables whose whole values a tower's first device reads, in the order of `all`."""
         return [
             variable
             for variable in self.all
-            if id(variable) not in self._unused and not self.is_used_by_handle(variable)
+            if not (id(variable) in self._unused or self.is_used_by_handle(variable))
+            and not self.stages.of(variable)
         ]
 
     def read(
@@ -82,7 +85,8 @@ class SharedVariables:
             if not self.is_used_by_handle(variable):
                 # TensorFlow places a read on the variable's device, and loop inputs without a
                 # device anywhere. The identity puts the value on this tower's device.
-                values[id(variable)] = tf.identity(copy.value)
+                with label(self.stages.of(variable)):
+                    values[id(variable)] = tf.identity(copy.value)
             elif copy is not variable:
                 values[id(variable)] = copy.value
         return values
@@ -94,42 +98,6 @@ class SharedVariables:
     def value(self, values: dict[int, Any], variable: keras.Variable) -> Any:
         """Returns the value that a tower has read, or the variable if its handle is used."""
         return values.get(id(variable), variable.value)
-
-
-class StagedVariables(SharedVariables):
-    """The shared variables; a tower reads those of each stage under the stage's label.
-
-    Args:
-        shared: the variables.
-        stages: their stages.
-    """
-
-    def __init__(self, shared: SharedVariables, stages: Stages):
-        variables = [*shared.trainable, *shared.states, *shared.seeds]
-        tables = [one for one in variables if shared.is_used_by_handle(one)]
-        super().__init__(variables, tables, shared.captured)
-        self._indices = stages.indices(self.all)
-
-    def read(
-        self,
-        copies: Sequence[keras.Variable] | None = None,
-        arrived: Mapping[int, tf.Tensor] | None = None,
-    ) -> dict[int, Any]:
-        """Returns each variable's value on the device of its stage, by the variable's id.
-
-        Args:
-            copies: as in `SharedVariables.read`.
-            arrived: not used: what was sent to a tower is on its first device.
-        """
-        values: dict[int, Any] = {}
-        pairs = list(zip(self.all, copies or self.all, strict=True))
-        for stage, indices in enumerate(self._indices):
-            own = [pairs[index] for index in indices]
-            tables = [variable for variable, _ in own if self.is_used_by_handle(variable)]
-            part = SharedVariables([variable for variable, _ in own], tables)
-            with tf.name_scope(f"stage_{stage}"):
-                values |= part.read([copy for _, copy in own])
-        return values
 
 
 def is_seed(variable: keras.Variable) -> bool:

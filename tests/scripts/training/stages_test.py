@@ -1,16 +1,14 @@
 """`--gpus-per-tower`: which layers share a tower, what is refused, and runs that go on."""
 
-import keras
 import numpy as np
 import pytest
 
 import towers
 from tests.scripts.runs import train_shapes, weights_of
-from towers.models import cnn, mlp
+from towers.models import mlp
 from towers.models.seq2seq import Seq2Seq
 from towers.scripts.main import main
-from towers.scripts.training.catalogue import load_recipe
-from towers.scripts.training.stages import blocks_of, describe_stages, share_layers
+from towers.scripts.training.engine import describe_stages
 
 TWO = [["/CPU:1", "/CPU:2"]]
 
@@ -18,27 +16,19 @@ TWO = [["/CPU:1", "/CPU:2"]]
 def test_the_encoder_and_the_decoder_of_a_chatbot_share_a_tower():
     model = Seq2Seq(30, embedding_size=4, hidden_size=8, tied_output=True)
     placement = towers.Placement(TWO, "cpu")
-    stages = share_layers(load_recipe("chatbot"), model, placement).stages(model)
-    found = {layer.name: stages.of_layer(layer) for layer in model.layers}
+    stages = placement.place(model)
+    found = {layer.name: stages.of(layer) for layer in model.layers}
     assert {found["encoder_forward_0"], found["encoder_backward_0"]} == {0}
     others = ("decoder_0", "attention", "combine", "projection", "embedding")
     assert {found[name] for name in others} == {1}
-    first, second = describe_stages(model, share_layers(load_recipe("chatbot"), model, placement))
+    first, second = describe_stages(model, placement)
     assert first.startswith("stage 0 on CPU:1: encoder_forward_0") and "decoder_0" in second
 
 
-def test_a_network_in_a_network_is_taken_apart():
-    body = cnn.lenet((28, 28, 1), 10)
-    images = keras.Input((28, 28, 1))
-    model = keras.Model(images, body(keras.layers.Rescaling(2.0, name="scaled")(images)))
-    names = [layer.name for block in blocks_of(model) for layer in block]
-    assert "scaled" in names and names[-1] == "logits" and body.name not in names
-
-
-def test_a_model_of_fewer_parts_is_refused_with_the_recipe():
+def test_a_model_of_fewer_parts_is_refused_with_the_option():
     model = mlp.softmax_regression((28, 28, 1), 10)
-    with pytest.raises(ValueError, match=r"cannot share the layers of mnist.*consists of 1 block"):
-        share_layers(load_recipe("mnist"), model, towers.Placement(TWO, "cpu"))
+    with pytest.raises(ValueError, match=r"consists of 1 block.* 2 devices.*--gpus-per-tower"):
+        towers.Placement(TWO, "cpu").place(model)
 
 
 @pytest.mark.parametrize("option", ["--updates async", "--xla", "--exchange nccl"])

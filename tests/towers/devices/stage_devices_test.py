@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from towers.devices.stage_devices import beside_inputs, device_of_stage
+from towers.devices.stage_devices import choose_device, on_devices
 
 DEVICES = ["/CPU:1", "/CPU:2"]
 
@@ -21,7 +21,7 @@ def test_an_op_of_a_branch_runs_beside_what_the_branch_takes_from_around_it():
             factor = tf.reduce_sum(gradient)
 
         def assign():
-            with beside_inputs(DEVICES):
+            with on_devices(DEVICES):
                 found["product"] = factor * gradient
                 found["double"] = factor * 2
                 found["read"] = variable + tf.zeros([8])
@@ -39,7 +39,7 @@ def test_an_op_of_a_branch_runs_beside_what_the_branch_takes_from_around_it():
 
 def test_sums_without_a_label_run_beside_their_largest_part():
     with tf.Graph().as_default() as graph:
-        choose = device_of_stage(DEVICES)
+        choose = choose_device(DEVICES)
         with graph.device(choose), tf.name_scope("tower_0"):
             with tf.name_scope("stage_1"):
                 large = tf.ones([100]) * 2

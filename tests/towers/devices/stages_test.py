@@ -8,8 +8,9 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.devices.stage_labels import StageLabels, stage_in
-from towers.devices.stages import Stages, cut_evenly
+from towers.devices.op_devices import short_device
+from towers.devices.stage_devices import labels, stage_in
+from towers.devices.stages import Stages, blocks_of, cut_evenly
 
 PAIRS = [["/CPU:1", "/CPU:2"], ["/CPU:3", "/CPU:4"]]
 
@@ -27,9 +28,9 @@ def network():
 def stages_of(names, count=2):
     """Returns {variable's path: stage} where layers have the stages of their names."""
     model = network()
-    stages = Stages(model, lambda layer: names.get(layer.name), count)
+    stages = Stages(model, count, lambda layer: names.get(layer.name))
     names = {id(one): "/".join(one.path.split("/")[-2:]) for one in model.variables}
-    return {names[id(one)]: stages.of_variable(one) for one in model.variables}
+    return {names[id(one)]: stages.of(one) for one in model.variables}
 
 
 def test_a_layer_takes_the_layers_in_it_along():
@@ -64,6 +65,17 @@ def test_stages_by_size_keep_the_order_and_the_blocks():
         towers.steps.stages_by_size([inner.layers, [out]], 3)
 
 
+def test_a_network_in_a_network_is_taken_apart():
+    model = network()
+    assert [[one.name for one in block] for block in blocks_of(model)[1:]] == [
+        ["a"],
+        ["b"],
+        ["out"],
+    ]
+    stages = Stages(model, 2)
+    assert [stages.of(one) for one in (*model.layers[1].layers, model.layers[2])] == [0, 1, 1]
+
+
 def test_a_model_stands_for_the_variables_of_its_own():
     class Own(keras.Model):
         def build(self, shape=None):
@@ -74,8 +86,8 @@ def test_a_model_stands_for_the_variables_of_its_own():
 
     model = Own()
     model.build()
-    stages = Stages(model, towers.steps.stages_by_size([[model.dense], [model]], 2), 2)
-    assert [stages.of_variable(one) for one in (model.dense.kernel, model.kernel)] == [0, 1]
+    stages = Stages(model, 2, towers.steps.stages_by_size([[model.dense], [model]], 2))
+    assert [stages.of(one) for one in (model.dense.kernel, model.kernel)] == [0, 1]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
@@ -87,14 +99,14 @@ def test_a_cut_of_many_blocks_is_even(count):
 
 def test_other_threads_call_layers_as_ever_and_keras_gets_its_method_back():
     model, plain, names = network(), keras.layers.Layer.__call__, []
-    stages = Stages(model, lambda layer: {"out": 1}.get(layer.name), 2)
+    stages = Stages(model, 2, lambda layer: {"out": 1}.get(layer.name))
 
     def call():
         traced = tf.function(lambda inputs: model(inputs), autograph=False)
         graph = traced.get_concrete_function(tf.TensorSpec([1, 4])).graph
         names.extend(op.name for op in graph.get_operations())
 
-    with StageLabels(stages):
+    with labels(stages):
         thread = threading.Thread(target=call)
         thread.start()
         thread.join()
@@ -113,19 +125,21 @@ def upper(layer):
     return int(layer.name == "logits")
 
 
-def test_variables_elsewhere_are_refused_with_the_remedy():
-    placement = towers.Placement(PAIRS, "replicated", stage_of=upper)
-    with placement.scope():
-        model = helpers.dense_model()
-    with pytest.raises(ValueError, match=r"'hidden/kernel' belongs on .*CPU:1.*placement\.place"):
-        build(placement, model)
+def test_a_step_moves_variables_to_the_devices_of_their_stages_once():
+    model, placement = helpers.dense_model(), towers.Placement(PAIRS, "replicated", stage_of=upper)
+    build(placement, model)
+    devices = {one.path: short_device(one.value.device) for one in model.variables}
+    assert devices["hidden/kernel"] == "CPU:1" and devices["logits/kernel"] == "CPU:2"
+    before = [one.value for one in model.variables]
+    placement.place(model)
+    assert all(one.value is other for one, other in zip(model.variables, before, strict=True))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"options": towers.StepOptions(compiled=True)}, "XLA compiles a tower for one device"),
-        ({"processes": helpers.OneOfTwo()}, "train in one process. Received 2 processes"),
+        ({"options": towers.StepOptions(compiled=True)}, "compiled=True needs towers of one dev"),
+        ({"processes": helpers.OneOfTwo()}, r"in 2 processes needs .*\[\['/CPU:1', '/CPU:2'\]"),
     ],
 )
 def test_what_towers_of_several_devices_cannot_do_is_refused(options, message):
@@ -137,18 +151,15 @@ def test_asynchronous_towers_have_one_device():
     batches = helpers.dataset_of(helpers.dense_batches([4]))
     model = helpers.dense_model()
     placement = towers.Placement(PAIRS, "cpu", stage_of=upper)
-    with pytest.raises(ValueError, match="An asynchronous tower has one device"):
+    with pytest.raises(ValueError, match="An asynchronous step needs towers of one device"):
         towers.steps.build_async_step(
             helpers.classify(model), model, keras.optimizers.SGD(), placement, batches
         )
 
 
-def test_a_placement_needs_the_stages_and_the_model():
-    model = helpers.dense_model()
-    with pytest.raises(ValueError, match="nothing says which layers run on which"):
-        towers.Placement(PAIRS, "cpu").stages(model)
+def test_a_placement_needs_the_model():
     with pytest.raises(ValueError, match=r"need the model itself as `variables`.*Received list"):
-        towers.Placement(PAIRS, "cpu", stage_of=upper).stages(model.variables)
+        towers.Placement(PAIRS, "cpu").place(helpers.dense_model().variables)
 
 
 @pytest.mark.parametrize(
