@@ -37,7 +37,7 @@ def check_above_0(**values: float) -> None:
     """Raises ValueError unless each named number is finite and above 0."""
     for name, value in values.items():
         if not 0 < value < float("inf"):
-            raise ValueError(f"{name} must be above 0 and finite. Received {value!r}.")
+            raise ValueError(f"{name} must be above 0. Received {value!r}.")
 
 
 def check_not_negative(**values: float) -> None:
