@@ -16,7 +16,7 @@ from towers.ground.arguments import (
     check_fraction,
     check_not_negative,
 )
-from towers.ground.private_apis import slot_of
+from towers.ground.private_apis import slots_of
 from towers.travel.gradients import Gradient
 
 FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
@@ -89,9 +89,10 @@ class SGD(keras.optimizers.SGD):
         gradient = tf.cast(gradient, variable.dtype)
         rate = tf.cast(learning_rate, variable.dtype)
         if self.momentum:
+            (momentum,) = slots_of(self, variable, "momentums")
             tf.raw_ops.ResourceApplyKerasMomentum(
                 var=variable.handle,
-                accum=slot_of(self, "momentums", variable).handle,
+                accum=momentum.handle,
                 lr=rate,
                 grad=to_dense(gradient, variable),
                 momentum=tf.cast(self.momentum, variable.dtype),
@@ -119,7 +120,7 @@ class Adagrad(keras.optimizers.Adagrad):
             super().update_step(gradient, variable, learning_rate)
             return
         values = tf.cast(gradient.values, variable.dtype)
-        accumulator = slot_of(self, "accumulators", variable)
+        (accumulator,) = slots_of(self, variable, "accumulators")
         sums = tf.gather(accumulator, gradient.indices) + tf.square(values)
         change = tf.cast(learning_rate, variable.dtype) * values / tf.sqrt(sums + self.epsilon)
         accumulator.scatter_update(tf.IndexedSlices(sums, gradient.indices))
@@ -180,7 +181,7 @@ class Adam(keras.optimizers.Adam):
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
         """Updates every weight of a variable."""
-        momentum, velocity = self._moments(variable)
+        momentum, velocity = slots_of(self, variable, "momentums", "velocities")
         beta_1, beta_2 = self._betas(variable.dtype)
         beta_1_power, beta_2_power = self._powers_for(variable)
         tf.raw_ops.ResourceApplyAdam(
@@ -201,7 +202,7 @@ class Adam(keras.optimizers.Adam):
     ) -> None:
         """Updates only the rows that have a gradient."""
         rows, values = gradient.indices, tf.cast(gradient.values, variable.dtype)
-        momentum, velocity = self._moments(variable)
+        momentum, velocity = slots_of(self, variable, "momentums", "velocities")
         beta_1_power, beta_2_power = self._powers_for(variable)
         beta_1, beta_2 = self._betas(variable.dtype)
         rate = tf.cast(learning_rate, variable.dtype)
@@ -213,10 +214,6 @@ class Adam(keras.optimizers.Adam):
         velocity.scatter_update(tf.IndexedSlices(v, rows))
         change = m * alpha / (tf.sqrt(v) + self.epsilon)
         variable.scatter_sub(tf.IndexedSlices(change, rows))
-
-    def _moments(self, variable: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
-        """Returns the first and the second moment of a variable."""
-        return slot_of(self, "momentums", variable), slot_of(self, "velocities", variable)
 
     def _betas(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns beta_1 and beta_2, for the moments."""
