@@ -146,8 +146,8 @@ def score_answers(model: keras.Model) -> Callable[[tf.Tensor, tf.Tensor], tf.Ten
         with read_once(model):
             hidden = model.hidden(questions, inputs, training=False)
             flat = tf.reshape(hidden, [-1, model.output_size])
-            weights_and_bias = model.projection.weights_and_bias()
-            gained = log_probabilities(flat, *weights_and_bias, tf.reshape(answers, [-1]))
+            kernel, bias = model.projection.weights_and_bias()
+            gained = log_probabilities(flat, kernel, bias, tf.reshape(answers, [-1]))
         gained = tf.reshape(gained, tf.shape(answers))
         counted = (answers != PAD) & (answers != UNKNOWN)
         weights = tf.cast(counted, gained.dtype)

@@ -16,16 +16,17 @@ import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from towers.ground.child_process import serve; serve(int(sys.argv[2]), *sys.argv[3:])"
 )
+Child = TypeVar("Child", bound="ChildProcess")
 TOLD = (ValueError, OSError, ImportError)  # Errors about what a user gave; others are bugs.
 
 
-class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
+class ChildProcess:
     """A process that answers requests in their order; it ends with the context.
 
     Args:
@@ -48,6 +49,9 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
             start_new_session=True,
         )
         other.close()
+
+    def __enter__(self: Child) -> Child:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
