@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.arguments import check_fraction
 from towers.ground.special_ids import PAD, START, UNKNOWN
-from towers.models.arguments import check_fraction
 from towers.models.linear_cross_entropy import tower_sums
 from towers.models.losses import TowerFn
 from towers.models.text_layers import Projection
@@ -44,7 +44,7 @@ class AnsweringModel(keras.Model):
             answer_inputs: int32 [batch, answer_length], of `decoder_inputs`.
             training: whether dropout is on.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say what its projection reads.")
 
 
 def answering(model: AnsweringModel, *, training: bool, label_smoothing: float = 0.0) -> TowerFn:

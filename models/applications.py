@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_fraction, check_input_shape
+from towers.ground.arguments import check_at_least, check_fraction, check_input_shape
 
 
 def application(

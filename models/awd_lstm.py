@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_fraction
+from towers.ground.arguments import check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
 from towers.models.rnn_lm import lstm
 from towers.models.text_layers import Embedding, Projection

@@ -11,7 +11,7 @@ from keras import layers
 from keras.initializers import Constant, TruncatedNormal
 from keras.regularizers import L2
 
-from towers.models.arguments import (
+from towers.ground.arguments import (
     check_at_least,
     check_fraction,
     check_input_shape,

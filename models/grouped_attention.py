@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.models.arguments import check_at_least
+from towers.ground.arguments import check_at_least
 from towers.models.multi_head import MultiHeadAttention, rotate, softmax_of_scores
 
 

@@ -48,11 +48,11 @@ class LanguageModel(keras.Model):
             state: before the first token, by default zero.
             training: whether dropout is on.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say what its projection reads.")
 
     def state_specs(self) -> Any:
         """Returns the specs of one row of the state."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say what state it carries.")
 
     def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
         """Returns the logits after one more token, [batch, vocabulary], and the new state.

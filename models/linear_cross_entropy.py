@@ -164,6 +164,26 @@ def sums_and_gradients(
     return TokenSums(loss, correct), (joined(of_hidden, tokens.hidden), of_kernel, of_bias)
 
 
+def log_probabilities(
+    hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor
+) -> tf.Tensor:
+    """Returns the log probability of each label, [num_tokens], with few logits in memory.
+
+    Arguments as in `linear_cross_entropy`; there is no gradient.
+    """
+    dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
+    tokens = Chunk(hidden, labels, tf.ones(tf.shape(labels), dtype))
+
+    def add(chunk: Chunk, index: tf.Tensor, parts: tf.TensorArray) -> tuple[tf.TensorArray]:
+        losses, _ = token_losses(logits_of(chunk, kernel, bias), chunk.labels, 0.0)
+        return (parts.write(index, -losses),)
+
+    chunks = cut(tokens, CHUNK_SIZE)
+    parts = tf.TensorArray(dtype, num_chunks(chunks), infer_shape=False)
+    (parts,) = over_chunks(add, chunks, [parts])
+    return tf.reshape(parts.stack(), [-1])[: tf.shape(labels)[0]]
+
+
 def cut(tokens: Chunk, chunk_size: int) -> Chunk:
     """Returns the tokens in equal chunks, as many as are needed, at least one.
 

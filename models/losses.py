@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.models.arguments import check_fraction
+from towers.ground.arguments import check_fraction
 from towers.models.linear_cross_entropy import may_run_on_gpu
 
 TowerFn = Callable[[Any], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_fraction, check_input_shape
+from towers.ground.arguments import check_at_least, check_fraction, check_input_shape
 
 
 def softmax_regression(input_shape: tuple[int, int, int], num_classes: int) -> keras.Model:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least
+from towers.ground.arguments import check_at_least
 from towers.models.text_layers import Dense
 
 ROTARY_BASE = 10_000.0  # Su et al. 2021, section 3.2.2, as Vaswani et al. 2017.

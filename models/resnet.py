@@ -9,9 +9,9 @@ import tensorflow as tf
 from keras import layers
 from keras.regularizers import L2
 
-from towers.ground.arguments import check_choice
-from towers.models.arguments import (
+from towers.ground.arguments import (
     check_at_least,
+    check_choice,
     check_fraction,
     check_input_shape,
     check_not_negative,

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.models.arguments import check_at_least, check_fraction
+from towers.ground.arguments import check_above_0, check_at_least, check_fraction
 from towers.models.language_model import LanguageModel
 from towers.models.recurrent import LSTM
 from towers.models.text_layers import Embedding, logits_of
@@ -51,8 +51,7 @@ class RNNLanguageModel(LanguageModel):
             1, vocabulary_size=vocabulary_size, hidden_size=hidden_size, num_layers=num_layers
         )
         check_fraction(dropout_rate=dropout_rate)
-        if not 0 < initial_scale < float("inf"):
-            raise ValueError(f"initial_scale must be above 0. Received {initial_scale!r}.")
+        check_above_0(initial_scale=initial_scale)
         self.vocabulary_size = vocabulary_size
         self.hidden_size = hidden_size
         self.initial_scale = initial_scale

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import layers
 
-from towers.ground.arguments import check_choice
+from towers.ground.arguments import check_at_least, check_choice, check_fraction
 from towers.ground.special_ids import PAD
 from towers.models.answering import AnsweringModel
-from towers.models.arguments import check_at_least, check_fraction
 from towers.models.attention import KINDS, Attention, Memory
 from towers.models.linear_cross_entropy import is_compiled
 from towers.models.recurrent import GRU, LSTM

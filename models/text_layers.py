@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import layers
 from numpy.typing import ArrayLike
 
-from towers.models.arguments import check_at_least
+from towers.ground.arguments import check_at_least
 
 
 class Dense(layers.Dense):

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import layers
 
+from towers.ground.arguments import check_at_least, check_fraction
 from towers.ground.special_ids import PAD
 from towers.models.answering import AnsweringModel
-from towers.models.arguments import check_at_least, check_fraction
 from towers.models.multi_head import KeysAndValues, MultiHeadAttention
 from towers.models.text_layers import Embedding, FeedForward, Projection
 

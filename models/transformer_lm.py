@@ -11,8 +11,7 @@ from typing import Any
 import tensorflow as tf
 from keras import layers
 
-from towers.ground.arguments import check_choice
-from towers.models.arguments import check_at_least, check_fraction
+from towers.ground.arguments import check_at_least, check_choice, check_fraction
 from towers.models.grouped_attention import GroupedAttention
 from towers.models.language_model import LanguageModel
 from towers.models.text_layers import Embedding, FeedForward, Projection

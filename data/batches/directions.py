@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
-from towers.ground.arguments import check_choice
 
 DIRECTIONS = ("forward", "backward", "answers")
 _BLOCK_PAIRS = 1 << 20
@@ -38,9 +37,8 @@ def slices_of(corpus: DialogueCorpus, pairs: np.ndarray, direction: str) -> Slic
     - answers: one UNKNOWN is read, whose position in the slices is that of the answer's SEPARATOR,
       and the answer is written: a language model of answers.
 
-    Pairs are int [n, 2], as in `DialogueCorpus.pairs`; another direction is a ValueError.
+    Pairs are int [n, 2], as in `DialogueCorpus.pairs`; the direction is one of `DIRECTIONS`.
     """
-    check_choice("direction", direction, DIRECTIONS)
     offsets, (firsts, answers) = corpus.offsets, pairs.T
     # A SEPARATOR follows every turn. It is not read, and END takes its place in what is written.
     bounds = {

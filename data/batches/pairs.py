@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from towers.data.batches.buckets import balanced_order, fitted_layout, fixed_layout, num_tokens
-from towers.data.batches.directions import lengths_of, slices_of, written_turns
+from towers.data.batches.directions import DIRECTIONS, lengths_of, slices_of, written_turns
 from towers.data.batches.repeats import within_repeats
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.text import Vocabulary
-from towers.ground.epochs import Batch, Epochs, Layout, assembled, check_at_least_1
+from towers.ground.arguments import check_at_least, check_choice
+from towers.ground.epochs import Batch, Epochs, Layout, assembled
 from towers.ground.special_ids import END, PAD, UNKNOWN
 
 
@@ -60,14 +61,15 @@ def pair_batches(
     """
     import tensorflow as tf  # Not at the top: a corpus is prepared without TensorFlow.
 
-    check_at_least_1(
+    check_at_least(
+        1,
         batch_tokens=batch_tokens,
         batch_size=batch_size,
         max_question_length=max_question_length,
         max_answer_length=max_answer_length,
     )
-    if max_answer_repeats < 0:
-        raise ValueError(f"max_answer_repeats must not be negative. Received {max_answer_repeats}.")
+    check_at_least(0, max_answer_repeats=max_answer_repeats)
+    check_choice("direction", direction, DIRECTIONS)
     pairs = np.asarray(corpus.pairs(part))
     read, written = lengths_of(corpus, pairs, direction)
     kept = written <= max_answer_length

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from towers.data.batches.buckets import balanced_rows, fitted_layout
-from towers.ground.epochs import Batch, Epochs, assembled, check_at_least_1, even_layout
+from towers.ground.arguments import check_at_least
+from towers.ground.epochs import Batch, Epochs, assembled, even_layout
 from towers.ground.special_ids import PAD
 from towers.ground.special_ids import WORD_END as END
 
@@ -44,7 +45,7 @@ def stream_batches(
     Raises:
         ValueError: a number is below 1, or the text does not fill a batch.
     """
-    check_at_least_1(num_rows=num_rows, num_steps=num_steps)
+    check_at_least(1, num_rows=num_rows, num_steps=num_steps)
     least = num_rows * num_steps if drop_tail else 1
     if len(tokens) < least:
         raise ValueError(
@@ -92,7 +93,7 @@ def piece_batches(
     Raises:
         ValueError: a number is too small, or there is no token.
     """
-    check_at_least_1(batch_size=batch_size, num_steps=num_steps)
+    check_at_least(1, batch_size=batch_size, num_steps=num_steps)
     if not len(tokens):
         raise ValueError("A text must have at least one token. Received none.")
 
@@ -143,7 +144,7 @@ def sentence_batches(
     Raises:
         ValueError: the batch size is below 1, the seed is negative, or there is no whole sentence.
     """
-    check_at_least_1(batch_size=batch_size)
+    check_at_least(1, batch_size=batch_size)
     if not len(tokens) or tokens[-1] != END:
         raise ValueError("tokens must consist of lines, the last of which ends with END.")
     ends = np.flatnonzero(tokens == END) + 1

@@ -11,7 +11,7 @@ from towers.data.prepared.corpus import VERSION
 from towers.data.prepared.digests import digest_file
 from towers.data.reading.dialogue_file import check_encoding
 from towers.data.text import NUM_COPIES, SPECIALS, TextSettings
-from towers.ground.arguments import check_choice
+from towers.ground.arguments import check_at_least, check_choice
 
 PAIRINGS = ("alternate", "sliding")
 
@@ -86,16 +86,14 @@ class DialoguePreparation(Preparation):
         super().__post_init__()
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must be between 0 and 1. Received {self.held_out}.")
-        if self.min_dialogues < 1:
-            raise ValueError(f"min_dialogues must be at least 1. Received {self.min_dialogues}.")
+        check_at_least(1, min_dialogues=self.min_dialogues)
+        check_at_least(0, context=self.context)
         if len(self.columns) == 1:
             raise ValueError(
                 "columns must name those of question and answer. Received "
                 f"{self.columns[0]!r} alone."
             )
         check_choice("pairing", self.pairing, PAIRINGS)
-        if self.context < 0:
-            raise ValueError(f"context must be 0 or more turns. Received {self.context}.")
 
     def _num_special(self) -> int:
         return len(SPECIALS) + (NUM_COPIES if self.copy_unknown else 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.models.arguments import check_at_least
+from towers.ground.arguments import check_above_0, check_at_least, check_not_negative
 
 # `step(tokens: int32 [rows], state) -> (logits [rows, vocabulary], state)`.
 DecoderStep = Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
@@ -61,14 +61,8 @@ class Decoding:
             )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1. Received {self.top_p}.")
-        if not 0 < self.repetition_penalty < float("inf"):
-            raise ValueError(
-                f"repetition_penalty must be above 0. Received {self.repetition_penalty}."
-            )
-        if not 0 <= self.length_penalty < float("inf"):
-            raise ValueError(
-                f"length_penalty must not be negative. Received {self.length_penalty}."
-            )
+        check_above_0(repetition_penalty=self.repetition_penalty)
+        check_not_negative(length_penalty=self.length_penalty)
         if self.samples and self.beam_size > 1:
             raise ValueError(
                 "Beam search and sampling exclude each other. Received "

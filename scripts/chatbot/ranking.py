@@ -14,7 +14,7 @@ from towers.ground.progress import counted
 from towers.ground.special_ids import PAD, UNKNOWN
 from towers.models.answering import decoder_inputs
 from towers.models.decoding import read_once
-from towers.models.linear_cross_entropy import CHUNK_SIZE
+from towers.models.linear_cross_entropy import log_probabilities
 from towers.scripts.chatbot.answerer import pad
 
 NUM_CANDIDATES = 10
@@ -146,37 +146,11 @@ def score_answers(model: keras.Model) -> Callable[[tf.Tensor, tf.Tensor], tf.Ten
         with read_once(model):
             hidden = model.hidden(questions, inputs, training=False)
             flat = tf.reshape(hidden, [-1, model.output_size])
-            gained = log_probabilities(model.projection, flat, tf.reshape(answers, [-1]))
+            kernel, bias = model.projection.weights_and_bias()
+            gained = log_probabilities(flat, kernel, bias, tf.reshape(answers, [-1]))
         gained = tf.reshape(gained, tf.shape(answers))
         counted = (answers != PAD) & (answers != UNKNOWN)
         weights = tf.cast(counted, gained.dtype)
         return tf.stack([tf.reduce_sum(gained * weights, 1), tf.reduce_sum(weights, 1)])
 
     return score
-
-
-def log_probabilities(
-    project: Callable[[tf.Tensor], tf.Tensor], hidden: tf.Tensor, labels: tf.Tensor
-) -> tf.Tensor:
-    """Returns the log probability of each label, [num_tokens], with few logits in memory at a time.
-
-    Hidden is [num_tokens, units], at least one token; `project` returns the logits of some of its
-    rows. Labels are int32 [num_tokens].
-    """
-    num_tokens = tf.shape(labels)[0]
-    dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
-    parts = tf.TensorArray(dtype, -(-num_tokens // CHUNK_SIZE), infer_shape=False)
-
-    def add(start: tf.Tensor, parts: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        logits = project(hidden[start : start + CHUNK_SIZE])
-        chosen = tf.gather(logits, labels[start : start + CHUNK_SIZE], batch_dims=1)
-        gained = chosen - tf.reduce_logsumexp(logits, -1)
-        return start + CHUNK_SIZE, parts.write(start // CHUNK_SIZE, gained)
-
-    _, parts = tf.while_loop(
-        lambda start, _: start < num_tokens,
-        add,
-        [tf.constant(0), parts],
-        parallel_iterations=1,  # More keep the logits of several chunks in memory.
-    )
-    return parts.concat()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import shutil
 import warnings
@@ -30,7 +29,6 @@ from towers.scripts.training.options import (
     SearchOptions,
 )
 from towers.scripts.training.saved_run import OpenModel, open_evaluation
-from towers.scripts.training.session import Session
 
 PROGRAM = Path(__file__).parent / "programs" / "answer.py"
 LENGTH = 50  # Words, as `towers generate` writes by default.
@@ -39,6 +37,10 @@ WEIGHTS = "model.weights.h5"
 
 def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
     """Returns `write(folder)`, which exports a chatbot and returns a line about its program.
+
+    It writes the model, the text settings, the code for both and a program that answers. The
+    signature `answer` takes `questions`, int32 [batch, length], padded with 0, and `seed`, int64
+    [2], and returns ids, scores and lengths as `towers.models.decoding.Decoded` has them.
 
     Raises:
         ValueError: the options are impossible, or the model answers no questions.
@@ -52,28 +54,22 @@ def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path]
     decoding = make_decoding(
         DecodingOptions(**dataclasses.asdict(options)), fields.max_answer_length
     )
-    return functools.partial(write_chatbot, opened, decoding)
-
-
-def write_chatbot(opened: OpenModel, decoding: Decoding, folder: Path) -> str:
-    """Writes the model, the text settings, the code for both and a program that answers.
-
-    The signature `answer` takes `questions`, int32 [batch, length], padded with 0, and `seed`,
-    int64 [2], and returns ids, scores and lengths as `towers.models.decoding.Decoded` has them.
-    """
-    fields = opened.recipe.fields
-    answer = decode_questions(opened.model, decoding, opened.text.vocabulary)
-    write_model(opened.model, {"answer": answer}, folder)
-    opened.text.save(folder / "vocabulary")
-    copy_code(folder)
-    shutil.copy(PROGRAM, folder / PROGRAM.name)
     settings = {
         "max_question_length": fields.max_question_length,
         "context": fields.context,
         "padding_id": PAD,
     }
-    write_settings(settings, folder)
-    return f"ask it with: python {{folder}}/{PROGRAM.name}"
+
+    def write(folder: Path) -> str:
+        answer = decode_questions(opened.model, decoding, opened.text.vocabulary)
+        write_model(opened.model, {"answer": answer}, folder)
+        opened.text.save(folder / "vocabulary")
+        copy_code(folder)
+        shutil.copy(PROGRAM, folder / PROGRAM.name)
+        write_settings(settings, folder)
+        return f"ask it with: python {{folder}}/{PROGRAM.name}"
+
+    return write
 
 
 def copy_code(folder: Path) -> None:
@@ -90,6 +86,11 @@ def copy_code(folder: Path) -> None:
 def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
     """Returns `write(folder)`, which exports an image network and returns a line about it.
 
+    The signature `classify` takes `images` as the files of the data hold them, uint8 [batch,
+    height, width, channels], or string [batch] for a recipe that reads picture files. It returns
+    `probabilities`, float32 [batch, classes], and `classes`, int64 [batch], the most probable one
+    of each. `settings.json` has the names of the classes.
+
     The run's data must be there: the network keeps its preparation of the pixels.
 
     Raises:
@@ -99,24 +100,23 @@ def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
     evaluation = open_evaluation(
         EvaluateOptions(options.run_dir, DeviceOptions(towers=1), checkpoint=options.checkpoint)
     )
-    return functools.partial(write_classifier, evaluation.session)
+    session = evaluation.session
 
+    def write(folder: Path) -> str:
+        write_model(session.model, {"classify": classify_images(session)}, folder)
+        about = {"classes": list(class_names(session)), **(session.data.about or {})}
+        write_settings(about, folder)
+        return f"its signature classify takes {session.data.test.source.input_description}"
 
-def write_classifier(session: Session, folder: Path) -> str:
-    """Writes the network of an image run.
-
-    The signature `classify` takes `images` as the files of the data hold them, uint8 [batch,
-    height, width, channels], or string [batch] for a recipe that reads picture files. It returns
-    `probabilities`, float32 [batch, classes], and `classes`, int64 [batch], the most probable one
-    of each. `settings.json` has the names of the classes.
-    """
-    write_model(session.model, {"classify": classify_images(session)}, folder)
-    write_settings({"classes": list(class_names(session)), **(session.data.about or {})}, folder)
-    return f"its signature classify takes {session.data.test.source.input_description}"
+    return write
 
 
 def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
     """Returns `write(folder)`, which exports a language model and returns a line about it.
+
+    It also writes the vocabulary, a word on each line, whose number from 0 is its id. The signature
+    `continue_prompt` takes `read`, int32 [length], the start id and the ids of the prompt, and
+    `seed`, int64 [2], and returns ids, scores and lengths of the samples.
 
     Raises:
         ValueError: the options are impossible.
@@ -132,21 +132,16 @@ def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable
         temperature=options.temperature or 1.0,
         max_length=options.max_length or LENGTH,
     )
-    return functools.partial(write_language_model, opened, Decoding(**arguments))
+    decoding, vocabulary = Decoding(**arguments), opened.text.vocabulary
 
+    def write(folder: Path) -> str:
+        function = continuation(opened.model, decoding, vocabulary.unspoken)
+        write_model(opened.model, {"continue_prompt": function}, folder)
+        opened.text.save(folder / "vocabulary")
+        write_settings({"start_id": vocabulary.end}, folder)
+        return "its signature continue_prompt writes text"
 
-def write_language_model(opened: OpenModel, decoding: Decoding, folder: Path) -> str:
-    """Writes the model and its vocabulary, a word on each line, whose number from 0 is its id.
-
-    The signature `continue_prompt` takes `read`, int32 [length], the start id and the ids of the
-    prompt, and `seed`, int64 [2], and returns ids, scores and lengths of the samples.
-    """
-    vocabulary = opened.text.vocabulary
-    function = continuation(opened.model, decoding, vocabulary.unspoken)
-    write_model(opened.model, {"continue_prompt": function}, folder)
-    opened.text.save(folder / "vocabulary")
-    write_settings({"start_id": vocabulary.end}, folder)
-    return "its signature continue_prompt writes text"
+    return write
 
 
 def write_model(

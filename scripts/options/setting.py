@@ -230,8 +230,6 @@ def is_of(kind: Any, value: Any) -> bool:
     """Returns whether a value is of a type."""
     if typing.get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(is_of(element_of(kind), one) for one in value)
-    if typing.get_origin(kind) is Literal:
-        return value in typing.get_args(kind)
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     if kind is int:

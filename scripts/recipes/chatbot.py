@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from towers.ground.arguments import check_choice
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
-from towers.scripts.training.catalogue import DATA_SETS
+from towers.scripts.training.catalogue import CACHE
 from towers.scripts.training.recipe import Data, Recipe, perplexities
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from towers.data.prepared import DialogueCorpus
     from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 
-CACHE = DATA_SETS / "prepared"
 PARTS = ("train", "held_out")
 EMBEDDED_MIN_DIALOGUES = 3
 

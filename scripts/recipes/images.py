@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
-from towers.scripts.training.catalogue import DATA_SETS
+from towers.scripts.training.catalogue import CACHE
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.wrong_input import nearest
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from towers.data.image_files.preparation import Prepared
     from towers.ground.epochs import Epochs
 
-CACHE = DATA_SETS / "prepared"
 CHANNELS = 3
 UP_TO_1 = common.Bound("from 0 to 1", lambda value: 0 <= value <= 1)
 GREY_LEVEL = common.Bound("from 0 to 255", lambda value: 0 <= value <= 255)

@@ -23,7 +23,7 @@ from towers.ground.special_ids import END
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, make_carried, make_tower_fn
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
-from towers.scripts.training.catalogue import DATA_SETS
+from towers.scripts.training.catalogue import CACHE
 from towers.scripts.training.recipe import Data, Recipe, perplexities
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from towers.data.prepared import TextCorpus
 
-CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "pieces")
 NETWORKS = ("lstm", "awd_lstm", "transformer")
 

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from towers.ground.arguments import check_choice
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
-from towers.scripts.training.catalogue import DATA_SETS
+from towers.scripts.training.catalogue import CACHE
 from towers.scripts.training.recipe import Data, Recipe, perplexity
 
 if TYPE_CHECKING:
     import keras
 
 
-CACHE = DATA_SETS / "prepared"
 FORMS = ("streams", "sentences")
 EVALUATION_STEPS = 100  # More are faster, and change nothing: the state is carried on.
 

@@ -18,6 +18,7 @@ from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import nearest
 
 DATA_SETS = pathlib.Path("datasets")  # `towers download` puts the data sets here.
+CACHE = DATA_SETS / "prepared"
 RECIPES_FOLDER = pathlib.Path(__file__).parents[1] / "recipes"
 
 

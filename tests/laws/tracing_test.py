@@ -328,7 +328,7 @@ def test_nothing_to_train_is_refused():
         ({"devices": []}, r"a sequence of device names"),
         ({"clip_norm": 0.0}, r"clip_norm must be above 0.*0\.0"),
         ({"clip_norm": float("nan")}, r"clip_norm must be above 0.*nan"),
-        ({"accumulate": 0}, r"accumulate must be at least 1.*0"),
+        ({"accumulate": 0}, r"accumulate must be .* at least 1.*0"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_traced(change, message):

@@ -14,6 +14,7 @@ from towers.models.linear_cross_entropy import (
     fused_losses,
     joined,
     linear_cross_entropy,
+    log_probabilities,
 )
 
 TOKENS, UNITS, VOCABULARY = 11, 3, 7
@@ -173,6 +174,18 @@ def test_narrow_numbers_give_a_float32_loss_and_narrow_gradients(dtype, toleranc
     (loss, _), expected = in_numpy(*tokens, smoothing)
     np.testing.assert_allclose(sums.loss, loss, rtol=tolerance)
     assert_all_close(gradients, [2.5 * one for one in expected], rtol=0, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 1024, 2500])
+def test_log_probabilities_in_chunks_are_those_of_numpy(num_tokens):
+    random = np.random.default_rng(num_tokens)
+    logits = random.normal(0, 5, (num_tokens, 7)).astype(np.float32)
+    labels = random.integers(0, 7, num_tokens).astype(np.int32)
+    log_softmax = logits - np.log(np.sum(np.exp(logits.astype(np.float64)), 1, keepdims=True))
+    expected = log_softmax[np.arange(num_tokens), labels]
+    kernel, bias = tf.eye(7), tf.zeros([7])
+    actual = log_probabilities(tf.constant(logits), kernel, bias, tf.constant(labels))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("training", [True, False])

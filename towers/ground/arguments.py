@@ -1,9 +1,10 @@
-"""The check of an argument that must be one of a few names."""
+"""Checks of arguments, and their error messages."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import numbers
+from collections.abc import Iterable, Sequence
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
@@ -20,3 +21,54 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     nearest = difflib.get_close_matches(str(value), choices, n=1)
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
     raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.{hint}")
+
+
+def check_at_least(minimum: int, **counts: int) -> None:
+    """Raises ValueError unless each named count is a whole number of at least the minimum."""
+    for name, count in counts.items():
+        is_whole = isinstance(count, numbers.Integral) and not isinstance(count, bool)
+        if not is_whole or count < minimum:
+            raise ValueError(
+                f"{name} must be a whole number of at least {minimum}. Received {count!r}."
+            )
+
+
+def check_above_0(**values: float) -> None:
+    """Raises ValueError unless each named number is finite and above 0."""
+    for name, value in values.items():
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{name} must be above 0. Received {value!r}.")
+
+
+def check_not_negative(**values: float) -> None:
+    """Raises ValueError unless each named number is finite and at least 0."""
+    for name, value in values.items():
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"{name} must not be negative. Received {value!r}; use 0 for none.")
+
+
+def check_fraction(**fractions: float) -> None:
+    """Raises ValueError unless each named fraction is in [0, 1)."""
+    for name, fraction in fractions.items():
+        if not 0 <= fraction < 1:
+            raise ValueError(f"{name} must be in [0, 1). Received {fraction!r}.")
+
+
+def check_input_shape(input_shape: Sequence[int], *, smallest_side: int = 1) -> None:
+    """Raises ValueError unless this is the shape of an image for a model.
+
+    Args:
+        input_shape: (height, width, channels), without the batch.
+        smallest_side: the smallest height and width that leave pixels for the last layers.
+    """
+    sides = tuple(input_shape)
+    if len(sides) != 3 or not all(isinstance(side, int) and side >= 1 for side in sides):
+        raise ValueError(
+            "input_shape must be (height, width, channels), without the batch, each a whole "
+            f"number of at least 1. Received {input_shape!r}; expected for example (28, 28, 1)."
+        )
+    if min(sides[:2]) < smallest_side:
+        raise ValueError(
+            f"input_shape must be at least {smallest_side} x {smallest_side} for this model. "
+            f"Received {input_shape!r}; enlarge or pad the images, or take a smaller model."
+        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from towers.ground.arguments import check_at_least
 from towers.ground.random_numbers import BATCH_ORDER_STREAM, index_type, permutation
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ class Epochs:
     source: Any = None
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative. Received {self.seed}.")
+        check_at_least(0, seed=self.seed)
 
     def __call__(self, epoch: int, first_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of an epoch from one of its steps on.
@@ -146,17 +146,10 @@ def even_layout(num_rows: int, batch_size: int) -> Layout:
     Raises:
         ValueError: the batch size is below 1.
     """
-    check_at_least_1(batch_size=batch_size)
+    check_at_least(1, batch_size=batch_size)
     bounds = np.append(np.arange(0, num_rows, batch_size), num_rows)
     rows = np.arange(num_rows, dtype=index_type(num_rows))
     return Layout(rows, None, bounds, np.diff(bounds)[:, None])
-
-
-def check_at_least_1(**numbers: int) -> None:
-    """Raises ValueError for a number below 1, with its name."""
-    for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1. Received {number}.")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

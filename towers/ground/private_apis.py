@@ -175,16 +175,17 @@ def learning_rate_object(optimizer: Any) -> Any:
     return optimizer._learning_rate
 
 
-def slot_of(optimizer: Any, kind: str, variable: Any) -> Any:
-    """Returns a variable's slot in a built optimizer, a `tf.Variable`.
+def slots_of(optimizer: Any, variable: Any, *kinds: str) -> list[Any]:
+    """Returns a variable's slots in a built optimizer, a `tf.Variable` each.
 
     Args:
         optimizer: an optimizer of Keras's.
-        kind: how Keras calls the list of such slots: `momentums`, `velocities`, `accumulators`.
         variable: the `tf.Variable`.
+        kinds: how Keras calls the lists of such slots: `momentums`, `velocities`, `accumulators`.
     """
-    slots = getattr(optimizer, kind if hasattr(optimizer, kind) else f"_{kind}")
-    return slots[optimizer._get_variable_index(variable)].value
+    index = optimizer._get_variable_index(variable)
+    lists = (getattr(optimizer, kind, None) or getattr(optimizer, f"_{kind}") for kind in kinds)
+    return [slots[index].value for slots in lists]
 
 
 def stored_value(variable: Any) -> Any:

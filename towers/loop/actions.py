@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from towers.ground.arguments import check_at_least
 from towers.loop.rates import Rates, Window
 from towers.loop.updates import Action, StepReport
 
@@ -35,7 +36,7 @@ def every(
     if steps is None and seconds is None and not epochs:
         raise ValueError("every() needs steps, seconds or epochs=True. Received none of them.")
     if steps is not None:
-        check_steps("every", steps)
+        check_at_least(1, steps=steps)
     last_time = time.monotonic()
 
     def periodic(report: StepReport) -> None:
@@ -58,7 +59,7 @@ def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Rep
     Raises:
         ValueError: steps is below 1.
     """
-    check_steps("with_rates", steps)
+    check_at_least(1, steps=steps)
     return Reporting(action, steps)
 
 
@@ -124,9 +125,3 @@ def restore_unreported(
 def reporting(actions: Iterable[Action]) -> Iterable[tuple[int, Reporting]]:
     """Returns the actions that report, numbered from 0."""
     return enumerate(action for action in actions if isinstance(action, Reporting))
-
-
-def check_steps(function: str, steps: int) -> None:
-    """Raises ValueError for a period below 1."""
-    if steps < 1:
-        raise ValueError(f"{function}() needs steps of at least 1. Received {steps}.")

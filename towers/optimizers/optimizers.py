@@ -10,8 +10,13 @@ import keras
 import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
-from towers.ground.private_apis import slot_of
-from towers.optimizers.schedules import builder_of
+from towers.ground.arguments import (
+    check_above_0,
+    check_choice,
+    check_fraction,
+    check_not_negative,
+)
+from towers.ground.private_apis import slots_of
 from towers.travel.gradients import Gradient
 
 FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
@@ -47,8 +52,11 @@ def build_optimizer(
     Raises:
         ValueError: there is no such optimizer, or an option is out of range.
     """
-    check_options(learning_rate, weight_decay, epsilon, (momentum, beta_1, beta_2))
+    check_above_0(epsilon=epsilon)
+    check_not_negative(weight_decay=weight_decay)
+    check_fraction(momentum=momentum, beta_1=beta_1, beta_2=beta_2)
     if not isinstance(learning_rate, LearningRateSchedule):
+        check_above_0(learning_rate=learning_rate)
         learning_rate = float(learning_rate)
     moments: dict[str, Any] = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
     builders: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
@@ -60,29 +68,8 @@ def build_optimizer(
         "adamw": lambda: AdamW(learning_rate, weight_decay=weight_decay, **moments),
         "lazy_adam": lambda: Adam(learning_rate, lazy=True, **moments),
     }
-    return builder_of("optimizer", name, builders)()
-
-
-def check_options(
-    learning_rate: float | LearningRateSchedule,
-    weight_decay: float,
-    epsilon: float,
-    decays: tuple[float, ...],
-) -> None:
-    """Raises ValueError for options that no optimizer can work with."""
-    if not isinstance(learning_rate, LearningRateSchedule) and not (
-        0 < learning_rate < float("inf")
-    ):
-        raise ValueError(
-            f"learning_rate must be above 0, or a schedule. Received {learning_rate!r}."
-        )
-    if not 0 <= weight_decay < float("inf"):
-        raise ValueError(f"weight_decay must not be negative. Received {weight_decay!r}.")
-    if not 0 < epsilon < float("inf"):
-        raise ValueError(f"epsilon must be above 0. Received {epsilon!r}; 1e-7 is usual.")
-    for name, decay in zip(("momentum", "beta_1", "beta_2"), decays, strict=True):
-        if not 0 <= decay < 1:
-            raise ValueError(f"{name} must be in [0, 1). Received {decay!r}.")
+    check_choice("optimizer", name, builders)
+    return builders[name]()
 
 
 class SGD(keras.optimizers.SGD):
@@ -102,9 +89,10 @@ class SGD(keras.optimizers.SGD):
         gradient = tf.cast(gradient, variable.dtype)
         rate = tf.cast(learning_rate, variable.dtype)
         if self.momentum:
+            (momentum,) = slots_of(self, variable, "momentums")
             tf.raw_ops.ResourceApplyKerasMomentum(
                 var=variable.handle,
-                accum=slot_of(self, "momentums", variable).handle,
+                accum=momentum.handle,
                 lr=rate,
                 grad=to_dense(gradient, variable),
                 momentum=tf.cast(self.momentum, variable.dtype),
@@ -132,7 +120,7 @@ class Adagrad(keras.optimizers.Adagrad):
             super().update_step(gradient, variable, learning_rate)
             return
         values = tf.cast(gradient.values, variable.dtype)
-        accumulator = slot_of(self, "accumulators", variable)
+        (accumulator,) = slots_of(self, variable, "accumulators")
         sums = tf.gather(accumulator, gradient.indices) + tf.square(values)
         change = tf.cast(learning_rate, variable.dtype) * values / tf.sqrt(sums + self.epsilon)
         accumulator.scatter_update(tf.IndexedSlices(sums, gradient.indices))
@@ -193,7 +181,7 @@ class Adam(keras.optimizers.Adam):
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
         """Updates every weight of a variable."""
-        momentum, velocity = self._moments(variable)
+        momentum, velocity = slots_of(self, variable, "momentums", "velocities")
         beta_1, beta_2 = self._betas(variable.dtype)
         beta_1_power, beta_2_power = self._powers_for(variable)
         tf.raw_ops.ResourceApplyAdam(
@@ -214,7 +202,7 @@ class Adam(keras.optimizers.Adam):
     ) -> None:
         """Updates only the rows that have a gradient."""
         rows, values = gradient.indices, tf.cast(gradient.values, variable.dtype)
-        momentum, velocity = self._moments(variable)
+        momentum, velocity = slots_of(self, variable, "momentums", "velocities")
         beta_1_power, beta_2_power = self._powers_for(variable)
         beta_1, beta_2 = self._betas(variable.dtype)
         rate = tf.cast(learning_rate, variable.dtype)
@@ -226,10 +214,6 @@ class Adam(keras.optimizers.Adam):
         velocity.scatter_update(tf.IndexedSlices(v, rows))
         change = m * alpha / (tf.sqrt(v) + self.epsilon)
         variable.scatter_sub(tf.IndexedSlices(change, rows))
-
-    def _moments(self, variable: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
-        """Returns the first and the second moment of a variable."""
-        return slot_of(self, "momentums", variable), slot_of(self, "velocities", variable)
 
     def _betas(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns beta_1 and beta_2, for the moments."""

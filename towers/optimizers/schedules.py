@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -17,7 +15,7 @@ from keras.optimizers.schedules import (
     PiecewiseConstantDecay,
 )
 
-Builder = TypeVar("Builder", bound=Callable[[], Any])
+from towers.ground.arguments import check_above_0, check_at_least, check_choice
 
 
 def build_schedule(
@@ -48,9 +46,9 @@ def build_schedule(
     Raises:
         ValueError: there is no such schedule, or an option is missing or out of range.
     """
-    check_counts(1, total_steps=total_steps)
-    check_counts(0, warmup_steps=warmup_steps)
-    check_positive(learning_rate=learning_rate, decay_rate=decay_rate, warmup_power=warmup_power)
+    check_at_least(1, total_steps=total_steps)
+    check_at_least(0, warmup_steps=warmup_steps)
+    check_above_0(learning_rate=learning_rate, decay_rate=decay_rate, warmup_power=warmup_power)
     rate = float(learning_rate)
     builders: dict[str, Callable[[], LearningRateSchedule]] = {
         "constant": lambda: Constant(rate),
@@ -60,19 +58,9 @@ def build_schedule(
         "cosine": lambda: CosineDecay(rate, total_steps),
         "inverse_sqrt": lambda: InverseSquareRoot(learning_rate, max(1, warmup_steps)),
     }
-    schedule = builder_of("schedule", name, builders)()
+    check_choice("schedule", name, builders)
+    schedule = builders[name]()
     return WarmUp(schedule, warmup_steps, warmup_power) if warmup_steps else schedule
-
-
-def builder_of(kind: str, name: str, builders: Mapping[str, Builder]) -> Builder:
-    """Returns the builder of a name; raises ValueError with the nearest one if there is none."""
-    if name not in builders:
-        close = difflib.get_close_matches(name, builders, n=1, cutoff=0)
-        raise ValueError(
-            f"{kind} must be one of {', '.join(builders)}. Received {name!r}; "
-            f"did you mean {close[0]!r}?"
-        )
-    return builders[name]
 
 
 def exponential(
@@ -84,7 +72,7 @@ def exponential(
             "The exponential schedule needs decay_steps, the updates between two decays. "
             "Received None."
         )
-    check_counts(1, decay_steps=decay_steps)
+    check_at_least(1, decay_steps=decay_steps)
     return ExponentialDecay(learning_rate, decay_steps, float(decay_rate), staircase=True)
 
 
@@ -141,8 +129,8 @@ class InverseSquareRoot(LearningRateSchedule):
     """
 
     def __init__(self, learning_rate: float, flat_steps: int):
-        check_positive(learning_rate=learning_rate)
-        check_counts(1, flat_steps=flat_steps)
+        check_above_0(learning_rate=learning_rate)
+        check_at_least(1, flat_steps=flat_steps)
         self.learning_rate = learning_rate
         self.flat_steps = flat_steps
 
@@ -171,8 +159,8 @@ class WarmUp(LearningRateSchedule):
     """
 
     def __init__(self, schedule: LearningRateSchedule, warmup_steps: int, power: float = 1.0):
-        check_counts(1, warmup_steps=warmup_steps)
-        check_positive(power=power)
+        check_at_least(1, warmup_steps=warmup_steps)
+        check_above_0(power=power)
         self.schedule = schedule
         self.warmup_steps = warmup_steps
         self.power = power
@@ -210,22 +198,6 @@ def scale_learning_rate(learning_rate: float, batch_size: int, base_batch_size: 
         batch_size: the number of examples in one update, over all towers.
         base_batch_size: the batch size for which the learning rate was found.
     """
-    check_positive(learning_rate=learning_rate)
-    check_counts(1, batch_size=batch_size, base_batch_size=base_batch_size)
+    check_above_0(learning_rate=learning_rate)
+    check_at_least(1, batch_size=batch_size, base_batch_size=base_batch_size)
     return learning_rate * batch_size / base_batch_size
-
-
-def check_counts(minimum: int, **counts: int) -> None:
-    """Raises ValueError for a named number that is not an integer or is below the minimum."""
-    for name, count in counts.items():
-        if not isinstance(count, int) or count < minimum:
-            raise ValueError(
-                f"{name} must be a whole number of at least {minimum}. Received {count!r}."
-            )
-
-
-def check_positive(**numbers: float) -> None:
-    """Raises ValueError for a named number that is not above 0."""
-    for name, number in numbers.items():
-        if not 0 < number < math.inf:
-            raise ValueError(f"{name} must be above 0. Received {number!r}.")

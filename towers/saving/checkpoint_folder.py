@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from towers.ground.arguments import check_at_least
 from towers.ground.durable import make_folder
 from towers.saving.checkpoint_files import (
     PARTIAL,
@@ -40,8 +41,7 @@ class CheckpointFolder:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: int = 3):
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1. Received {keep}.")
+        check_at_least(1, keep=keep)
         self.path = Path(folder)
         self._keep = keep
 

@@ -7,7 +7,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from towers.ground.arguments import check_choice
+from towers.ground.arguments import check_at_least, check_choice
 from towers.step.carried import Carried
 
 BATCH_NORM_POLICIES = ("first", "mean")
@@ -59,11 +59,7 @@ class StepOptions:
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"clip_norm must be above 0, or None. Received {self.clip_norm}.")
-        if type(self.accumulate) is not int or self.accumulate < 1:
-            raise ValueError(
-                "accumulate must be at least 1, a whole number: the micro-batches of each shard. "
-                f"Received {self.accumulate!r}."
-            )
+        check_at_least(1, accumulate=self.accumulate)
         check_choice("batch_norm", self.batch_norm, BATCH_NORM_POLICIES)
 
 

@@ -279,11 +279,14 @@ def test_length_is_known(corpus):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"batch_tokens": 0}, "batch_tokens must be at least 1. Received 0"),
-        ({"batch_size": -1}, "batch_size must be at least 1. Received -1"),
+        ({"batch_tokens": 0}, "batch_tokens must be a whole number of at least 1. Received 0"),
+        ({"batch_size": -1}, "batch_size must be a whole number of at least 1. Received -1"),
         ({"max_answer_length": 1}, "No pair of the train part.*Raise max_answer_length"),
-        ({"seed": -1}, "seed must not be negative. Received -1"),
-        ({"max_answer_repeats": -1}, "max_answer_repeats must not be negative. Received -1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0. Received -1"),
+        (
+            {"max_answer_repeats": -1},
+            "max_answer_repeats must be a whole number of at least 0. Received -1",
+        ),
     ],
 )
 def test_wrong_argument_is_refused(corpus, wrong, message):

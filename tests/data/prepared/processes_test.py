@@ -11,8 +11,9 @@ import pytest
 
 from tests.data.prepared.helpers import SPACES
 from tests.paths import ROOT
-from towers.data.prepared.processes import TokeniserProcess, tokenise
+from towers.data.prepared.processes import make_tokeniser, tokenise
 from towers.data.text import TextSettings
+from towers.ground.child_process import ChildProcess
 
 CHUNKS = [[f"a b{number}", "", "a a"] for number in range(40)]
 
@@ -41,10 +42,10 @@ def test_a_killed_process_is_told_and_the_others_end():
 
 def test_an_error_in_a_process_is_that_of_its_tokenizer(tmp_path):
     settings = TextSettings("zh", user_dictionary=str(tmp_path / "none.txt"))
-    with TokeniserProcess(settings) as process:
+    with ChildProcess(make_tokeniser, "tokenises") as process:
         for _ in range(2):  # It goes on.
             with pytest.raises(ValueError, match=r"none\.txt"):
-                process.tokenise(["a"])
+                process.ask((settings, ["a"]))
 
 
 def test_the_main_program_is_not_imported(tmp_path):

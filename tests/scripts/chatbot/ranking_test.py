@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from towers.data.text import TextCodec, TextSettings, build_vocabulary
 from towers.ground.special_ids import END, PAD, UNKNOWN
@@ -15,7 +14,6 @@ from towers.scripts.chatbot.ranking import (
     batches_by_length,
     draw_candidates,
     fraction_of_hits,
-    log_probabilities,
 )
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "plus"]
@@ -61,17 +59,6 @@ def expected_score(model, turns, answer):
 def test_scores_are_mean_log_probabilities_whatever_shares_their_batch(model, ranker):
     expected = [expected_score(model, *pair) for pair in zip(QUESTIONS, ANSWERS, strict=True)]
     np.testing.assert_allclose(ranker.scores(QUESTIONS, ANSWERS), expected, rtol=2e-5)
-
-
-@pytest.mark.parametrize("num_tokens", [1, 1024, 2500])
-def test_log_probabilities_in_chunks_are_those_of_numpy(num_tokens):
-    random = np.random.default_rng(num_tokens)
-    logits = random.normal(0, 5, (num_tokens, 7)).astype(np.float32)
-    labels = random.integers(0, 7, num_tokens).astype(np.int32)
-    log_softmax = logits - np.log(np.sum(np.exp(logits.astype(np.float64)), 1, keepdims=True))
-    expected = log_softmax[np.arange(num_tokens), labels]
-    actual = log_probabilities(lambda hidden: hidden, tf.constant(logits), tf.constant(labels))
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_an_unknown_token_of_an_answer_does_not_count(ranker):

@@ -230,10 +230,10 @@ def refuse(arguments, capsys, *expected):
     [
         (["form=lines"], ["Field form must be one of streams, sentences. Received 'lines'"]),
         (["part=dev"], ["train, valid, test", "'dev'"]),
-        (["num_steps=0"], ["num_steps must be at least 1. Received 0"]),
+        (["num_steps=0"], ["num_steps must be a whole number of at least 1. Received 0"]),
         (["num_steps=5000"], ["needs 35000 tokens", "The text has"]),
         (["hidden_size=0"], ["hidden_size must be a whole number of at least 1"]),
-        (["evaluation_rows=0"], ["num_rows must be at least 1"]),
+        (["evaluation_rows=0"], ["num_rows must be a whole number of at least 1"]),
         (["vocabulary_size=1"], ["size must be at least 3"]),
         (["dropout_rate=1"], ["dropout_rate must be in [0, 1)"]),
     ],

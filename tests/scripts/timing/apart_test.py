@@ -30,5 +30,5 @@ def test_an_error_of_what_a_user_gave_is_the_same_here():
 def test_a_process_that_was_killed_is_told():
     with Apart(runs_of_a_child.runs, 1) as process:
         run = process.runs()["kill"]
-        with pytest.raises(RuntimeError, match=r"benchmark ended, with exit code -9"):
+        with pytest.raises(RuntimeError, match=r"times steps ended early \(exit status -9\)"):
             run(1)

@@ -77,7 +77,7 @@ def test_a_place_outside_of_an_epoch_is_refused(epoch, first_step):
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"batch_size must be at least 1. Received 0"):
+    with pytest.raises(ValueError, match=r"batch_size must be .* at least 1. Received 0"):
         even_layout(5, 0)
-    with pytest.raises(ValueError, match=r"seed must not be negative. Received -1"):
+    with pytest.raises(ValueError, match=r"seed must be a whole number of at least 0. Received -1"):
         epochs_of(even_layout(5, 2), seed=-1)

@@ -37,7 +37,9 @@ def test_a_period_is_needed(options, message):
 
 
 def test_rates_need_a_period_too():
-    with pytest.raises(ValueError, match=r"with_rates\(\) needs steps of at least 1\. Received 0"):
+    with pytest.raises(
+        ValueError, match=r"steps must be a whole number of at least 1\. Received 0"
+    ):
         actions.with_rates(print, steps=0)
 
 

@@ -110,7 +110,7 @@ def test_learning_rate_scales_with_the_batch_size():
 @pytest.mark.parametrize(
     ("name", "learning_rate", "options", "message"),
     [
-        ("cosin", 0.1, {}, r"schedule must be one of constant, .*did you mean 'cosine'\?"),
+        ("cosin", 0.1, {}, r"schedule must be one of constant, .*Did you mean cosine\?"),
         ("constant", 0.0, {}, r"learning_rate must be above 0. Received 0.0"),
         ("constant", 0.1, {"total_steps": 0}, r"total_steps must be .* at least 1. Received 0"),
         ("constant", 0.1, {"warmup_power": 0}, r"warmup_power must be above 0. Received 0"),

@@ -49,8 +49,8 @@ def test_the_order_is_a_function_of_seed_and_epoch_and_goes_on_anywhere():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ((np.arange(9), 0, 2), "batch_size must be at least 1. Received 0"),
-        ((np.arange(9), 2, 0), "num_steps must be at least 1. Received 0"),
+        ((np.arange(9), 0, 2), "batch_size must be a whole number of at least 1. Received 0"),
+        ((np.arange(9), 2, 0), "num_steps must be a whole number of at least 1. Received 0"),
         ((np.arange(0), 2, 2), "at least one token"),
     ],
 )

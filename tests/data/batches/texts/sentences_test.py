@@ -78,9 +78,11 @@ def test_little_of_a_batch_is_padding_and_shards_are_balanced():
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"batch_size must be at least 1. Received 0"):
+    with pytest.raises(
+        ValueError, match=r"batch_size must be a whole number of at least 1. Received 0"
+    ):
         sentence_batches(text_of([1]), 0)
-    with pytest.raises(ValueError, match=r"seed must not be negative. Received -1"):
+    with pytest.raises(ValueError, match=r"seed must be a whole number of at least 0. Received -1"):
         sentence_batches(text_of([1]), 1, seed=-1)
     for tokens in (text_of([]), np.array([5, 6], np.int32)):
         with pytest.raises(ValueError, match="the last of which ends with END"):

@@ -81,9 +81,13 @@ def test_an_epoch_goes_on_at_any_step():
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"num_rows must be at least 1. Received 0"):
+    with pytest.raises(
+        ValueError, match=r"num_rows must be a whole number of at least 1. Received 0"
+    ):
         stream_batches(tokens_of(9), 0, 2)
-    with pytest.raises(ValueError, match=r"num_steps must be at least 1. Received -1"):
+    with pytest.raises(
+        ValueError, match=r"num_steps must be a whole number of at least 1. Received -1"
+    ):
         stream_batches(tokens_of(9), 1, -1)
     with pytest.raises(ValueError, match="needs 1 tokens"):
         stream_batches(tokens_of(0), 1, 1, drop_tail=False)
