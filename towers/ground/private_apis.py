@@ -51,6 +51,8 @@ HANDED_ON = {
     "GeneratorDataAdapter": "keras.src.trainers.data_adapters.generator_data_adapter",
     "PyDatasetAdapter": "keras.src.trainers.data_adapters.py_dataset_adapter",
     "convert_to_sliceable": "keras.src.trainers.data_adapters.array_slicing",
+    "TensorflowSparseWrapper": "keras.src.trainers.data_adapters.array_slicing",
+    "slice_tensorflow_sparse_wrapper": "keras.src.trainers.data_adapters.array_slicing",
     "train_validation_split": "keras.src.trainers.data_adapters.array_slicing",
     # What `compile(loss=...)` becomes.
     "CompileLoss": "keras.src.trainers.compile_utils",
@@ -60,6 +62,8 @@ HANDED_ON = {
     "squeeze_or_expand_to_same_rank": "keras.src.losses.loss",
     # All metrics that Keras itself wrote.
     "ALL_OBJECTS": "keras.src.metrics",
+    # The generator of what `keras.random` draws without a seed.
+    "global_seed_generator": "keras.src.random.seed_generator",
     # The seed of `set_random_seed`.
     "get_random_seed": "keras.src.utils.rng_utils",
     # The form in which `fit` and `evaluate` return what they return.

@@ -149,6 +149,11 @@ class LayerCalls:
         self.tell()
         return results
 
+    def tell_why(self, name: str, reason: object) -> None:
+        """Prints why only the layers of a model run on towers."""
+        if not self.quiet:
+            print(f"{name}: the towers run layers only, since {reason}.")
+
     def tell(self) -> None:
         """Prints which layers run whole, and why, unless it is known."""
         if self._has_news:
