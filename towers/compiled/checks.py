@@ -30,6 +30,7 @@ from towers.ground.private_apis import (
 from towers.layers.asking import CUT, ask, needs_trace
 from towers.layers.gradient import CONCATENATE, MEAN, Way
 from towers.layers.part import Call
+from towers.layers.values import Values
 from towers.saving.checkpoint_files import tensorflow_variable
 
 OWN_STEPS = {
@@ -257,22 +258,13 @@ def check_losses_apart(
         values = tf.function(loss.call, autograph=False).get_concrete_function(*pair)
         if values.graph.variables or any(c.dtype == tf.resource for c, _ in values.graph.captures):
             raise NeedsLayersError(f"the loss '{loss.name}' uses variables")
-        answer = ask(Call(Values(loss), keras.layers.Layer.__call__, tuple(pair), {}), [HOST])
+        answer = ask(
+            Call(Values(loss.call, loss.dtype), keras.layers.Layer.__call__, tuple(pair), {}),
+            [HOST],
+        )
         if answer.way != CUT or answer.ways != [Way(CONCATENATE)]:
             reason = answer.reason or "returns no value for each example"
             raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
-
-
-class Values(keras.layers.Layer):
-    """The values of a loss before their reduction, as a layer that can be asked."""
-
-    def __init__(self, loss: keras.losses.Loss):
-        super().__init__(dtype=loss.dtype)
-        self._loss = loss
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns the values of the loss."""
-        return self._loss.call(y_true, y_pred)
 
 
 def check_metrics(model: keras.Model, has_flat_labels: bool) -> None:

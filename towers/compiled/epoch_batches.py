@@ -52,7 +52,8 @@ class EpochData(DataAdapter):
 
     def __init__(self, data: Data, steps: int | None):
         self.data, self._steps = data, steps
-        self.epoch, self.first_epoch = 0, None
+        self.epoch = 0
+        self.first_epoch: int | None = None
         whole = data.as_in_keras() if isinstance(data, ArrayData) else data
         self._batches = epochs_of(whole, steps, lambda: self.first_epoch or 0)
         self._is_open = self._is_next_open = self._has_begun = False

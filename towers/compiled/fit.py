@@ -21,6 +21,7 @@ from towers.compiled.data import Data, read_samples, sliceable
 from towers.compiled.epochs import FitUpdates, check_generator, train
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.input_errors import in_one_sentence
+from towers.compiled.kept import kept
 from towers.compiled.late_step import LateStep
 from towers.compiled.limits import limited_epochs, limited_steps, seed_of
 from towers.compiled.logs import callback_list
@@ -28,9 +29,11 @@ from towers.compiled.own_code import call_own, check_no_options, layer_calls
 from towers.compiled.own_fit import Asked, HeldOut, fit_own
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
-from towers.ground.private_apis import train_validation_split
+from towers.ground.private_apis import flatten_layers, train_validation_split
+from towers.layers.calls import TABLES
 from towers.loop.updates import Position
 from towers.step.options import StepOptions
+from towers.variables.optimizers import optimizers_in
 
 
 @in_one_sentence()
@@ -107,17 +110,13 @@ def fit(
     )
     try:
         check_own_code(model, "fit", repeated_rows)
-        prepare(model, placement, data)
-        validation = validation_of(model, placement, asked, held_out)
+        updates = updates_of(model, placement, asked, data, held_out, options)
     except NeedsLayersError as error:
         check_no_options(error, parameters, exchange, options)
         calls.tell_why(model.name, error)
         return fit_own(model, calls, asked, data, held_out, run_dir)
-    step, count = LateStep(model, placement, data, options), asked.steps_per_epoch
-    heard = callback_list(
-        model, callbacks, verbose, count or data.num_batches, asked.epochs, history=True
-    )
-    updates = FitUpdates(step, model, data, count, heard, validation, validation_freq)
+    if verbose != 0:
+        kept(model, (TABLES,), lambda: tell_of_tables(model))
     return train(updates, begin, asked.epochs, run_dir, quiet=verbose == 0)
 
 
@@ -156,14 +155,42 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[Data, HeldOut | N
     return data, HeldOut(held_out, steps)
 
 
-def validation_of(
-    model: keras.Model, placement: Placement, asked: Asked, held_out: HeldOut | None
-) -> Evaluation | None:
-    """Returns the evaluation after an epoch; None if there is none."""
-    if asked.validation_data is None:
-        return None
-    check_own_code(model, "evaluate")
-    return None if held_out is None else Evaluation(model, placement, *held_out)
+def updates_of(
+    model: keras.Model,
+    placement: Placement,
+    asked: Asked,
+    data: Data,
+    held_out: HeldOut | None,
+    options: StepOptions,
+) -> FitUpdates:
+    """Returns the updates of the towers' own step, and the validation after an epoch.
+
+    Raises:
+        NeedsLayersError: it does not serve this model.
+    """
+    prepare(model, placement, data)
+    if asked.validation_data is not None:
+        check_own_code(model, "evaluate")
+    validation = None if held_out is None else Evaluation(model, placement, *held_out)
+    step, count = LateStep(model, placement, data, options), asked.steps_per_epoch
+    heard = callback_list(
+        model, asked.callbacks, asked.verbose, count or data.num_batches, asked.epochs,
+        history=True,
+    )  # fmt: skip
+    return FitUpdates(step, model, data, count, heard, validation, asked.validation_freq)
+
+
+def tell_of_tables(model: keras.Model) -> None:
+    """Prints where an update is not that of Keras, which squares or clips each repeated row."""
+    has_table = any(isinstance(one, keras.layers.Embedding) for one in flatten_layers(model))
+    if has_table and not all(map(is_linear, optimizers_in(model.optimizer))):
+        print(f"{model.name}: {TABLES}")
+
+
+def is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns whether an update of a sum of gradients is the sum of the updates."""
+    clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
+    return type(optimizer) is keras.optimizers.SGD and not clips
 
 
 def seed_after(seed: int, updates: int) -> int:

@@ -56,6 +56,8 @@ HANDED_ON = {
     "train_validation_split": "keras.src.trainers.data_adapters.array_slicing",
     # What `compile(loss=...)` becomes.
     "CompileLoss": "keras.src.trainers.compile_utils",
+    # What most losses are.
+    "LossFunctionWrapper": "keras.src.losses.losses",
     # What a loss does between its values and their sum.
     "apply_mask": "keras.src.losses.loss",
     "get_keras_mask": "keras.src.backend",
@@ -114,6 +116,16 @@ def with_losses(losses: Any, others: Sequence[Any]) -> Any:
     changed = object.__new__(type(losses))
     changed.__dict__.update(vars(losses), _flat_losses=list(others), _metrics=[None] * len(others))
     return changed
+
+
+@contextlib.contextmanager
+def with_metric_function(metric: Any, function: Any) -> Iterator[None]:
+    """The scope in which a `MeanMetricWrapper` calls another function, with its options."""
+    before, metric._fn = metric._fn, function
+    try:
+        yield
+    finally:
+        metric._fn = before
 
 
 def metric_function(metric: Any) -> tuple[Any, dict[str, Any]]:

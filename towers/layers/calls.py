@@ -43,6 +43,7 @@ from towers.layers.gradient import (
 from towers.layers.part import Call, Outcome, attributes_of, settings_of
 from towers.layers.reads import READS, Reads
 from towers.layers.rows import Cut, cut_rows, even_cut, parts_of
+from towers.layers.values import Values, ValuesOnTowers
 from towers.other_steps.parallel import CallScope, assign_once
 from towers.variables.shared_variables import is_seed
 
@@ -51,6 +52,7 @@ COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
+TABLES = "an Embedding's repeated rows are summed (repeated_rows='keras': not)"
 Parts = dict[int, list[tf.Tensor]]  # By an argument's index, the part of each tower.
 Read = Sequence[tuple[keras.Variable, Sequence[tf.Tensor]]]
 
@@ -118,11 +120,16 @@ class LayerCalls:
         self._twins: dict[int, tuple[Any, Any]] = {}
         self._compiled: dict[Any, Any] = {}
         self._is_first_call = False
+        self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """The scope in which the layers and the functions of this thread are called so."""
-        with CALL_LAYER.through(self.call), CALL_FUNCTION.through(self.call_function):
+        with (
+            CALL_LAYER.through(self.call),
+            CALL_FUNCTION.through(self.call_function),
+            self._values.scope(),
+        ):
             yield
 
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -170,7 +177,7 @@ class LayerCalls:
         ways: dict[str, str] = {}
         for (key, *_), answer in self._answers.items():
             layer = self._layers[key]
-            if answer.way != INSIDE:
+            if answer.way != INSIDE and not isinstance(layer, Values):
                 ways[layer.name] = "" if answer.way == CUT else answer.reason
         ways |= {name: reason for name, reason in self._unasked.items() if name not in ways}
         cut = [name for name, reason in ways.items() if not reason]
@@ -191,7 +198,7 @@ class LayerCalls:
         if self.repeated_rows == "sum" and any(
             isinstance(o, keras.layers.Embedding) for o in inner
         ):
-            parts.append("an Embedding's repeated rows are summed (repeated_rows='keras': not)")
+            parts.append(TABLES)
         return "; ".join(parts)
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -215,6 +222,12 @@ class LayerCalls:
             with alone():
                 return call.whole()
 
+    def _call_values(self, run: Any, layer: Values, *pair: Any) -> Any:
+        """Returns the values of a loss or a metric; without a graph they are not worth a cut."""
+        if tf.executing_eagerly() and not self._is_first_call:
+            return run(layer, *pair)
+        return self.call(run, layer, *pair)
+
     def _answer(self, call: Call) -> Answer:
         """Returns how a layer is called; it is asked when it is first called without a graph."""
         key = call.key()
@@ -230,7 +243,8 @@ class LayerCalls:
     def _leave(self, call: Call) -> Answer:
         """Returns the answer for a layer that cannot be asked now; those in it may be cut."""
         answer = not_cut(call, "was first called within a graph")
-        if answer.way == WHOLE and call.layer.name not in self._unasked:
+        is_told = isinstance(call.layer, Values) or call.layer.name in self._unasked
+        if answer.way == WHOLE and not is_told:
             self._unasked[call.layer.name], self._has_news = answer.reason, True
         return answer
 
@@ -283,6 +297,10 @@ class LayerCalls:
         fixed = {id(call.layer.variables[index]) for index in answer.fixed}
         sources = [*sources_of(call, rows, read, others, fixed), *sources_read(towers.tapes)]
         joined = towers.join(sources, columns, answer.ways)
+        rows_known = call.leaves[answer.rows[0]].shape[0]
+        for one, way in zip(joined, answer.ways, strict=True):
+            if way.kind == CONCATENATE and rows_known is not None:
+                one.set_shape([rows_known * way.multiple, *one.shape[1:]])
         with tf.device(HOST):
             assign_once([outcome.scope for outcome in outcomes], list(cut.sizes))
         return outcomes[0], joined
