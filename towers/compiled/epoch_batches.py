@@ -45,28 +45,31 @@ class EpochData(DataAdapter):
         steps: the number of steps of an epoch, or None for those of a pass over the data.
 
     Attributes:
-        data: as given.
+        data, steps: as given.
         epoch: the number of the epoch that is read next.
         first_epoch: that of the first one; None before it begins.
     """
 
     def __init__(self, data: Data, steps: int | None):
-        self.data, self._steps = data, steps
+        self.data, self.steps = data, steps
         self.epoch = 0
         self.first_epoch: int | None = None
         whole = data.as_in_keras() if isinstance(data, ArrayData) else data
         self._batches = epochs_of(whole, steps, lambda: self.first_epoch or 0)
+        # A generator, or what a `PyDataset` does between batches, may be the user's business.
+        is_array = isinstance(data, ArrayData)
+        self._may_read_ahead = is_array or not getattr(data, "is_generator", True)
         self._is_open = self._is_next_open = self._has_begun = False
 
     @property
     def num_batches(self) -> int | None:
         """The number of batches of an epoch; None if it is unknown."""
-        return self._steps or self.data.num_batches
+        return self.steps or self.data.num_batches
 
     @property
     def limit(self) -> int | None:
         """What Keras is given as the number of steps where its configuration limits it."""
-        return self._steps if keras.config.max_steps_per_epoch() else None
+        return self.steps if keras.config.max_steps_per_epoch() else None
 
     def begin_epoch(self, epoch: int) -> None:
         """Tells which epoch is read next."""
@@ -82,7 +85,8 @@ class EpochData(DataAdapter):
         """Returns the iterator of an epoch: with a limit of steps, Keras asks for it ahead."""
         self._is_next_open = self._is_open and self.limit is not None
         self._is_open = True
-        return iter(self._batches(self.epoch + self._is_next_open, 0))
+        batches = self._batches(self.epoch + self._is_next_open, 0)
+        return iter(batches.prefetch(tf.data.AUTOTUNE) if self._may_read_ahead else batches)
 
     def on_epoch_begin(self) -> None:
         """Hears that an epoch begins."""

@@ -17,7 +17,8 @@ from towers.compiled.checks import (
     has_own,
     own_method,
 )
-from towers.compiled.data import Data, read_samples, sliceable
+from towers.compiled.data import read_samples, sliceable
+from towers.compiled.epoch_batches import EpochData
 from towers.compiled.epochs import FitUpdates, check_generator, train
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.input_errors import in_one_sentence
@@ -26,7 +27,7 @@ from towers.compiled.late_step import LateStep
 from towers.compiled.limits import limited_epochs, limited_steps, seed_of
 from towers.compiled.logs import callback_list
 from towers.compiled.own_code import call_own, check_no_options, layer_calls
-from towers.compiled.own_fit import Asked, HeldOut, fit_own
+from towers.compiled.own_fit import Asked, fit_own
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, train_validation_split
@@ -120,7 +121,7 @@ def fit(
     return train(updates, begin, asked.epochs, run_dir, quiet=verbose == 0)
 
 
-def read(model: keras.Model, asked: Asked, seed: int) -> tuple[Data, HeldOut | None]:
+def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochData | None]:
     """Returns the data, and that of the validation if there is any that is not the model's own.
 
     Args:
@@ -141,7 +142,7 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[Data, HeldOut | N
     )  # fmt: skip
     check_generator(data, asked.steps_per_epoch, asked.epochs - asked.initial_epoch)
     if asked.validation_data is None or has_own(model, "evaluate"):
-        return data, None
+        return EpochData(data, asked.steps_per_epoch), None
     asked.validation_batch_size = asked.validation_batch_size or asked.batch_size
     steps = limited_steps(asked.validation_steps)
     parts = keras.utils.unpack_x_y_sample_weight(asked.validation_data)
@@ -152,15 +153,15 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[Data, HeldOut | N
             "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "
             "keras.utils.PyDataset, which begin anew."
         )
-    return data, HeldOut(held_out, steps)
+    return EpochData(data, asked.steps_per_epoch), EpochData(held_out, steps)
 
 
 def updates_of(
     model: keras.Model,
     placement: Placement,
     asked: Asked,
-    data: Data,
-    held_out: HeldOut | None,
+    own: EpochData,
+    held_out: EpochData | None,
     options: StepOptions,
 ) -> FitUpdates:
     """Returns the updates of the towers' own step, and the validation after an epoch.
@@ -168,15 +169,17 @@ def updates_of(
     Raises:
         NeedsLayersError: it does not serve this model.
     """
+    data, count = own.data, own.steps
     prepare(model, placement, data)
     if asked.validation_data is not None:
         check_own_code(model, "evaluate")
-    validation = None if held_out is None else Evaluation(model, placement, *held_out)
-    step, count = LateStep(model, placement, data, options), asked.steps_per_epoch
+    validation = None
+    if held_out is not None:
+        validation = Evaluation(model, placement, held_out.data, held_out.steps)
+    step = LateStep(model, placement, data, options)
     heard = callback_list(
-        model, asked.callbacks, asked.verbose, count or data.num_batches, asked.epochs,
-        history=True,
-    )  # fmt: skip
+        model, asked.callbacks, asked.verbose, own.num_batches, asked.epochs, history=True
+    )
     return FitUpdates(step, model, data, count, heard, validation, asked.validation_freq)
 
 

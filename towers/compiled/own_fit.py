@@ -7,13 +7,12 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from towers.compiled.checks import is_overridden
-from towers.compiled.data import Data
 from towers.compiled.epoch_batches import EpochData
 from towers.compiled.epochs import SUMMARIES, tell
 from towers.compiled.logs import callback_list
@@ -55,19 +54,12 @@ class Asked:
     validation_freq: int | list[int]
 
 
-class HeldOut(NamedTuple):
-    """Data of a validation, and the number of its batches, or None for all."""
-
-    data: Data
-    steps: int | None
-
-
 def fit_own(
     model: keras.Model,
     calls: LayerCalls,
     asked: Asked,
-    data: Data,
-    held_out: HeldOut | None,
+    own: EpochData,
+    held_out: EpochData | None,
     run_dir: str | os.PathLike[str] | None,
 ) -> keras.callbacks.History:
     """Returns what Keras's `fit` returns; its layers run on towers, its data is ours.
@@ -76,11 +68,11 @@ def fit_own(
         model: the model.
         calls: how layers are called.
         asked: the arguments, within the limits of Keras's configuration.
-        data: the data.
-        held_out: the data of the validation; None: `asked.validation_data` as it is, if any.
+        own: the data.
+        held_out: that of the validation; None: `asked.validation_data` as it is, if any.
         run_dir: as in `towers.fit`.
     """
-    own, epochs = EpochData(data, asked.steps_per_epoch), asked.epochs
+    epochs = asked.epochs
     with calls.scope(), run_in(run_dir, model, own, epochs, quiet=asked.verbose == 0) as savers:
         begin = keras.callbacks.LambdaCallback(on_epoch_begin=lambda n, logs: own.begin_epoch(n))
         return keras.Model.fit(
@@ -94,13 +86,12 @@ def fit_own(
         )  # fmt: skip
 
 
-def validation_of(asked: Asked, held_out: HeldOut | None) -> dict[str, Any]:
+def validation_of(asked: Asked, held_out: EpochData | None) -> dict[str, Any]:
     """Returns the arguments of Keras's `fit` that say how it validates."""
     if held_out is None:
         names = ("validation_data", "validation_batch_size", "validation_steps")
         return {name: getattr(asked, name) for name in names}
-    own = EpochData(*held_out)
-    return {"validation_data": own, "validation_steps": own.limit}
+    return {"validation_data": held_out, "validation_steps": held_out.limit}
 
 
 class OwnRun(keras.callbacks.Callback):
@@ -124,12 +115,12 @@ class OwnRun(keras.callbacks.Callback):
         self._writers, self._checkpoints, self._data = writers, checkpoints, data
         self._position = position
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Counts the steps of an epoch, of which some may run at once."""
-        number = min(batch + 1, self._data.num_batches or batch + 1)
-        before = self._position
+        before, end = self._position, batch + self.model.steps_per_execution
+        number = min(end, self._data.num_batches or end)
         step = before.step + number - before.epoch_step
-        self._position = dataclasses.replace(before, step=step, epoch_step=number)
+        self._position = Position(step, before.epoch, number)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Saves all variables."""

@@ -34,6 +34,8 @@ HANDED_ON = {
     "record_operation": "tensorflow.python.eager.record",
     "stop_recording": "tensorflow.python.eager.record",
     "variable_accessed": "tensorflow.python.eager.tape",
+    # Which trainable variables are read, without a tape.
+    "VariableWatcher": "tensorflow.python.eager.record",
     # What `tf.function` makes, and what calls layers and other operations of Keras.
     "Function": "tensorflow.python.eager.polymorphic_function.polymorphic_function",
     "Operation": "keras.src.ops.operation",

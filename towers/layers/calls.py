@@ -7,7 +7,7 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -21,6 +21,7 @@ from towers.ground.private_apis import (
     CompileLoss,
     Function,
     Operation,
+    VariableWatcher,
     added_losses,
     flatten_layers,
     get_default_graph,
@@ -120,6 +121,7 @@ class LayerCalls:
         self._twins: dict[int, tuple[Any, Any]] = {}
         self._compiled: dict[Any, Any] = {}
         self._is_first_call = False
+        self._used: set[Any] = set()  # The trainable variables of first calls.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
@@ -143,8 +145,13 @@ class LayerCalls:
             self._is_first_call = True
             try:
                 losses = None if knows_rows(args) else as_in_graph
-                with OPTIONAL.through(of_values), COMPILED_LOSSES.through(losses):
+                with (
+                    OPTIONAL.through(of_values),
+                    COMPILED_LOSSES.through(losses),
+                    VariableWatcher() as watcher,
+                ):
                     results = function.python_function(*args, **kwargs)
+                self._used |= {one.ref() for one in watcher.watched_variables()}
             finally:
                 self._is_first_call = False
             self._twins[id(function)] = (function, twin_of(function))
@@ -189,6 +196,10 @@ class LayerCalls:
             for one in flatten_layers(self._layers[key])
         ]
         parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
+        share = share_of(inner, self._used)
+        if share < 1:
+            only = "only " if share < 0.5 else ""
+            parts.append(f"{only}{share:.0%} of the weights that the step reads are theirs")
         if whole:
             parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
         if any(isinstance(one, keras.layers.BatchNormalization) for one in inner):
@@ -406,6 +417,18 @@ def of_values(original: Any, nest: Any) -> Any:
             lambda one: tf.convert_to_tensor(one) if isinstance(one, tf.Variable) else one, nest
         )
     )
+
+
+def share_of(layers: Sequence[Any], used: Iterable[Any]) -> float:
+    """Returns how many of the numbers in trainable variables are in those of some layers.
+
+    Args:
+        layers: the layers.
+        used: references to the variables that a step reads, which may be in none of them.
+    """
+    own = {stored_value(one).ref() for layer in layers for one in layer.trainable_variables}
+    sizes = {one: one.deref().shape.num_elements() for one in {*own, *used}}
+    return sum(sizes[one] for one in own) / max(sum(sizes.values()), 1) if sizes else 1.0
 
 
 def listed(names: Sequence[str]) -> str:

@@ -193,3 +193,22 @@ def test_limits_of_keras_are_told_once():
         keras.config.set_max_steps_per_epoch(None)
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
     assert sorted(found[1][1]) == ["Limiting epochs to 2", "Limiting steps_per_epoch to 2"]
+
+
+def words(optimizer):
+    layers = [
+        keras.Input((3,), dtype="int32"),
+        keras.layers.Embedding(5, 2),
+        keras.layers.Flatten(),
+    ]
+    model = keras.Sequential([*layers, keras.layers.Dense(2)])
+    model.compile(optimizer, "mse")
+    return model
+
+
+@pytest.mark.parametrize(("optimizer", "times"), [("adam", 1), ("sgd", 0)])
+def test_where_repeated_rows_matter_it_is_told_once(optimizer, times, capsys):
+    model, ids = words(optimizer), RANDOM.integers(0, 5, (22, 3))
+    for _ in range(2):
+        fit(model, ids, Y, verbose=2)
+    assert capsys.readouterr().out.count("repeated rows are summed") == times

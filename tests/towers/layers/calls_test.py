@@ -380,3 +380,25 @@ def test_values_of_a_loss_of_the_whole_batch_are_computed_whole(capsys):
         for _ in range(2):
             near(step(tf.constant(X)), expected)
     assert capsys.readouterr().out == "2 towers run sequential\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [(1, "; 50% of the weights that the step reads are theirs"), (2, ""), (3, "; only 25% of")],
+)
+def test_the_share_of_the_weights_that_towers_hold_is_told(columns, told, capsys):
+    """A dense layer of 7 numbers that is cut, beside variables that the step reads by hand."""
+    layer, wide = dense(1), dense(columns)
+    layer.layers[0].kernel.assign(np.ones((6, 1)))
+
+    @tf.function
+    def step(x):
+        by_hand = layer(x) if columns == 2 else wide.layers[0].call(x)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x)) + tf.reduce_sum(by_hand)
+        return tape.gradient(loss, layer.trainable_variables)
+
+    with on_towers(2):
+        step(tf.constant(X))
+    line = capsys.readouterr().out.strip().removeprefix(f"2 towers run {layer.name}")
+    assert line.startswith(told) if told else line == ""
