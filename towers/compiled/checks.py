@@ -15,7 +15,6 @@ from keras import ops
 
 from towers.compiled.data import Data, preprocesses
 from towers.compiled.tower_function import call, has_equal_rows
-from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
     ALL_OBJECTS,
@@ -29,14 +28,14 @@ from towers.ground.private_apis import (
     with_losses,
 )
 from towers.layers.asking import CUT, ask, needs_trace
-from towers.layers.calls import REPEATED_ROWS
 from towers.layers.gradient import CONCATENATE, MEAN, Way
 from towers.layers.part import Call
+from towers.layers.values import Values
 from towers.saving.checkpoint_files import tensorflow_variable
 
 OWN_STEPS = {
-    "fit": ("fit", "train_step", "make_train_function", "compute_loss", "compute_metrics"),
-    "evaluate": ("evaluate", "test_step", "make_test_function", "compute_loss", "compute_metrics"),
+    "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
+    "evaluate": ("test_step", "make_test_function", "compute_loss", "compute_metrics"),
 }
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
@@ -74,16 +73,27 @@ def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum")
 
     So it does if Keras's own update is asked for.
     """
-    check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
     if repeated_rows != "sum":
         raise NeedsLayersError(f"repeated_rows={repeated_rows!r} asks for Keras's own update")
+    if has_own(model, purpose):
+        raise NeedsLayersError(own_method(model, purpose))
     for name in OWN_STEPS[purpose]:
-        if is_overridden(model, name) and not (name == purpose and preprocesses(model)):
-            raise NeedsLayersError(f"{type(model).__name__} has a {name}() of its own")
+        if is_overridden(model, name):
+            raise NeedsLayersError(own_method(model, name))
     if model.run_eagerly:
         raise NeedsLayersError("the model was compiled with run_eagerly=True")
     if purpose == "fit":
         check_own_scaling(model.optimizer)
+
+
+def own_method(owner: Any, name: str) -> str:
+    """Returns the reason that an object has a method of its own, the end of a sentence."""
+    return f"{type(owner).__name__} has a {name}() of its own"
+
+
+def has_own(model: keras.Model, name: str) -> bool:
+    """Returns whether a model has its own `fit` or `evaluate`, which does more than preprocess."""
+    return is_overridden(model, name) and not preprocesses(model)
 
 
 def is_overridden(owner: Any, name: str, base: type = keras.Model) -> bool:
@@ -103,7 +113,7 @@ def check_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
         methods.append((optimizer.inner_optimizer, "apply_gradients", kinds.Optimizer))
     for owner, name, base in methods:
         if is_overridden(owner, name, base):
-            raise NeedsLayersError(f"{type(owner).__name__} has a {name}() of its own")
+            raise NeedsLayersError(own_method(owner, name))
 
 
 def check_no_strategy(model: keras.Model) -> None:
@@ -248,22 +258,13 @@ def check_losses_apart(
         values = tf.function(loss.call, autograph=False).get_concrete_function(*pair)
         if values.graph.variables or any(c.dtype == tf.resource for c, _ in values.graph.captures):
             raise NeedsLayersError(f"the loss '{loss.name}' uses variables")
-        answer = ask(Call(Values(loss), keras.layers.Layer.__call__, tuple(pair), {}), [HOST])
+        answer = ask(
+            Call(Values(loss.call, loss.dtype), keras.layers.Layer.__call__, tuple(pair), {}),
+            [HOST],
+        )
         if answer.way != CUT or answer.ways != [Way(CONCATENATE)]:
             reason = answer.reason or "returns no value for each example"
             raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
-
-
-class Values(keras.layers.Layer):
-    """The values of a loss before their reduction, as a layer that can be asked."""
-
-    def __init__(self, loss: keras.losses.Loss):
-        super().__init__(dtype=loss.dtype)
-        self._loss = loss
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns the values of the loss."""
-        return self._loss.call(y_true, y_pred)
 
 
 def check_metrics(model: keras.Model, has_flat_labels: bool) -> None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import keras
@@ -24,10 +23,12 @@ from towers.ground.private_apis import (
     DataAdapter,
     GeneratorDataAdapter,
     PyDatasetAdapter,
+    TensorflowSparseWrapper,
     array_rows,
     batches_seen,
     convert_to_sliceable,
     get_data_adapter,
+    slice_tensorflow_sparse_wrapper,
     with_passes,
 )
 from towers.ground.random_numbers import permutation
@@ -67,28 +68,6 @@ def shards_of(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
     spec = dataset.element_spec
     is_cut = isinstance(spec, tuple) and isinstance(spec[0], Shard)
     return dataset if is_cut else split(dataset, num_towers)
-
-
-def twice(x: Any) -> tuple[Any, Callable[[], Any]]:
-    """Returns data to look at, and a function that returns it with what was seen of it.
-
-    Keras takes two batches of a generator to learn what it yields.
-    """
-    if not isinstance(x, types.GeneratorType):
-        return x, lambda: x
-    seen: list[Any] = []
-
-    def looked_at() -> Iterator[Any]:
-        for batch in x:
-            if len(seen) < 2:
-                seen.append(batch)
-            yield batch
-
-    def whole() -> Iterator[Any]:
-        yield from seen
-        yield from x
-
-    return looked_at(), whole
 
 
 def read_samples(
@@ -195,6 +174,7 @@ class ArrayData:
 
     def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
         self._num_towers = 0  # Into whose shards the batches are cut.
+        self._rows: int | None = None  # Of each batch, where batches tell it.
         self.num_batches: int | None = adapter.num_batches
         num_rows, arrays = array_rows(adapter)
         layout = even_layout(num_rows, adapter.batch_size)
@@ -203,8 +183,8 @@ class ArrayData:
         self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
         arrays = convert_to_sliceable(arrays, target_backend="tensorflow")
         with tf.device(HOST):
-            self._arrays = keras.tree.map_structure(as_tensor, keras.tree.lists_to_tuples(arrays))
-        self.spec = keras.tree.map_structure(spec_of, self._arrays)
+            self._arrays = map_arrays(as_tensor, keras.tree.lists_to_tuples(arrays))
+        self.spec = map_arrays(spec_of, self._arrays)
 
     def begin(self) -> None:
         """Tells the data of a fit or an evaluation that begins: arrays stay as they are."""
@@ -220,14 +200,21 @@ class ArrayData:
         other.one_pass = dataclasses.replace(self.one_pass, load=other._load)
         return other
 
+    def as_in_keras(self) -> ArrayData:
+        """Returns the data as batches that tell their number of rows where all have the same."""
+        sizes = set(self.one_pass.layout.shapes[:, 0].tolist())
+        other = self.cut(0)
+        other._rows = sizes.pop() if len(sizes) == 1 else None
+        return other
+
     def _load(self, epoch: Epoch) -> tf.data.Dataset:
         """Returns the batches of a pass over the arrays, or their shards."""
 
         @tf.autograph.experimental.do_not_convert
         def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
             (start, stop), (order, arrays) = span, whole
-            chosen = order[start:stop]
-            batch = tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays)
+            chosen = tf.ensure_shape(order[start:stop], [self._rows])
+            batch = map_arrays(lambda array: rows_of(array, chosen), arrays)
             return split_batch(batch, self._num_towers) if self._num_towers else batch
 
         # As Keras does: the arrays are no constants of a graph, which would be copied.
@@ -240,9 +227,19 @@ class ArrayData:
         return batches.with_options(options)
 
 
+def map_arrays(function: Callable[[Any], Any], arrays: Any) -> Any:
+    """Returns a nest of arrays with a function of each; a sparse one is a tuple itself."""
+    if isinstance(arrays, dict):
+        return {name: map_arrays(function, one) for name, one in arrays.items()}
+    if isinstance(arrays, tuple) and not isinstance(arrays, TensorflowSparseWrapper):
+        parts = [map_arrays(function, one) for one in arrays]
+        return type(arrays)(*parts) if hasattr(arrays, "_fields") else tuple(parts)
+    return function(arrays)
+
+
 def as_tensor(array: Any) -> Any:
     """Returns an array as a tensor; what is none, such as a sparse one, as it is."""
-    is_other = array is None or isinstance(array, (tf.SparseTensor, tf.RaggedTensor))
+    is_other = array is None or isinstance(array, (TensorflowSparseWrapper, tf.RaggedTensor))
     return array if is_other else tf.convert_to_tensor(array)
 
 
@@ -250,7 +247,15 @@ def spec_of(array: Any) -> tf.TypeSpec:
     """Returns the spec of any number of rows of an array, or of what stands in its place."""
     if array is None:
         return tf.NoneTensorSpec()
-    return any_number_of_rows(tf.type_spec_from_value(array))
+    tensor = array.sparse if isinstance(array, TensorflowSparseWrapper) else array
+    return any_number_of_rows(tf.type_spec_from_value(tensor))
+
+
+def rows_of(array: Any, chosen: tf.Tensor) -> Any:
+    """Returns some rows of an array."""
+    if isinstance(array, TensorflowSparseWrapper):
+        return slice_tensorflow_sparse_wrapper(array, chosen)
+    return None if array is None else tf.gather(array, chosen)
 
 
 class PyData:

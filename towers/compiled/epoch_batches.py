@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from towers.batches.shards import Batches
-from towers.compiled.data import Data, IterableData
+from towers.compiled.data import ArrayData, Data, IterableData
+from towers.ground.private_apis import DataAdapter
 
 
 def epochs_of(data: Data, steps: int | None, first_epoch: Callable[[], int] = lambda: 0) -> Batches:
@@ -33,6 +35,68 @@ def epochs_of(data: Data, steps: int | None, first_epoch: Callable[[], int] = la
             lambda number, batch: data.one_pass(first_epoch() + number, batch), steps, count
         )
     return lambda epoch, first_step: batches(epoch - first_epoch(), first_step)
+
+
+class EpochData(DataAdapter):
+    """Data as Keras's own `fit` and `evaluate` read it: each epoch is a data set of its own.
+
+    Args:
+        data: the data.
+        steps: the number of steps of an epoch, or None for those of a pass over the data.
+
+    Attributes:
+        data, steps: as given.
+        epoch: the number of the epoch that is read next.
+        first_epoch: that of the first one; None before it begins.
+    """
+
+    def __init__(self, data: Data, steps: int | None):
+        self.data, self.steps = data, steps
+        self.epoch = 0
+        self.first_epoch: int | None = None
+        whole = data.as_in_keras() if isinstance(data, ArrayData) else data
+        self._batches = epochs_of(whole, steps, lambda: self.first_epoch or 0)
+        # A generator, or what a `PyDataset` does between batches, may be the user's business.
+        is_array = isinstance(data, ArrayData)
+        self._may_read_ahead = is_array or not getattr(data, "is_generator", True)
+        self._is_open = self._is_next_open = self._has_begun = False
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of batches of an epoch; None if it is unknown."""
+        return self.steps or self.data.num_batches
+
+    @property
+    def limit(self) -> int | None:
+        """What Keras is given as the number of steps where its configuration limits it."""
+        return self.steps if keras.config.max_steps_per_epoch() else None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Tells which epoch is read next."""
+        self.epoch = epoch
+        if self.first_epoch is None:
+            self.first_epoch = epoch
+
+    def get_tf_dataset(self) -> EpochData:
+        """Returns what Keras iterates over in each epoch."""
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """Returns the iterator of an epoch: with a limit of steps, Keras asks for it ahead."""
+        self._is_next_open = self._is_open and self.limit is not None
+        self._is_open = True
+        batches = self._batches(self.epoch + self._is_next_open, 0)
+        return iter(batches.prefetch(tf.data.AUTOTUNE) if self._may_read_ahead else batches)
+
+    def on_epoch_begin(self) -> None:
+        """Hears that an epoch begins."""
+        self._has_begun = True
+
+    def on_epoch_end(self) -> None:
+        """Hears that an epoch ends; Keras ends one before the first."""
+        if not self._has_begun:
+            self.data.begin()
+        self._is_open, self._is_next_open, self._has_begun = self._is_next_open, False, False
 
 
 def windows(one_pass: Callable[[int, int], tf.data.Dataset], steps: int, count: int) -> Batches:

@@ -58,13 +58,12 @@ def train(
         quiet: whether nothing is printed of where a run goes on.
     """
     model, callbacks = updates.model, updates.callbacks
-    check_generator(updates.data, updates.steps, epochs - begin.epoch)
     with curves(model, run_dir) as actions:
         trainer = Trainer.making(updates, [*actions, updates.after_step], run_dir=run_dir)
         trainer.train(steps=0)  # Restores the newest checkpoint.
         if run_dir is not None:
             remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
-            tell(updates, run_dir, epochs, quiet)
+            tell(model, updates.position, run_dir, epochs, quiet)
         updates.data.begin()
         model.stop_training = False
         callbacks.on_train_begin()
@@ -90,22 +89,28 @@ def check_generator(data: Data, steps: int | None, epochs: int) -> None:
         )
 
 
-def tell(updates: FitUpdates, run_dir: str | os.PathLike[str], epochs: int, quiet: bool) -> None:
+def tell(
+    model: keras.Model,
+    position: Position,
+    run_dir: str | os.PathLike[str],
+    epochs: int,
+    quiet: bool,
+) -> None:
     """Says where a run goes on that was restored, or that there is nothing left to train."""
-    position = updates.position
-    if position.epoch >= epochs > 0 and position != Position():
+    if position == Position():
+        return
+    if position.epoch >= epochs > 0:
         warnings.warn(
             f"{os.fspath(run_dir)} holds all {epochs} epochs: nothing is trained. Give more "
             "epochs to go on, or another run_dir to train anew.",
             RuntimeWarning,
             stacklevel=4,  # The caller of `fit`.
         )
-    elif position != Position() and not quiet:
-        rate = float(updates.model.optimizer.learning_rate)
-        print(
-            f"{os.fspath(run_dir)}: goes on after epoch {position.epoch} with its own weights "
-            f"and learning rate ({rate:g})"
-        )
+    elif not quiet:
+        own = "its own weights"
+        if getattr(model, "optimizer", None) is not None:
+            own += f" and learning rate ({float(model.optimizer.learning_rate):g})"
+        print(f"{os.fspath(run_dir)}: goes on after epoch {position.epoch} with {own}")
 
 
 class FitUpdates(SynchronousUpdates):

@@ -10,13 +10,14 @@ import keras
 import tensorflow as tf
 
 from towers.batches.feed import check_end, open_feed
-from towers.compiled.checks import NeedsLayersError, check_model, check_own_code
-from towers.compiled.data import Data, cut_if_arrays, read_samples, shards_of, twice
+from towers.compiled.checks import NeedsLayersError, check_model, check_own_code, has_own
+from towers.compiled.data import Data, cut_if_arrays, read_samples, shards_of
+from towers.compiled.epoch_batches import EpochData
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
 from towers.compiled.limits import limited_steps
 from towers.compiled.logs import callback_list, updated_logs
-from towers.compiled.own_code import call_own
+from towers.compiled.own_code import call_own, layer_calls
 from towers.compiled.setting import key_of, place, prepare
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
@@ -53,19 +54,24 @@ def evaluate(
     """
     check_model(model, "evaluate")
     placement = place(model, towers)
-    x, whole = twice(x)
+    calls = layer_calls(model, placement.devices, "sum", quiet=verbose == 0)
+    if has_own(model, "evaluate"):
+        return call_own(
+            model, "evaluate", calls, x=x, y=y, batch_size=batch_size, verbose=verbose,
+            sample_weight=sample_weight, steps=steps, callbacks=callbacks, return_dict=return_dict,
+        )  # fmt: skip
+    limit = limited_steps(steps)
+    data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=limit)
+    heard = callback_list(model, callbacks, verbose, limit or data.num_batches)
     try:
         check_own_code(model, "evaluate")
-        limit = limited_steps(steps)
-        data = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=limit)
-        evaluation = Evaluation(model, placement, data, limit)
+        logs = Evaluation(model, placement, data, limit).run(heard)
     except NeedsLayersError:
-        return call_own(
-            model, "evaluate", placement.devices, x=whole(), y=y, batch_size=batch_size,
-            verbose=verbose, sample_weight=sample_weight, steps=steps, callbacks=callbacks,
-            return_dict=return_dict,
-        )  # fmt: skip
-    logs = evaluation.run(callback_list(model, callbacks, verbose, limit or data.num_batches))
+        own = EpochData(data, limit)
+        with calls.scope():
+            logs = keras.Model.evaluate(
+                model, own, steps=own.limit, callbacks=heard, return_dict=True
+            )
     return logs if return_dict else flatten_logs(model, logs)
 
 
@@ -148,9 +154,10 @@ def predict(
     check_model(model, "predict")
     if isinstance(x, tf.data.Dataset):
         check_end(x, steps, "pass steps")
+    calls = layer_calls(model, place(model, towers).devices, "sum", quiet=verbose == 0)
     return call_own(
-        model, "predict", place(model, towers).devices, x=x, batch_size=batch_size,
-        verbose=verbose, steps=steps, callbacks=callbacks,
+        model, "predict", calls, x=x, batch_size=batch_size, verbose=verbose, steps=steps,
+        callbacks=callbacks,
     )  # fmt: skip
 
 

@@ -14,20 +14,27 @@ from towers.compiled.checks import (
     check_counts,
     check_model,
     check_own_code,
+    has_own,
+    own_method,
 )
-from towers.compiled.data import Data, read_samples, sliceable, twice
-from towers.compiled.epochs import FitUpdates, train
+from towers.compiled.data import read_samples, sliceable
+from towers.compiled.epoch_batches import EpochData
+from towers.compiled.epochs import FitUpdates, check_generator, train
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.input_errors import in_one_sentence
+from towers.compiled.kept import kept
 from towers.compiled.late_step import LateStep
 from towers.compiled.limits import limited_epochs, limited_steps, seed_of
 from towers.compiled.logs import callback_list
-from towers.compiled.own_code import call_own, check_no_options
+from towers.compiled.own_code import call_own, check_no_options, layer_calls
+from towers.compiled.own_fit import Asked, fit_own
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
-from towers.ground.private_apis import train_validation_split
+from towers.ground.private_apis import flatten_layers, train_validation_split
+from towers.layers.calls import TABLES
 from towers.loop.updates import Position
 from towers.step.options import StepOptions
+from towers.variables.optimizers import optimizers_in
 
 
 @in_one_sentence()
@@ -85,91 +92,108 @@ def fit(
         ValueError: an argument is wrong. Nothing is trained then.
         NonFiniteGradientError: a gradient was NaN or infinite.
     """
+    asked = Asked(
+        x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle,
+        class_weight, sample_weight, initial_epoch, steps_per_epoch, validation_steps,
+        validation_batch_size, validation_freq,
+    )  # fmt: skip
     check_model(model, "fit")
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
-    (x, whole), (held_out, again) = twice(x), twice(validation_data)
-    reading = {
-        "batch_size": batch_size, "class_weight": class_weight, "shuffle": shuffle,
-        "validation_split": validation_split, "validation_steps": validation_steps,
-        "validation_batch_size": validation_batch_size, "steps_per_epoch": steps_per_epoch,
-    }  # fmt: skip
+    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
+    calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0)
+    if has_own(model, "fit"):
+        check_no_options(own_method(model, "fit"), parameters, exchange, options, run_dir)
+        return call_own(model, "fit", calls, **vars(asked))
     begin = Position(step=int(getattr(model.optimizer, "iterations", 0)), epoch=initial_epoch)
-    own_seed = seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
+    data, held_out = read(
+        model, asked, seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
+    )
     try:
         check_own_code(model, "fit", repeated_rows)
-        most, limit = limited_epochs(epochs), limited_steps(steps_per_epoch)
-        own = reading | {"steps_per_epoch": limit, "validation_data": held_out}
-        data, validation = read(model, placement, (x, y, sample_weight), own_seed, own)
+        updates = updates_of(model, placement, asked, data, held_out, options)
     except NeedsLayersError as error:
-        reason = error
-    else:
-        options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
-        step, count = LateStep(model, placement, data, options), limit or data.num_batches
-        heard = callback_list(model, callbacks, verbose, count, most, history=True)
-        updates = FitUpdates(step, model, data, limit, heard, validation, validation_freq)
-        return train(updates, begin, most, run_dir, quiet=verbose == 0)
-    check_no_options(reason, parameters, exchange, clip_norm, accumulate, run_dir)
-    return call_own(
-        model, "fit", placement.devices, reason, repeated_rows, x=whole(), y=y, epochs=epochs,
-        sample_weight=sample_weight, initial_epoch=initial_epoch, verbose=verbose,
-        callbacks=callbacks, validation_freq=validation_freq, validation_data=again(), **reading,
-    )  # fmt: skip
+        check_no_options(error, parameters, exchange, options)
+        calls.tell_why(model.name, error)
+        return fit_own(model, calls, asked, data, held_out, run_dir)
+    if verbose != 0:
+        kept(model, (TABLES,), lambda: tell_of_tables(model))
+    return train(updates, begin, asked.epochs, run_dir, quiet=verbose == 0)
 
 
-def read(
-    model: keras.Model,
-    placement: Placement,
-    arrays: tuple[Any, Any, Any],
-    seed: int,
-    options: dict[str, Any],
-) -> tuple[Data, Evaluation | None]:
-    """Returns the data as the towers' own step takes it, and the evaluation after an epoch.
+def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochData | None]:
+    """Returns the data, and that of the validation if there is any that is not the model's own.
 
     Args:
         model: the model.
-        placement: the towers' devices.
-        arrays: `x`, `y` and `sample_weight`.
+        asked: the arguments of the fit; they are changed to those within Keras's limits, and their
+            validation data to what was split off.
         seed: the order of the data follows from it.
-        options: the other arguments of `towers.fit` that say how data is read, by name.
-
-    Raises:
-        NeedsLayersError: the towers' own step does not serve this model.
     """
-    held_out = options["validation_data"]
-    if options["validation_split"] and held_out is None:
-        arrays = (sliceable(model, arrays[0]), *arrays[1:])
-        arrays, held_out = train_validation_split(arrays, options["validation_split"])
+    asked.epochs = limited_epochs(asked.epochs)
+    asked.steps_per_epoch = limited_steps(asked.steps_per_epoch)
+    arrays = (asked.x, asked.y, asked.sample_weight)
+    if asked.validation_split and asked.validation_data is None:
+        arrays = (sliceable(model, asked.x), *arrays[1:])
+        arrays, asked.validation_data = train_validation_split(arrays, asked.validation_split)
     data = read_samples(
-        model, *arrays, batch_size=options["batch_size"], steps=options["steps_per_epoch"],
-        class_weight=options["class_weight"], shuffle=options["shuffle"], seed=seed,
+        model, *arrays, batch_size=asked.batch_size, steps=asked.steps_per_epoch,
+        class_weight=asked.class_weight, shuffle=asked.shuffle, seed=seed,
     )  # fmt: skip
-    prepare(model, placement, data)
-    size = options["validation_batch_size"] or options["batch_size"]
-    return data, validation_of(model, placement, held_out, size, options["validation_steps"])
-
-
-def validation_of(
-    model: keras.Model,
-    placement: Placement,
-    data: Any,
-    batch_size: int | None,
-    steps: int | None,
-) -> Evaluation | None:
-    """Returns the evaluation on validation data after an epoch; None if there is none."""
-    if data is None:
-        return None
-    check_own_code(model, "evaluate")
-    parts = keras.utils.unpack_x_y_sample_weight(data)
-    steps = limited_steps(steps)
-    held_out = read_samples(model, *parts, batch_size=batch_size, steps=steps)
+    check_generator(data, asked.steps_per_epoch, asked.epochs - asked.initial_epoch)
+    if asked.validation_data is None or has_own(model, "evaluate"):
+        return EpochData(data, asked.steps_per_epoch), None
+    asked.validation_batch_size = asked.validation_batch_size or asked.batch_size
+    steps = limited_steps(asked.validation_steps)
+    parts = keras.utils.unpack_x_y_sample_weight(asked.validation_data)
+    held_out = read_samples(model, *parts, batch_size=asked.validation_batch_size, steps=steps)
     if getattr(held_out, "is_generator", False) and steps is None:
         raise ValueError(
             "A generator of validation data is read once, so that later epochs would find it "
             "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "
             "keras.utils.PyDataset, which begin anew."
         )
-    return Evaluation(model, placement, held_out, steps)
+    return EpochData(data, asked.steps_per_epoch), EpochData(held_out, steps)
+
+
+def updates_of(
+    model: keras.Model,
+    placement: Placement,
+    asked: Asked,
+    own: EpochData,
+    held_out: EpochData | None,
+    options: StepOptions,
+) -> FitUpdates:
+    """Returns the updates of the towers' own step, and the validation after an epoch.
+
+    Raises:
+        NeedsLayersError: it does not serve this model.
+    """
+    data, count = own.data, own.steps
+    prepare(model, placement, data)
+    if asked.validation_data is not None:
+        check_own_code(model, "evaluate")
+    validation = None
+    if held_out is not None:
+        validation = Evaluation(model, placement, held_out.data, held_out.steps)
+    step = LateStep(model, placement, data, options)
+    heard = callback_list(
+        model, asked.callbacks, asked.verbose, own.num_batches, asked.epochs, history=True
+    )
+    return FitUpdates(step, model, data, count, heard, validation, asked.validation_freq)
+
+
+def tell_of_tables(model: keras.Model) -> None:
+    """Prints where an update is not that of Keras, which squares or clips each repeated row."""
+    has_table = any(isinstance(one, keras.layers.Embedding) for one in flatten_layers(model))
+    if has_table and not all(map(is_linear, optimizers_in(model.optimizer))):
+        print(f"{model.name}: {TABLES}")
+
+
+def is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns whether an update of a sum of gradients is the sum of the updates."""
+    clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
+    return type(optimizer) is keras.optimizers.SGD and not clips
 
 
 def seed_after(seed: int, updates: int) -> int:

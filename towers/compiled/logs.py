@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -57,8 +58,9 @@ def callback_list(
     epochs: int = 1,
     *,
     history: bool = False,
+    more: Sequence[keras.callbacks.Callback] = (),
 ) -> keras.callbacks.CallbackList:
-    """Returns the callbacks with a progress bar; a list that is one already as it is.
+    """Returns the callbacks with a progress bar; a list that is one already has its own.
 
     Args:
         model: the model that they may change.
@@ -66,13 +68,16 @@ def callback_list(
         steps: the number of batches in an epoch; None if it is unknown.
         epochs: the number of epochs.
         history: whether a `keras.callbacks.History` is among them.
+        more: callbacks that come last.
     """
-    if isinstance(callbacks, keras.callbacks.CallbackList):
+    is_list = isinstance(callbacks, keras.callbacks.CallbackList)
+    if is_list and not more:
         return callbacks
+    given = callbacks.callbacks if is_list else callbacks
     return keras.callbacks.CallbackList(
-        callbacks,
+        [given or [], *more],
         add_history=history,
-        add_progbar=verbose != 0,
+        add_progbar=verbose != 0 and not is_list,
         verbose=verbose,
         epochs=epochs,
         steps=steps,

@@ -1,4 +1,4 @@
-"""A model's own `fit`, `evaluate` or `predict`, which runs as it is with its layers on towers."""
+"""Keras's own `fit`, `evaluate` and `predict`, which run as they are with layers on towers."""
 
 from __future__ import annotations
 
@@ -9,37 +9,43 @@ from typing import Any
 import keras
 
 from towers.compiled.kept import kept
-from towers.layers.calls import LayerCalls
+from towers.ground.arguments import check_choice
+from towers.layers.calls import REPEATED_ROWS, LayerCalls
+from towers.step.options import StepOptions
+
+INSTEAD = {
+    "parameters": "Leave it out: the variables stay where they were made.",
+    "exchange": "Leave it out: there are no copies of the variables.",
+    "clip_norm": "Set global_clipnorm on your optimizers, which clip the gradient of the batch.",
+    "accumulate": "Set gradient_accumulation_steps on your optimizers, and a smaller batch_size.",
+    "run_dir": "Use keras.callbacks.BackupAndRestore: only the model knows what its epochs are.",
+}
 
 
-def call_own(
-    model: keras.Model,
-    name: str,
-    devices: Sequence[str],
-    reason: object = None,
-    repeated_rows: str = "sum",
-    **arguments: Any,
-) -> Any:
-    """Returns what a method of the model returns; its layers run on the towers.
+def layer_calls(
+    model: keras.Model, devices: Sequence[str], repeated_rows: str, *, quiet: bool
+) -> LayerCalls:
+    """Returns how the layers of a model are called on towers, the same until `compile`."""
+    check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
+    key = ("layers", tuple(devices), repeated_rows)
+    calls = kept(model, key, lambda: LayerCalls(devices, repeated_rows))
+    calls.quiet = quiet or len(devices) == 1
+    return calls
+
+
+def call_own(model: keras.Model, name: str, calls: LayerCalls, **arguments: Any) -> Any:
+    """Returns what a method of the model returns, which takes the arguments that are no defaults.
 
     Args:
         model: the model.
         name: the method's name.
-        devices: the towers' devices.
-        reason: why the towers' own step does not serve, the end of a sentence; None: none would.
-        repeated_rows: as in `towers.layers_on`.
-        arguments: as Keras's method takes them; those that are its defaults are left out.
+        calls: how layers are called.
+        arguments: as Keras's method takes them.
     """
     defaults = inspect.signature(getattr(keras.Model, name)).parameters
     given = {
         key: value for key, value in arguments.items() if not is_same(value, defaults[key].default)
     }
-    quiet = arguments["verbose"] == 0
-    if reason is not None and not quiet and len(devices) > 1:
-        print(f"{model.name}: the towers run layers only, since {reason}.")
-    key = ("layers", tuple(devices), repeated_rows)
-    calls = kept(model, key, lambda: LayerCalls(devices, repeated_rows))
-    calls.quiet = quiet or len(devices) == 1
     with calls.scope():
         return getattr(model, name)(**given)
 
@@ -50,16 +56,19 @@ def is_same(value: Any, default: Any) -> bool:
 
 
 def check_no_options(
-    reason: object, parameters: str, exchange: str, clip_norm: Any, accumulate: int, run_dir: Any
+    reason: object, parameters: str, exchange: str, options: StepOptions, run_dir: Any = None
 ) -> None:
-    """Raises ValueError for options that only the towers' own step has."""
+    """Raises ValueError for options that only the towers' own step has, and says what to do.
+
+    Args:
+        reason: why it does not serve, the end of a sentence.
+        parameters, exchange, options: as asked for.
+        run_dir: None if there may be one.
+    """
     asked = {
-        "parameters": parameters != "auto", "exchange": exchange != "packs",
-        "clip_norm": clip_norm is not None, "accumulate": accumulate != 1,
+        "parameters": parameters == "replicated", "exchange": exchange != "packs",
+        "clip_norm": options.clip_norm is not None, "accumulate": options.accumulate != 1,
         "run_dir": run_dir is not None,
     }  # fmt: skip
     for name in (name for name, is_asked in asked.items() if is_asked):
-        raise ValueError(
-            f"{name} belongs to the towers' own step, which this model cannot have, since "
-            f"{reason}. Leave {name} out."
-        )
+        raise ValueError(f"{name} has no effect here, since {reason}. {INSTEAD[name]}")

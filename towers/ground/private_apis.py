@@ -34,6 +34,8 @@ HANDED_ON = {
     "record_operation": "tensorflow.python.eager.record",
     "stop_recording": "tensorflow.python.eager.record",
     "variable_accessed": "tensorflow.python.eager.tape",
+    # Which trainable variables are read, without a tape.
+    "VariableWatcher": "tensorflow.python.eager.record",
     # What `tf.function` makes, and what calls layers and other operations of Keras.
     "Function": "tensorflow.python.eager.polymorphic_function.polymorphic_function",
     "Operation": "keras.src.ops.operation",
@@ -51,15 +53,21 @@ HANDED_ON = {
     "GeneratorDataAdapter": "keras.src.trainers.data_adapters.generator_data_adapter",
     "PyDatasetAdapter": "keras.src.trainers.data_adapters.py_dataset_adapter",
     "convert_to_sliceable": "keras.src.trainers.data_adapters.array_slicing",
+    "TensorflowSparseWrapper": "keras.src.trainers.data_adapters.array_slicing",
+    "slice_tensorflow_sparse_wrapper": "keras.src.trainers.data_adapters.array_slicing",
     "train_validation_split": "keras.src.trainers.data_adapters.array_slicing",
     # What `compile(loss=...)` becomes.
     "CompileLoss": "keras.src.trainers.compile_utils",
+    # What most losses are.
+    "LossFunctionWrapper": "keras.src.losses.losses",
     # What a loss does between its values and their sum.
     "apply_mask": "keras.src.losses.loss",
     "get_keras_mask": "keras.src.backend",
     "squeeze_or_expand_to_same_rank": "keras.src.losses.loss",
     # All metrics that Keras itself wrote.
     "ALL_OBJECTS": "keras.src.metrics",
+    # The generator of what `keras.random` draws without a seed.
+    "global_seed_generator": "keras.src.random.seed_generator",
     # The seed of `set_random_seed`.
     "get_random_seed": "keras.src.utils.rng_utils",
     # The form in which `fit` and `evaluate` return what they return.
@@ -110,6 +118,16 @@ def with_losses(losses: Any, others: Sequence[Any]) -> Any:
     changed = object.__new__(type(losses))
     changed.__dict__.update(vars(losses), _flat_losses=list(others), _metrics=[None] * len(others))
     return changed
+
+
+@contextlib.contextmanager
+def with_metric_function(metric: Any, function: Any) -> Iterator[None]:
+    """The scope in which a `MeanMetricWrapper` calls another function, with its options."""
+    before, metric._fn = metric._fn, function
+    try:
+        yield
+    finally:
+        metric._fn = before
 
 
 def metric_function(metric: Any) -> tuple[Any, dict[str, Any]]:

@@ -7,7 +7,7 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -20,11 +20,13 @@ from towers.ground.private_apis import (
     CompileLoss,
     Function,
     Operation,
+    VariableWatcher,
     added_losses,
     could_possibly_record,
     flatten_layers,
     in_stateless_scope,
     set_keras_mask,
+    stored_value,
     twin_of,
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
@@ -32,13 +34,15 @@ from towers.layers.gradient import Towers
 from towers.layers.part import Call, Outcome, attributes_of, settings_of
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
-from towers.layers.sources import is_differentiable
+from towers.layers.sources import CONCATENATE, is_differentiable
+from towers.layers.values import Values, ValuesOnTowers
 
 CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
 COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
+TABLES = "an Embedding's repeated rows are summed (repeated_rows='keras': not)"
 
 
 @contextlib.contextmanager
@@ -104,11 +108,17 @@ class LayerCalls:
         self._twins: dict[int, tuple[Any, Any]] = {}
         self._compiled: dict[Any, Any] = {}
         self._is_first_call = False
+        self._used: set[Any] = set()  # The trainable variables of first calls.
+        self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """The scope in which the layers and the functions of this thread are called so."""
-        with CALL_LAYER.through(self.call), CALL_FUNCTION.through(self.call_function):
+        with (
+            CALL_LAYER.through(self.call),
+            CALL_FUNCTION.through(self.call_function),
+            self._values.scope(),
+        ):
             yield
 
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -122,8 +132,13 @@ class LayerCalls:
             self._is_first_call = True
             try:
                 losses = None if knows_rows(args) else as_in_graph
-                with OPTIONAL.through(of_values), COMPILED_LOSSES.through(losses):
+                with (
+                    OPTIONAL.through(of_values),
+                    COMPILED_LOSSES.through(losses),
+                    VariableWatcher() as watcher,
+                ):
                     results = function.python_function(*args, **kwargs)
+                self._used |= {one.ref() for one in watcher.watched_variables()}
             finally:
                 self._is_first_call = False
             self._twins[id(function)] = (function, twin_of(function))
@@ -134,6 +149,11 @@ class LayerCalls:
         results = original(self._twins[id(function)][1], *args, **kwargs)
         self.tell()
         return results
+
+    def tell_why(self, name: str, reason: object) -> None:
+        """Prints why only the layers of a model run on towers."""
+        if not self.quiet:
+            print(f"{name}: the towers run layers only, since {reason}.")
 
     def tell(self) -> None:
         """Prints which layers run whole, and why, unless it is known."""
@@ -151,7 +171,7 @@ class LayerCalls:
         ways: dict[str, str] = {}
         for (key, *_), answer in self._answers.items():
             layer = self._layers[key]
-            if answer.way != INSIDE:
+            if answer.way != INSIDE and not isinstance(layer, Values):
                 ways[layer.name] = "" if answer.way == CUT else answer.reason
         ways |= {name: reason for name, reason in self._unasked.items() if name not in ways}
         cut = [name for name, reason in ways.items() if not reason]
@@ -163,6 +183,10 @@ class LayerCalls:
             for one in flatten_layers(self._layers[key])
         ]
         parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
+        share = share_of(inner, self._used)
+        if share < 1:
+            only = "only " if share < 0.5 else ""
+            parts.append(f"{only}{share:.0%} of the weights that the step reads are theirs")
         if whole:
             parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
         norms = [one for one in inner if isinstance(one, keras.layers.BatchNormalization)]
@@ -173,7 +197,7 @@ class LayerCalls:
         if self.repeated_rows == "sum" and any(
             isinstance(o, keras.layers.Embedding) for o in inner
         ):
-            parts.append("an Embedding's repeated rows are summed (repeated_rows='keras': not)")
+            parts.append(TABLES)
         return "; ".join(parts)
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -197,6 +221,12 @@ class LayerCalls:
             with alone():
                 return call.whole()
 
+    def _call_values(self, run: Any, layer: Values, *pair: Any) -> Any:
+        """Returns the values of a loss or a metric; without a graph they are not worth a cut."""
+        if tf.executing_eagerly() and not self._is_first_call:
+            return run(layer, *pair)
+        return self.call(run, layer, *pair)
+
     def _answer(self, call: Call) -> Answer:
         """Returns how a layer is called; it is asked when it is first called without a graph."""
         key = call.key()
@@ -211,7 +241,8 @@ class LayerCalls:
     def _leave(self, call: Call) -> Answer:
         """Returns the answer for a layer that cannot be asked now; those in it may be cut."""
         answer = not_cut(call, "was first called within a graph")
-        if answer.way == WHOLE and call.layer.name not in self._unasked:
+        is_told = isinstance(call.layer, Values) or call.layer.name in self._unasked
+        if answer.way == WHOLE and not is_told:
             self._unasked[call.layer.name], self._has_news = answer.reason, True
         return answer
 
@@ -272,7 +303,12 @@ class LayerCalls:
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
         if len(columns) != len(answer.ways):
             raise OtherTensorsError
-        return outcomes[0], towers.join(columns, answer.ways)
+        joined = towers.join(columns, answer.ways)
+        num_rows = rows[0].shape[0]
+        for one, way in zip(joined, answer.ways, strict=True):
+            if way.kind == CONCATENATE and way.multiple is not None and num_rows is not None:
+                one.set_shape([num_rows * way.multiple, *one.shape[1:]])
+        return outcomes[0], joined
 
     def _rows(self, call: Call, answer: Answer) -> Cut:
         """Returns how the rows of a call are cut: as those of an argument that towers made."""
@@ -310,6 +346,18 @@ def of_values(original: Any, nest: Any) -> Any:
             lambda one: tf.convert_to_tensor(one) if isinstance(one, tf.Variable) else one, nest
         )
     )
+
+
+def share_of(layers: Sequence[Any], used: Iterable[Any]) -> float:
+    """Returns how many of the numbers in trainable variables are in those of some layers.
+
+    Args:
+        layers: the layers.
+        used: references to the variables that a step reads, which may be in none of them.
+    """
+    own = {stored_value(one).ref() for layer in layers for one in layer.trainable_variables}
+    sizes = {one: one.deref().shape.num_elements() for one in {*own, *used}}
+    return sum(sizes[one] for one in own) / max(sum(sizes.values()), 1) if sizes else 1.0
 
 
 def listed(names: Sequence[str]) -> str:

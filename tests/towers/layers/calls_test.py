@@ -420,3 +420,63 @@ def test_arguments_of_a_layer_may_have_any_name():
     expected = named(x, original=x, layer=x)
     with on_towers(2):
         near(named(x, original=x, layer=x), expected)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean_with_sample_weight"])
+def test_logits_that_only_losses_and_metrics_read_are_not_joined(reduction):
+    labels, weights = tf.constant(np.arange(7) % 3), np.linspace(0.0, 1.0, 7)
+    outputs, results = [], []
+    for number in (0, 2):
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([dense(5), keras.layers.Dense(3)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+        metric = keras.metrics.SparseCategoricalAccuracy()
+
+        @tf.function
+        def step(x, model=model, loss=loss, metric=metric):
+            with tf.GradientTape() as tape:
+                logits = model(x)
+                value = loss(labels, logits, sample_weight=weights)
+            outputs.append(logits)
+            metric.update_state(labels, logits, weights)
+            return value, *tape.gradient(value, model.trainable_variables), metric.result()
+
+        with on_towers(number):
+            results.append([step(tf.constant(X)), step(tf.constant(X))])
+    assert outputs[0].consumers(), "one device computes the loss from the logits"
+    assert not outputs[-1].consumers()
+    for expected, actual in zip(*results, strict=True):
+        for one, other in zip(expected, actual, strict=True):
+            near(other, one)
+
+
+def test_values_of_a_loss_of_the_whole_batch_are_computed_whole(capsys):
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, "sigmoid")])
+    step = tf.function(lambda x: keras.losses.Dice()(Y, model(x)))
+    expected = step(tf.constant(X))
+    with on_towers(2):
+        for _ in range(2):
+            near(step(tf.constant(X)), expected)
+    assert capsys.readouterr().out == "2 towers run sequential\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [(1, "; 50% of the weights that the step reads are theirs"), (2, ""), (3, "; only 25% of")],
+)
+def test_the_share_of_the_weights_that_towers_hold_is_told(columns, told, capsys):
+    """A dense layer of 7 numbers that is cut, beside variables that the step reads by hand."""
+    layer, wide = dense(1), dense(columns)
+    layer.layers[0].kernel.assign(np.ones((6, 1)))
+
+    @tf.function
+    def step(x):
+        by_hand = layer(x) if columns == 2 else wide.layers[0].call(x)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x)) + tf.reduce_sum(by_hand)
+        return tape.gradient(loss, layer.trainable_variables)
+
+    with on_towers(2):
+        step(tf.constant(X))
+    line = capsys.readouterr().out.strip().removeprefix(f"2 towers run {layer.name}")
+    assert line.startswith(told) if told else line == ""

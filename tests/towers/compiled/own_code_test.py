@@ -1,0 +1,214 @@
+"""What `towers.fit` adds to steps of a user's own, and what it leaves to Keras."""
+
+import functools
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests.helpers import tower_devices
+from towers.compiled.own_fit import groups_of
+from towers.saving.checkpoint_files import path_of
+from towers.saving.summaries import event_files, read_events
+
+RANDOM = np.random.default_rng(8)
+X = RANDOM.normal(size=(22, 4)).astype("float32")
+Y = RANDOM.normal(size=(22, 2)).astype("float32")
+OPTIONS = {"batch_size": 8, "verbose": 0, "seed": 3}
+
+
+class Own(keras.Model):
+    """Has two optimizers, a variable that Keras does not track, and noise without a seed."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)
+        self.dropout = keras.layers.Dropout(0.3)
+        self.average = tf.Variable(tf.zeros(5))
+        self.optimizers = {"first": keras.optimizers.Adam(0.01)}
+
+    def call(self, inputs, training=False):
+        return self.last(self.dropout(self.first(inputs), training=training))
+
+    def train_step(self, data):
+        x, y = data
+        noisy = x + 0.1 * keras.random.normal(tf.shape(x))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(noisy, training=True) - y) ** 2)
+        variables = self.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self.optimizers["first"].apply(gradients[:2], variables[:2])
+        self.optimizer.apply(gradients[2:], variables[2:])
+        self.average.assign(0.9 * self.average + 0.1 * tf.reduce_mean(self.first(x), 0))
+        return {"loss": loss}
+
+
+def own(seed=1):
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(seed)
+    model = Own()
+    model.compile(keras.optimizers.RMSprop(0.01), "mse")
+    return model
+
+
+def fit(model, *data, **options):
+    return towers.fit(model, *data, **{**OPTIONS, "towers": tower_devices(2), **options})
+
+
+def state_of(model):
+    named = [(path_of(one), one) for group in groups_of(model).values() for one in group]
+    return [(path, one.numpy()) for path, one in named]
+
+
+@functools.cache
+def uninterrupted(**options):
+    model = own()
+    history = fit(model, X, Y, epochs=3, **options).history
+    return state_of(model), history
+
+
+@pytest.mark.filterwarnings("ignore:The data ended", "ignore:Your input ran out")
+@pytest.mark.parametrize("options", [{}, {"steps_per_epoch": 2}], ids=["passes", "steps"])
+def test_a_run_goes_on_with_the_same_bits(tmp_path, options):
+    folder, (expected, history) = tmp_path / "run", uninterrupted(**options)
+    fit(own(), X, Y, epochs=2, run_dir=folder, **options)
+    model = own(seed=9)
+    resumed = fit(model, X, Y, epochs=3, run_dir=folder, **options)
+    assert resumed.epoch == [2]
+    assert resumed.history["loss"] == history["loss"][2:]
+    for (path, wanted), (other, received) in zip(expected, state_of(model), strict=True):
+        assert path == other
+        np.testing.assert_array_equal(received, wanted, err_msg=path)
+    with pytest.warns(RuntimeWarning, match="holds all 3 epochs"):
+        assert fit(model, X, Y, epochs=3, run_dir=folder, **options).epoch == []
+
+
+def test_a_run_has_a_point_of_each_curve_for_each_epoch(tmp_path):
+    history = fit(own(), X, Y, epochs=2, run_dir=tmp_path, validation_data=(X, Y)).history
+    events = [event for path in event_files(tmp_path) for event, _ in read_events(path)]
+    found = {
+        (value.tag, event.step): float(tf.make_ndarray(value.tensor))
+        for event in events
+        for value in event.summary.value
+    }
+    assert {key for key, _ in found} == {"loss", "val_loss"}
+    for name, values in history.items():
+        np.testing.assert_allclose([found[name, 3], found[name, 6]], values, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ({"clip_norm": 1.0}, "global_clipnorm"),
+        ({"accumulate": 2}, "gradient_accumulation_steps"),
+        ({"parameters": "replicated"}, "stay where they were made"),
+    ],
+    ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
+)
+def test_what_the_own_step_does_itself_is_refused_by_name(option, advice):
+    with pytest.raises(ValueError, match=f"{next(iter(option))} has no effect.*{advice}"):
+        fit(own(), X, Y, **option)
+
+
+class OwnFit(keras.Model):
+    def call(self, inputs):
+        return inputs
+
+    def fit(self, x, epochs=1, verbose=1):
+        return x, epochs
+
+
+def test_a_fit_of_its_own_gets_what_was_given(tmp_path):
+    model = OwnFit()
+    model.compile(loss="mse")
+    assert fit(model, "anything", epochs=3, batch_size=None) == ("anything", 3)
+    with pytest.raises(ValueError, match=r"run_dir has no effect.*fit\(\).*BackupAndRestore"):
+        fit(model, "anything", run_dir=tmp_path)
+
+
+def plain_step(**options):
+    """A model whose step is its own only by name."""
+
+    class Named(keras.Sequential):
+        def train_step(self, data):
+            return super().train_step(data)
+
+        def test_step(self, data):
+            return super().test_step(data)
+
+    keras.utils.set_random_seed(1)
+    model = Named([keras.Input((4,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)])
+    model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], **options)
+    return model
+
+
+class Heard(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.batches = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.batches.append(("begin", batch))
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append(("end", batch))
+
+
+def test_several_steps_are_one_call_as_in_keras():
+    found = []
+    for run in (keras.Model.fit, fit):
+        model, heard = plain_step(steps_per_execution=2), Heard()
+        options = {} if run is fit else {"batch_size": 8, "verbose": 0}
+        history = run(
+            model, X, Y, epochs=2, shuffle=False, callbacks=[heard], validation_data=(X, Y),
+            **options,
+        ).history  # fmt: skip
+        found.append((history, model.get_weights(), heard.batches))
+    (history, weights, batches), (other, others, heard) = found
+    assert batches == heard
+    for name, values in history.items():
+        np.testing.assert_allclose(other[name], values, rtol=1e-5)
+    for one, two in zip(weights, others, strict=True):
+        np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
+
+
+def test_limits_of_keras_are_told_once():
+    keras.config.set_max_epochs(2)
+    keras.config.set_max_steps_per_epoch(2)
+    found = []
+    try:
+        for run in (keras.Model.fit, fit):
+            model = plain_step()
+            options = {"shuffle": False, "epochs": 4, "batch_size": 4, "verbose": 0}
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                history = run(model, X, Y, **options)
+            assert history.epoch == [0, 1]
+            found.append((history.history["loss"], [str(one.message) for one in told]))
+    finally:
+        keras.config.set_max_epochs(None)
+        keras.config.set_max_steps_per_epoch(None)
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
+    assert sorted(found[1][1]) == ["Limiting epochs to 2", "Limiting steps_per_epoch to 2"]
+
+
+def words(optimizer):
+    layers = [
+        keras.Input((3,), dtype="int32"),
+        keras.layers.Embedding(5, 2),
+        keras.layers.Flatten(),
+    ]
+    model = keras.Sequential([*layers, keras.layers.Dense(2)])
+    model.compile(optimizer, "mse")
+    return model
+
+
+@pytest.mark.parametrize(("optimizer", "times"), [("adam", 1), ("sgd", 0)])
+def test_where_repeated_rows_matter_it_is_told_once(optimizer, times, capsys):
+    model, ids = words(optimizer), RANDOM.integers(0, 5, (22, 3))
+    for _ in range(2):
+        fit(model, ids, Y, verbose=2)
+    assert capsys.readouterr().out.count("repeated rows are summed") == times
