@@ -3,11 +3,10 @@
 import keras
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.devices.op_devices import format_op_devices, placed_nodes, record_op_devices
+from towers.devices.op_devices import format_op_devices, record_op_devices, record_placed_nodes
 
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
 
@@ -35,13 +34,8 @@ class Placed:
             helpers.token_batches([5]),
             2,
         )
-        context.enable_run_metadata()
-        context.export_run_metadata()  # Forgets what other tests ran.
-        try:
+        with record_placed_nodes() as nodes:
             self.step(shards, 1)
-            nodes = list(placed_nodes(context.export_run_metadata()))
-        finally:
-            context.disable_run_metadata()
         self.nodes = [(node.op, node.name, device) for node, device in nodes]
 
     def devices_of(self, *kinds):
