@@ -43,7 +43,7 @@ def test_a_kind_of_program_ends_on_towers_as_on_one_device(name, num_towers):
         assert max(apart) <= KINDS[name].tolerance, apart
 
 
-@pytest.mark.parametrize("num_towers", [pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("num_towers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_repeated_rows_that_are_left_to_keras_end_as_on_one_device(num_towers):
     """Words come again in a batch; positions are looked up by every tower, but count once."""
     kind = KINDS["reviews_by_a_transformer_and_adam"]
