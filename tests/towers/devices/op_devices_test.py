@@ -3,6 +3,7 @@
 import keras
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
@@ -188,3 +189,11 @@ def test_recorded_placement_counts_the_ops_of_each_device():
         add(tf.ones((2, 2)))
     (line,) = [line for line in format_op_devices(placement) if line.startswith("CPU:3: ")]
     assert "MatMul 1" in line
+
+
+def test_no_graph_is_kept_of_functions_that_run_later():
+    with record_op_devices() as placement:
+        tf.function(lambda values: values + 1.0)(tf.ones(2))
+    assert placement
+    tf.function(lambda values: values + 2.0)(tf.ones(2))
+    assert not context.export_run_metadata().function_graphs
