@@ -64,7 +64,7 @@ FORKING = (
     "towers/saving/checkpoint_folder_test.py",
     "towers/saving/summaries_test.py",
 )
-# Files and folders that take long.
+# Files and folders that take long: processes end together if they begin with these.
 LONG = (
     *FORKING,
     "benchmarks",
@@ -88,6 +88,12 @@ LONG = (
     "towers/step",
     "towers/variables/copies_test.py",
 )
+
+# Folders whose laws are not about a graph's numbers: their default tests run graphs as they were
+# traced. TensorFlow's optimizer of graphs would take a fifth of their time; it runs in all others,
+# in the slow ones and in every process of its own.
+AS_TRACED = ("towers/compiled", "towers/loop")
+ALL_SIZES, NO_SIZE = 4, 2**31 - 1  # Nodes that a graph has at least which TensorFlow optimizes.
 
 # No test depends on how fast a machine is.
 hypothesis.settings.register_profile(
@@ -125,17 +131,28 @@ def pytest_collection_modifyitems(items) -> None:
     for item in items:
         if item.nodeid.removeprefix("tests/") in slow:
             item.add_marker(pytest.mark.slow)
-        if is_fast(item.path) and not item.get_closest_marker("slow"):
+        if is_in(item.path, FAST) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.fast)
         if "small_disk" in item.fixturenames:
             item.add_marker(pytest.mark.root)
         item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
-    items.sort(key=lambda item: (group_of(item.path) != "forking", not is_long(item.path)))
+    items.sort(key=lambda item: (group_of(item.path) != "forking", not is_in(item.path, LONG)))
 
 
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: no search for garbage walks through it again."""
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item) -> None:
+    """Has TensorFlow optimize the graphs of a test, or not; before any fixture of a module."""
+    import tensorflow as tf
+
+    as_traced = is_in(item.path, AS_TRACED) and not item.get_closest_marker("slow")
+    size = NO_SIZE if as_traced else ALL_SIZES
+    if tf.config.optimizer.get_experimental_options().get("min_graph_nodes") != size:
+        tf.config.optimizer.set_experimental_options({"min_graph_nodes": size})
 
 
 def slow_cases() -> frozenset[str]:
@@ -145,9 +162,9 @@ def slow_cases() -> frozenset[str]:
 
 
 @functools.cache
-def is_long(path: pathlib.Path) -> bool:
-    """Returns whether a file takes long, so that processes end together if they begin with it."""
-    return any(path.is_relative_to(ROOT / name) for name in LONG)
+def is_in(path: pathlib.Path, names: tuple[str, ...]) -> bool:
+    """Returns whether a file is one of these files, or in one of these folders."""
+    return any(path.is_relative_to(ROOT / name) for name in names)
 
 
 @functools.cache
@@ -155,12 +172,6 @@ def group_of(path: pathlib.Path) -> str:
     """Returns the name of the tests that one process runs."""
     name = str(path.relative_to(ROOT))
     return "forking" if name in FORKING else name
-
-
-@functools.cache
-def is_fast(path: pathlib.Path) -> bool:
-    """Returns whether a file is of the fast tier."""
-    return any(path.is_relative_to(ROOT / name) for name in FAST)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -104,11 +106,9 @@ def count(flags, like):
 
 
 def dataset_of(batches) -> tf.data.Dataset:
-    """A data set of the given batches, whose sizes may differ."""
-    signature = tf.nest.map_structure(
-        lambda array: tf.TensorSpec([None, *array.shape[1:]], array.dtype), batches[0]
-    )
-    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    """A data set of the given batches, whose sizes may differ; nothing is traced for it."""
+    datasets = map(tf.data.Dataset.from_tensors, batches)
+    return functools.reduce(tf.data.Dataset.concatenate, datasets)
 
 
 def tower_devices(num_towers: int) -> list[str]:
@@ -125,9 +125,10 @@ def train_on_towers(tower_fn, model, optimizer, batches, num_towers, **options):
 
 def build_step(tower_fn, variables, optimizer, batches, num_towers, **options):
     """Returns a step on towers and the shards of every batch."""
-    dataset = dataset_of(batches)
-    step = build_step_for(tower_fn, variables, optimizer, dataset, num_towers, **options)
-    return step, list(towers.engine.split(dataset, num_towers))
+    first = tf.data.Dataset.from_tensors(batches[0])  # Specs of any number of rows follow from it.
+    step = build_step_for(tower_fn, variables, optimizer, first, num_towers, **options)
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, list(batches))
+    return step, [towers.engine.split_batch(batch, num_towers) for batch in tensors]
 
 
 def build_step_for(

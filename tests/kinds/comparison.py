@@ -16,13 +16,15 @@ from tests.kinds.registry import Kind, Program
 
 
 class Outcome(NamedTuple):
-    """What a run ends with.
+    """What a run begins and ends with.
 
     Attributes:
+        before: {name: array} of the variables that the program had before its fit.
         state: {name: array} of all variables of the program.
         history: {name: a number for each epoch}.
     """
 
+    before: dict[str, np.ndarray]
     state: dict[str, np.ndarray]
     history: dict[str, list[float]]
 
@@ -40,7 +42,8 @@ def run(kind: Kind, num_towers: int) -> Outcome:
         importlib.import_module(kind.needs)  # Importing may draw from the seeded generators.
     with float64():
         program = kind.make()
-        return Outcome(*fit(program, kind, num_towers))
+        before = state_of(program.model)
+        return Outcome(before, *fit(program, kind, num_towers))
 
 
 @contextlib.contextmanager
@@ -74,8 +77,12 @@ def fit(program: Program, kind: Kind, num_towers: int) -> tuple[dict[str, np.nda
         if kind.how != "plain":  # Its own code updates the tables as one device does.
             options = {"repeated_rows": "keras", **options}
         history = towers.fit(model, *arrays, towers=num_towers, **options)
-    state = {name: variable.numpy() for name, variable in variables_of(model).items()}
-    return state, getattr(history, "history", history)
+    return state_of(model), getattr(history, "history", history)
+
+
+def state_of(program: Any) -> dict[str, np.ndarray]:
+    """Returns {name: array} of all variables of a program."""
+    return {name: variable.numpy() for name, variable in variables_of(program).items()}
 
 
 def variables_of(program: Any) -> dict[str, Any]:

@@ -214,12 +214,12 @@ def dcgan() -> Program:
 
 
 class WganGp(keras.Model):
-    """Three critic steps for each of the generator; the gradient's norm is a second derivative."""
+    """Two critic steps for each of the generator; the gradient's norm is a second derivative."""
 
     def __init__(self):
         super().__init__()
         self.critic, self.generator = discriminator(), generator()
-        self.seeds, self.d_steps = keras.random.SeedGenerator(2), 3
+        self.seeds, self.d_steps = keras.random.SeedGenerator(2), 2
 
     def compile(self, d_optimizer, g_optimizer):
         super().compile()

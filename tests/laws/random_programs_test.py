@@ -153,7 +153,7 @@ def check(program, num_towers):
         np.testing.assert_allclose(told[name], values, rtol=1e-10)
 
 
-@settings(max_examples=5, **OPTIONS)
+@settings(max_examples=3, **OPTIONS)
 @given(PROGRAMS, st.sampled_from([2, 3]))
 def test_a_few_programs_drawn_at_random_end_as_on_one_device(program, num_towers):
     check(program, num_towers)

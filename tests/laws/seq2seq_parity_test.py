@@ -6,11 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.devices.op_devices import placed_nodes
+from towers.devices.op_devices import record_placed_nodes
 from towers.models.answering import answering
 from towers.models.seq2seq import Seq2Seq
 from towers.models.transformer import Transformer
@@ -227,13 +226,8 @@ def placed(request):
     cell, *fed = request.param.split()
     tower_fn, model = fresh({"cell": cell, "input_feeding": bool(fed)})
     step, shards = helpers.build_step(tower_fn, model, optimizer_of("adam"), pair_batches([5]), 2)
-    context.enable_run_metadata()
-    context.export_run_metadata()  # Forgets what other tests ran.
-    try:
+    with record_placed_nodes() as nodes:
         step(shards[0], 1)
-        nodes = list(placed_nodes(context.export_run_metadata()))
-    finally:
-        context.disable_run_metadata()
     return step.graph, [(n.op, tower_of(n.name), device) for n, device in nodes]
 
 

@@ -8,13 +8,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
 from tests.laws.seq2seq_parity_test import CASES as ANSWERING
 from tests.laws.seq2seq_parity_test import VOCABULARY, pair_batches
-from towers.devices.op_devices import placed_nodes, short_device
+from towers.devices.op_devices import record_placed_nodes, short_device
 from towers.models import awd_lstm, language_model, rnn_lm, transformer_lm
 from towers.models.answering import answering
 from towers.models.seq2seq import Seq2Seq
@@ -189,14 +188,9 @@ def test_towers_of_several_devices_evaluate_as_one():
 
 def placed(step, shards):
     """Returns the ops of a step that ran, each with its device."""
-    context.enable_run_metadata()
-    context.export_run_metadata()  # Discards earlier functions.
-    try:
+    with record_placed_nodes() as nodes:
         step(shards, 1)
-        metadata = context.export_run_metadata()
-    finally:
-        context.disable_run_metadata()
-    return list(placed_nodes(metadata))
+    return nodes
 
 
 @pytest.mark.slow

@@ -8,36 +8,43 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
-from towers.ground.private_apis import NodeDef, RunMetadata, context
+from towers.ground.private_apis import NodeDef, context
 
 OpDevices = collections.Counter[tuple[str, str]]  # Of (op type, short device name).
+
+
+Placed = list[tuple[NodeDef, str]]
 
 
 @contextlib.contextmanager
 def record_op_devices() -> Iterator[OpDevices]:
     """Yields a counter of (op type, device) that is filled when the scope ends.
 
-    It counts the ops of functions that run for the first time in the scope, the bodies of their
-    loops and branches included.
+    It counts the ops that `record_placed_nodes` lists.
     """
     counts: OpDevices = collections.Counter()
-    context.enable_run_metadata()
-    context.export_run_metadata()  # Discards earlier functions.
-    try:
+    with record_placed_nodes() as nodes:
         yield counts
+    counts.update((node.op, device) for node, device in nodes)
+
+
+@contextlib.contextmanager
+def record_placed_nodes() -> Iterator[Placed]:
+    """Yields a list of (op, short name of its device) that is filled when the scope ends.
+
+    It lists the ops of functions that run for the first time in the scope, the bodies of their
+    loops and branches included.
+    """
+    nodes: Placed = []
+    context.enable_graph_collection()
+    try:
+        yield nodes
         metadata = context.export_run_metadata()
     finally:
-        context.disable_run_metadata()
-    for node, device in placed_nodes(metadata):
-        counts[node.op, device] += 1
-
-
-def placed_nodes(metadata: RunMetadata) -> Iterator[tuple[NodeDef, str]]:
-    """Yields each op of the graphs that ran, with the short name of its device."""
+        context.disable_graph_collection()  # Or every later function's graph would be kept.
     for graphs in metadata.function_graphs:
         for graph in graphs.partition_graphs:
-            for node in graph.node:
-                yield node, short_device(node.device)
+            nodes += [(node, short_device(node.device)) for node in graph.node]
 
 
 def short_device(device: str) -> str:

@@ -45,7 +45,6 @@ HANDED_ON = {
     "GraphDef": "tensorflow.core.framework.graph_pb2",
     "NameAttrList": "tensorflow.core.framework.attr_value_pb2",
     "NodeDef": "tensorflow.core.framework.node_def_pb2",
-    "RunMetadata": "tensorflow.core.protobuf.config_pb2",
     # How `keras.Model.fit` reads, checks and cuts data of any kind.
     "get_data_adapter": "keras.src.trainers.data_adapters",
     "DataAdapter": "keras.src.trainers.data_adapters.data_adapter",

@@ -7,7 +7,7 @@ from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.devices.op_devices import format_op_devices, placed_nodes, record_op_devices
+from towers.devices.op_devices import format_op_devices, record_op_devices, record_placed_nodes
 
 TOWER_DEVICES = {"tower_0": "CPU:1", "tower_1": "CPU:2"}
 
@@ -35,13 +35,8 @@ class Placed:
             helpers.token_batches([5]),
             2,
         )
-        context.enable_run_metadata()
-        context.export_run_metadata()  # Forgets what other tests ran.
-        try:
+        with record_placed_nodes() as nodes:
             self.step(shards, 1)
-            nodes = list(placed_nodes(context.export_run_metadata()))
-        finally:
-            context.disable_run_metadata()
         self.nodes = [(node.op, node.name, device) for node, device in nodes]
 
     def devices_of(self, *kinds):
@@ -194,3 +189,11 @@ def test_recorded_placement_counts_the_ops_of_each_device():
         add(tf.ones((2, 2)))
     (line,) = [line for line in format_op_devices(placement) if line.startswith("CPU:3: ")]
     assert "MatMul 1" in line
+
+
+def test_no_graph_is_kept_of_functions_that_run_later():
+    with record_op_devices() as placement:
+        tf.function(lambda values: values + 1.0)(tf.ones(2))
+    assert placement
+    tf.function(lambda values: values + 2.0)(tf.ones(2))
+    assert not context.export_run_metadata().function_graphs

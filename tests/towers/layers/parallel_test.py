@@ -7,11 +7,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.devices.op_devices import placed_nodes
+from towers.devices.op_devices import record_placed_nodes
 from towers.models import rnn_lm
 
 SIZES = [1, 2, 3, 7, 8]
@@ -438,13 +437,8 @@ def placed():
 
         return gradients_of(run_parallel, model, {"features": features, "labels": labels})
 
-    context.enable_run_metadata()
-    context.export_run_metadata()  # Forgets what other tests ran.
-    try:
+    with record_placed_nodes() as nodes:
         step(**tf.nest.map_structure(tf.constant, batch_for("table", 7)))
-        nodes = list(placed_nodes(context.export_run_metadata()))
-    finally:
-        context.disable_run_metadata()
     return [(node.op, node.name, device) for node, device in nodes]
 
 

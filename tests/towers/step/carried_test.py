@@ -6,11 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 import towers
 from tests import helpers
-from towers.devices.op_devices import placed_nodes
+from towers.devices.op_devices import record_placed_nodes
 from towers.saving.checkpoint_files import read_checkpoint, write_checkpoint
 from towers.saving.checkpoints import restore
 from towers.step.carried import Carried, CarriedState
@@ -336,13 +335,8 @@ def test_rows_of_any_dtype_are_restored_bit_for_bit():
 
 def test_the_state_stays_on_its_towers():
     _, step, (shards, *_) = build(2, stream_batches())
-    context.enable_run_metadata()
-    context.export_run_metadata()  # Forgets what other tests ran.
-    try:
+    with record_placed_nodes() as nodes:
         step(shards, 1)
-        nodes = list(placed_nodes(context.export_run_metadata()))
-    finally:
-        context.disable_run_metadata()
     devices = {}
     for node, device in nodes:
         if "carried" in node.name or node.op == "EnsureShape":
