@@ -24,6 +24,7 @@ from typing import Any
 
 from towers.data.prepared.chunks import TokenisedChunk, tokenise_chunk
 from towers.data.text import TextSettings, make_tokenizer
+from towers.ground.cores import num_cores
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -43,7 +44,7 @@ def tokenise(
         ValueError: the settings have no tokenizer.
         RuntimeError: a process ended early.
     """
-    num_processes = processes or os.cpu_count() or 1
+    num_processes = processes or num_cores()
     chunks = iter(chunks)
     first = list(itertools.islice(chunks, 2))
     chunks = itertools.chain(first, chunks)
