@@ -73,7 +73,7 @@ def wait_for_peers(
 
     Raises:
         TimeoutError: the limit is over; it names the processes that did not come.
-        ValueError: an address is not host:port.
+        ValueError: an address is not host:port, or the port of this process is in use.
     """
     peers = [host_and_port(address) for address in addresses]
     states = {peer: b"" for peer in peers if peer != peers[index]}
@@ -94,7 +94,7 @@ def wait_for_peers(
 
 
 class OwnAddressError(OSError):
-    """The own address is not one of this machine, or its port is in use."""
+    """The own address is not one of this machine."""
 
 
 class Presence:
@@ -123,6 +123,11 @@ def announced(peer: Peer) -> Iterator[Presence]:
     try:
         listener = listen(peer)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(
+                f"Port {peer[1]} of this machine is in use by another program: end that, or give "
+                "all processes other addresses (a job of Slurm's gets others with its number)."
+            ) from error
         raise OwnAddressError(*error.args) from error
     thread = threading.Thread(target=presence.answer, args=[listener], daemon=True)
     thread.start()

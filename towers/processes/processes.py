@@ -8,7 +8,6 @@ which gets no GPU: it reduces tensors in host memory, and the towers keep the GP
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +18,8 @@ import tensorflow as tf
 from towers.batches.shards import Batches, OwnRows, RowBatches, split
 from towers.ground.host import HOST
 from towers.ground.private_apis import CoordinatedJob, context
-from towers.processes.peers import WAIT_SECONDS, read_cluster, wait_for_peers
+from towers.processes.peers import WAIT_SECONDS, wait_for_peers
+from towers.processes.place import Place, exposure, find_place
 from towers.travel.gradients import identity, sum_repeated_rows
 from towers.travel.packing import Nest, cut_by_dtype, join_by_dtype
 
@@ -177,28 +177,30 @@ def all_reduce(
 
 
 def join_processes(*, wait_seconds: float = WAIT_SECONDS) -> Processes:
-    """Returns the processes that the environment variable TF_CONFIG names, or only this one.
+    """Returns the processes that TF_CONFIG or Slurm's `srun` names, or only this one.
 
-    Call it after `select_devices` and before anything else touches TensorFlow. It waits until all
-    processes have joined, and prints which it is waiting for.
+    Call it after `select_devices` and before anything else touches TensorFlow. It says which port
+    it opens, waits until all processes have joined, and prints which it is waiting for.
 
     Args:
         wait_seconds: the longest time to wait for the others.
 
     Raises:
-        ValueError: TF_CONFIG does not have the form that TensorFlow's guide describes.
+        ValueError: TF_CONFIG does not have the form that TensorFlow's guide describes, a variable
+            of Slurm's is wrong, or the port is in use.
         TimeoutError: other processes did not come.
     """
-    if not os.environ.get("TF_CONFIG"):
+    place = find_place()
+    if place is None:
         return Processes()
-    addresses, index = read_cluster(os.environ["TF_CONFIG"])
-    count = len(addresses)
-    if count == 1:
-        return Processes()
+    addresses, index = place
+    line = exposure([addresses[index]])
+    if line:
+        print(line, flush=True)
     wait_for_peers(addresses, index, seconds=wait_seconds)
-    watch_processes(count)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only())
-    return Processes(strategy, count, index)
+    watch_processes(len(addresses))
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only(place))
+    return Processes(strategy, len(addresses), index)
 
 
 def watch_processes(count: int) -> None:
@@ -214,17 +216,16 @@ def watch_processes(count: int) -> None:
     )
 
 
-def hosts_only() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Returns the cluster of TF_CONFIG, as if no machine had a GPU.
+def hosts_only(place: Place) -> tf.distribute.cluster_resolver.ClusterResolver:
+    """Returns the cluster of a place, as if no machine had a GPU.
 
     It is not a `TFConfigClusterResolver`: TensorFlow ignores the number of accelerators of that
     class and its subclasses, and reduces on all GPUs that it finds.
     """
-    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
-        cluster.cluster_spec(),
-        task_type=cluster.task_type,
-        task_id=cluster.task_id,
+        tf.train.ClusterSpec({"worker": place.addresses}),
+        task_type="worker",
+        task_id=place.index,
         num_accelerators={},
-        rpc_layer=cluster.rpc_layer,
+        rpc_layer="grpc",
     )
