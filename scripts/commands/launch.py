@@ -1,11 +1,11 @@
 """`towers launch`: one process per GPU or share of the cores, each with its log, ended together.
 
 Starts one process per GPU, or per share of the cores. Each process has its own towers and its part
-of every batch; together they train one model. Where a scheduler starts the processes (srun,
-Kubernetes), write `towers train` instead.
+of every batch; together they train one model. With --ray they are workers of a Ray cluster. Where a
+scheduler starts the processes (srun, Kubernetes), write `towers train` instead.
 
     towers launch --processes 2 -- train shapes
-    towers launch --cluster 10.0.0.1:7000,10.0.0.2:7000 --index 0 -- train shapes
+    towers launch --ray auto --workers 4 --gpus-per-worker 1 -- train shapes
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from __future__ import annotations
 import towers
 from towers.scripts.launching.cluster import (
     Cluster,
+    check_together,
     choose_cluster,
     gpu_shares,
     warn_of_shared_gpus,
 )
 from towers.scripts.launching.network import enter_private_network
+from towers.scripts.launching.on_ray import launch_on_ray
 from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.processes import (
     WorkerProcess,
@@ -37,7 +39,12 @@ PRIVATE = "the processes talk in a network of their own, which nothing outside r
 def run(options: LaunchOptions) -> int:
     """Starts the workers, waits, and returns 0, or the code of the first that failed."""
     with wrong_input():
-        command = worker_command(train_arguments(options.command_line))
+        arguments = train_arguments(options.command_line)
+        check_together(options)
+    if options.ray is not None:
+        return launch_on_ray(options, arguments)
+    with wrong_input():
+        command = worker_command(arguments)
         log_dir = make_log_dir(options.log_dir)
         cluster = choose_cluster(options)
         addresses, indices = cluster

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,8 +56,13 @@ class TrainCommandOptions(TrainOptions, TrainedRecipeOptions):
 RARE = all_settings(TrainCommandOptions).keys() - USUAL  # Shown by --help-all.
 
 
-def run(options: TrainCommandOptions) -> int:
-    """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
+def run(options: TrainCommandOptions, after_save: Callable[[], None] = lambda: None) -> int:
+    """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it.
+
+    Args:
+        options: of the command.
+        after_save: called in every process, each time after the chief may have saved.
+    """
     with wrong_input():
         recipe = chosen_recipe(options)
     if options.dump_config:
@@ -65,7 +70,7 @@ def run(options: TrainCommandOptions) -> int:
         return 0
     begin_digests_for(recipe, options.data or ())
     import_tensorflow_quietly()
-    return train(recipe, options)
+    return train(recipe, options, after_save)
 
 
 def completed(given: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +98,7 @@ def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:
         begin_digests(paths)
 
 
-def train(recipe: Recipe, options: TrainOptions) -> int:
+def train(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None]) -> int:
     """Trains; with --json, the last line is the run's overview."""
     from towers.scripts.training.overview import read_overview
     from towers.scripts.training.run import SIGNAL_CODES, run_recipe
@@ -101,7 +106,7 @@ def train(recipe: Recipe, options: TrainOptions) -> int:
     run_dir = Path(options.run_dir or f"runs/{recipe.name}")
     if options.overwrite:
         confirm_overwrite(run_dir)
-    reason = run_recipe(recipe, options)
+    reason = run_recipe(recipe, options, after_save)
     if options.output.json:
         show(json.dumps({**read_overview(run_dir).summary(), "reason": reason}), flush=True)
     return SIGNAL_CODES.get(reason, 0)

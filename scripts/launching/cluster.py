@@ -34,6 +34,23 @@ class Cluster(NamedTuple):
         return len(self.here) == len(self.addresses)
 
 
+def check_together(options: LaunchOptions) -> None:
+    """Raises ValueError for options of which only one with or without --ray has a use."""
+    without = ("processes", "gpus", "cluster", "index")
+    names = ("workers", "gpus_per_worker", "max_restarts", "storage")
+    names = names if options.ray is None else without
+    given = [name for name in names if getattr(options, name) != getattr(LaunchOptions, name)]
+    if given:
+        word = "belong to" if options.ray is None else "exclude"
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ValueError(f"{flags} {word} --ray: give one of them, or both.")
+    if len(options.workers) > 2 or sorted(options.workers) != list(options.workers):
+        raise ValueError(
+            "--workers takes a number, or the least and the most such as 2,4. Received "
+            f"{','.join(map(str, options.workers))}."
+        )
+
+
 def choose_cluster(options: LaunchOptions, environment: Mapping[str, str] = os.environ) -> Cluster:
     """Returns the processes that the options ask for.
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from towers.scripts.options.setting import Flag, Folder, Numbers, Parts
+from towers.scripts.options.setting import (
+    AT_LEAST_1,
+    NOT_BLANK,
+    NOT_NEGATIVE,
+    Flag,
+    Folder,
+    Numbers,
+    Parts,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +27,13 @@ class LaunchOptions:
         log_dir: folder of worker.0.log, ...
         cluster: several machines, a process on each (default: this one).
         index: position of this machine's address in --cluster, from 0 (default: none).
+        ray: train in workers of this Ray cluster: host:port, auto, or local to start one here
+            (default: without Ray).
+        workers: number of Ray's workers, or the least and the most, such as 2,4.
+        gpus_per_worker: GPUs of each worker of Ray's.
+        max_restarts: how often Ray starts the workers again after one was lost.
+        storage: folder or address (s3://...) where the run is kept if the machines share none
+            (default: the run directory is on all of them).
     """
 
     command_line: Annotated[
@@ -29,3 +44,8 @@ class LaunchOptions:
     log_dir: Folder = "logs"
     cluster: Annotated[tuple[str, ...] | None, "HOST:PORT,..."] = None
     index: Annotated[int | None, "I"] = None
+    ray: Annotated[str | None, "ADDRESS"] = None
+    workers: Annotated[tuple[int, ...], AT_LEAST_1, "N[,N]"] = (2,)
+    gpus_per_worker: Annotated[int, NOT_NEGATIVE, "N"] = 0
+    max_restarts: Annotated[int, NOT_NEGATIVE, "N"] = 3
+    storage: Annotated[str | None, NOT_BLANK, "PATH"] = None
