@@ -3,3 +3,4 @@ from .agreement import check_variables as check_variables
 from .peers import read_cluster as read_cluster
 from .processes import Processes as Processes
 from .processes import join_processes as join_processes
+from .watch import LostPeerError as LostPeerError
