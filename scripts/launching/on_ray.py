@@ -120,7 +120,10 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
         run_config=train.RunConfig(
             name=run_dir.name,
             storage_path=options.storage or f"{run_dir.parent}/.ray",
-            failure_config=train.FailureConfig(max_failures=options.max_restarts),
+            failure_config=train.FailureConfig(
+                max_failures=options.max_restarts,
+                controller_failure_limit=options.max_restarts,  # Of nodes that do not come.
+            ),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
         ),
     )
