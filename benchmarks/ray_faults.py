@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from towers.saving.checkpoint_folder import CheckpointFolder
+import towers
+from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.launching.network import enter_private_network
 
 STEPS, FAULT_STEP, PATIENCE = 60, 22, 600
@@ -200,7 +201,9 @@ def try_case(name: str, folder: Path) -> dict[str, Any]:
             "last line": training.lines[-1][1],
         }
         if ends_well:
-            checkpoint = CheckpointFolder(training.run_dir / "checkpoints").latest()
+            checkpoint = towers.checkpoints.CheckpointFolder(
+                training.run_dir / "checkpoints"
+            ).latest()
             if checkpoint is None or checkpoint.step != STEPS:
                 raise RuntimeError(f"the run ended at {checkpoint and checkpoint.step}")
             found["arrays"] = [
@@ -221,6 +224,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print what the command printed")
     arguments = parser.parse_args()
     enter_private_network()
+    import_tensorflow_quietly()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "20")
     expected, code = None, 0

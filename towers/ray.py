@@ -19,6 +19,7 @@ import keras
 from towers.ground.extras import import_extra
 
 ray_train = import_extra("ray.train", "ray", "towers.ray trains on Ray")
+collective = import_extra("ray.train.collective", "ray", "towers.ray trains on Ray")
 
 
 class Run(keras.callbacks.Callback):
@@ -44,7 +45,7 @@ class Run(keras.callbacks.Callback):
         self._logs: dict[str, float] | None = None  # Of an epoch that was not reported yet.
         if self._is_chief:
             self._fetch()
-        ray_train.collective.barrier()  # The others may look into the same folder.
+        collective.barrier()  # The others may look into the same folder.
 
     def report(self, metrics: Mapping[str, Any]) -> None:
         """Reports metrics, and the chief's newest checkpoint; every worker must call it as often.

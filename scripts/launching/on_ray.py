@@ -74,7 +74,10 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
         if group.error is None:
             return 0
         refused = ray.get(notes.read.remote())[1]
-        return fail(refused or group.error, WRONG_INPUT if refused else FAILED)
+        if refused:
+            return fail(refused, WRONG_INPUT)
+        *_, last = filter(str.strip, str(group.error).splitlines() or ["Ray gives no reason"])
+        return fail(f"{last}. The same command continues from the last checkpoint.", FAILED)
     finally:
         ray.shutdown()
 
