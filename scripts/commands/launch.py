@@ -16,7 +16,7 @@ from towers.scripts.launching.cluster import (
     check_together,
     choose_cluster,
     gpu_shares,
-    warn_of_shared_gpus,
+    gpus_here,
 )
 from towers.scripts.launching.network import enter_private_network
 from towers.scripts.launching.on_ray import launch_on_ray
@@ -46,10 +46,10 @@ def run(options: LaunchOptions) -> int:
     with wrong_input():
         command = worker_command(arguments)
         log_dir = make_log_dir(options.log_dir)
-        cluster = choose_cluster(options)
+        gpus = options.gpus or (None if options.cluster else gpus_here(arguments))
+        cluster = choose_cluster(options, gpus)
         addresses, indices = cluster
-        shares = gpu_shares(options.gpus, len(indices))
-    warn_of_shared_gpus(options, len(indices))
+        shares = gpu_shares(gpus, len(indices))
     say_what_is_open(cluster)
     show(f"starting {len(indices)} of {len(addresses)} processes, logs in {log_dir}", flush=True)
     workers: list[WorkerProcess] = []

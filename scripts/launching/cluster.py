@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import towers
 from towers.scripts.launching.options import LaunchOptions
-from towers.scripts.shown import show
 
 DEFAULT_PROCESSES = 2
 DEVICES = Path("/dev")
@@ -51,8 +50,12 @@ def check_together(options: LaunchOptions) -> None:
         )
 
 
-def choose_cluster(options: LaunchOptions, environment: Mapping[str, str] = os.environ) -> Cluster:
-    """Returns the processes that the options ask for.
+def choose_cluster(
+    options: LaunchOptions,
+    gpus: Sequence[int] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Cluster:
+    """Returns the processes that the options ask for, one for each of the GPUs by default.
 
     Raises:
         ValueError: the options do not say which processes, contradict each other, or a scheduler
@@ -68,7 +71,7 @@ def choose_cluster(options: LaunchOptions, environment: Mapping[str, str] = os.e
         return listed_processes(options, options.cluster)
     if options.index is not None:
         raise ValueError("--index says which process of --cluster this is; give both.")
-    count = options.processes or len(options.gpus or ()) or DEFAULT_PROCESSES
+    count = options.processes or len(gpus or ()) or DEFAULT_PROCESSES
     return Cluster([f"127.0.0.1:{port}" for port in free_ports(count)], range(count))
 
 
@@ -106,30 +109,24 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def warn_of_shared_gpus(
-    options: LaunchOptions,
-    num_processes: int,
+def gpus_here(
+    arguments: Sequence[str],
     environment: Mapping[str, str] = os.environ,
     devices: Path = DEVICES,
-) -> None:
-    """Warns if each process would take all GPUs of this machine, since nobody dealt them.
+) -> tuple[int, ...] | None:
+    """Returns the numbers of this machine's GPUs; None without any, or if `train` chooses some.
 
     Args:
-        options: of the command.
-        num_processes: that start here.
-        environment: where CUDA_VISIBLE_DEVICES may hide the GPUs.
+        arguments: of `towers train`.
+        environment: where CUDA_VISIBLE_DEVICES may hide some.
         devices: the folder of the machine's devices.
     """
-    hidden = environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    dealt = options.gpus or any(word.startswith("--gpus") for word in options.command_line)
-    found = sorted(one.name[len("nvidia") :] for one in devices.glob("nvidia[0-9]*"))
-    if found and num_processes > 1 and not hidden and not dealt:
-        show(
-            f"warning: each of the {num_processes} processes here takes all GPUs. Deal them with "
-            f"--gpus {','.join(sorted(found, key=int))}",
-            flush=True,
-            colour="yellow",
-        )
+    found = [one.name for one in devices.glob("nvidia[0-9]*")]
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        found = [one for one in visible.split(",") if one.strip() not in ("", "-1")]
+    is_chosen = any(word.startswith("--gpus") for word in arguments)
+    return None if is_chosen or not found else tuple(range(len(found)))
 
 
 def gpu_shares(gpus: Sequence[int] | None, num_processes: int) -> list[list[str]]:

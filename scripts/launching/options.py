@@ -22,8 +22,8 @@ class LaunchOptions:
 
     Attributes:
         command_line: `train` with its arguments, the same on every machine.
-        processes: number of processes on this machine (default: one per GPU of --gpus, or 2).
-        gpus: GPUs to deal to the processes, in order (default: all).
+        processes: number of processes on this machine (default: one per GPU, or 2).
+        gpus: GPUs to deal to the processes, in order (default: all; none with --cluster).
         log_dir: folder of worker.0.log, ...
         cluster: several machines, a process on each (default: this one).
         index: position of this machine's address in --cluster, from 0 (default: none).

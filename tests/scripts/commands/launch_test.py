@@ -24,7 +24,7 @@ from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
-from towers.scripts.launching.cluster import warn_of_shared_gpus
+from towers.scripts.launching.cluster import choose_cluster, gpus_here
 from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
 from towers.scripts.launching.watching import forward_signals, watch
@@ -262,20 +262,15 @@ def test_a_log_that_is_removed_ends_no_training(tmp_path, capsys):
     assert "exited with 3" in capsys.readouterr().err
 
 
-def test_gpus_that_nobody_dealt_are_warned_of(tmp_path, capsys):
+def test_each_process_gets_its_share_of_the_gpus_that_are_here(tmp_path):
+    assert gpus_here(["train"], {}, tmp_path) is None
     for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    warn_of_shared_gpus(LaunchOptions(), 2, {}, tmp_path)
-    assert "Deal them with --gpus 0,2,10" in capsys.readouterr().out
-    for options, number, environment, devices in (
-        (LaunchOptions(gpus=(0, 1)), 2, {}, tmp_path),
-        (LaunchOptions(command_line=("train", "shapes", "--gpus=0")), 2, {}, tmp_path),
-        (LaunchOptions(), 1, {}, tmp_path),
-        (LaunchOptions(), 2, {"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path),
-        (LaunchOptions(), 2, {}, tmp_path / "absent"),
-    ):
-        warn_of_shared_gpus(options, number, environment, devices)
-        assert capsys.readouterr().out == ""
+    assert gpus_here(["train"], {}, tmp_path) == (0, 1, 2)
+    assert gpus_here(["train"], {"CUDA_VISIBLE_DEVICES": "5,3"}, tmp_path) == (0, 1)
+    assert gpus_here(["train"], {"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) is None
+    assert gpus_here(["train", "shapes", "--gpus=0"], {}, tmp_path) is None
+    assert len(choose_cluster(LaunchOptions(), (0, 1, 2)).here) == 3
 
 
 ASKED_TO_SAVE = """
