@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Callable[[Training], None], int, str, bool]] = {
     "elastic": (lambda training: training.remove_node(0), 2, "1,2", True),
     "without": (lambda training: training.remove_node(0), 2, "2", False),
     "paused": (pause, 2, "2", True),
-    "exception": (kill(1, signal.SIGABRT), 2, "2", True),
+    "crash": (kill(1, signal.SIGABRT), 2, "2", True),
     "disk": (fill_disk, 2, "2", True),
     "driver": (kill_driver, 2, "2", True),
 }
@@ -173,12 +173,11 @@ CASES: dict[str, tuple[Callable[[Training], None], int, str, bool]] = {
 def try_case(name: str, folder: Path) -> dict[str, Any]:
     """Returns what a fault cost; raises RuntimeError if the training does not end as it should."""
     fault, num_nodes, workers, ends_well = CASES[name]
-    training = Training(folder, num_nodes, workers, "--storage", str(folder / "kept"))
     if name == "disk":
-        training.run_dir.mkdir()
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(training.run_dir)], check=True
-        )
+        (folder / "run").mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder / "run")]
+        subprocess.run(mount, check=True)
+    training = Training(folder, num_nodes, workers, "--storage", str(folder / "kept"))
     try:
         training.wait_for_step(FAULT_STEP)
         began = time.monotonic()

@@ -21,6 +21,9 @@ from towers.ground.extras import import_extra
 ray_train = import_extra("ray.train", "ray", "towers.ray trains on Ray")
 collective = import_extra("ray.train.collective", "ray", "towers.ray trains on Ray")
 
+BEST = "best.ckpt.npz"
+OWN = (".ray", ".lock")  # Of this machine's folder alone.
+
 
 class Run(keras.callbacks.Callback):
     """A training in a worker of Ray's, for the callbacks of `towers.fit` or a loop of your own.
@@ -56,16 +59,16 @@ class Run(keras.callbacks.Callback):
         if newest is None:
             return ray_train.report(dict(metrics))
 
-        def others(folder: str, names: list[str]) -> list[str]:
-            is_checkpoint = folder == os.fspath(newest.parent)
-            return [name for name in names if is_checkpoint and name not in (newest.name, BEST)]
+        def left_out(folder: str, names: list[str]) -> set[str]:
+            is_of_checkpoints = folder == os.fspath(newest.parent)
+            return {*OWN, *(set(names) - {newest.name, BEST} if is_of_checkpoints else ())}
 
-        with tempfile.TemporaryDirectory(prefix=".ray-", dir=self.folder.parent) as copy:
-            shutil.copytree(
-                self.folder, copy, ignore=others, copy_function=os.link, dirs_exist_ok=True
-            )
-            checkpoint = ray_train.Checkpoint.from_directory(copy)
-            return ray_train.report(dict(metrics), checkpoint=checkpoint)
+        copy = self.folder / OWN[0]
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.folder, copy, ignore=left_out, copy_function=os.link)
+        checkpoint = ray_train.Checkpoint.from_directory(copy)
+        ray_train.report(dict(metrics), checkpoint=checkpoint)
+        return shutil.rmtree(copy)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reports the epoch before, whose checkpoint is saved now."""
@@ -91,9 +94,6 @@ class Run(keras.callbacks.Callback):
             stored, own = newest_checkpoint(Path(copy)), newest_checkpoint(self.folder)
             if stored is not None and (own is None or own.name < stored.name):
                 shutil.copytree(copy, self.folder, dirs_exist_ok=True)
-
-
-BEST = "best.ckpt.npz"
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -84,9 +84,8 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
 
 def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -> Any:
     """Returns Ray's trainer whose workers train a recipe."""
-    from ray import train
-    from ray.train.tensorflow import TensorflowTrainer
-
+    train = import_extra("ray.train", "ray", "--ray trains on Ray")
+    tensorflow = import_extra("ray.train.tensorflow", "ray", "--ray trains on Ray")
     _, own = read_command(arguments)
     run_dir = Path(own.run_dir or f"runs/{own.recipe}").absolute()
     least, most = min(options.workers), max(options.workers)
@@ -105,7 +104,7 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
             ) from error
         run_worker(**config)
 
-    return TensorflowTrainer(
+    return tensorflow.TensorflowTrainer(
         loop,
         train_loop_config={
             "arguments": list(arguments),

@@ -6,13 +6,13 @@ jobs of a node the same ports, and sets CUDA_VISIBLE_DEVICES, which is Slurm's.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import re
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from towers.processes.peers import read_cluster
 
@@ -24,7 +24,8 @@ RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 MOST_NODES = 100_000
 
 
-class Place(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Place:
     """The place of a process.
 
     Attributes:

@@ -238,7 +238,7 @@ def join_processes(
     place = find_place()
     if place is None:
         return Processes()
-    addresses, index = place
+    addresses, index = place.addresses, place.index
     key = (*addresses, index)
     if key not in JOINED:
         check_has_not_begun(len(addresses), index)

@@ -64,7 +64,7 @@ def test_two_workers_of_ray_train_as_two_towers_and_their_lines_have_numbers(pri
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    ["worker", "chief", "spare", "elastic", "without", "paused", "exception", "disk", "driver"],
+    ["worker", "chief", "spare", "elastic", "without", "paused", "crash", "disk", "driver"],
 )
 def test_after_a_fault_the_training_goes_on_to_the_same_bits(case, private):
     command = [sys.executable, "-m", "benchmarks.ray_faults", case]

@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from towers.processes.place import find_place, node_names
+from towers.processes.place import Place, find_place, node_names
 
 
 def task(index, local, *, nodes="127.0.0.[1-2]", number=3, each="2,1", **others):
@@ -47,7 +47,7 @@ def test_a_broken_list_of_nodes_is_refused(text):
 def test_all_tasks_of_a_job_see_the_same_addresses_and_their_own_number():
     places = [find_place(task(*one)) for one in ((0, 0), (1, 1), (2, 0))]
     addresses = ["127.0.0.1:15304", "127.0.0.1:15305", "127.0.0.2:15306"]
-    assert places == [(addresses, 0), (addresses, 1), (addresses, 2)]
+    assert places == [Place(addresses, index) for index in range(3)]
 
 
 def test_two_steps_of_a_job_that_share_a_node_have_other_ports():
