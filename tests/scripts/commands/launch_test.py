@@ -594,7 +594,7 @@ def test_where_a_scheduler_starts_the_processes_there_is_nothing_to_launch(capfd
 REFUSED_BY_WORKERS = {
     "absent GPUs": (["--gpus", "0,1"], ["shapes"], "is not there"),
     "a carried state": ([], ["stories"], "stories carries a state from batch to batch"),
-    "no folder": ([], ["shapes", "--run-dir", os.devnull], "cannot be made or written"),
+    "no folder": ([], ["shapes", "--run-dir", os.devnull], "Not a directory"),
 }
 
 
