@@ -33,6 +33,7 @@ OPEN = (
     "port of a worker's TensorFlow, open on every address of its machine, reads and writes files: "
     "let the machines of the cluster alone reach each other"
 )
+NODES_SECONDS = 600  # For which a lost machine may be replaced.
 WITH_FEWER = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 # Otherwise Ray leaves out lines that look alike, goes into a folder of its own, logs what is
 # printed, and waits for a minute before it goes on with fewer workers.
@@ -90,10 +91,11 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
     run_dir = Path(own.run_dir or f"runs/{own.recipe}").absolute()
     least, most = min(options.workers), max(options.workers)
     kept = f"kept in {options.storage}" if options.storage else "on all machines"
-    show(f"{least} workers on Ray, run in {run_dir} {kept}", flush=True)
+    seconds, count = int(os.environ[WITH_FEWER]), f"{least}"
     if most > least:
-        seconds = os.environ[WITH_FEWER]
-        show(f"up to {most} workers, as many as Ray can start within {seconds} s", flush=True)
+        count = f"{least} to {most} (those that Ray can start within {seconds} s)"
+    show(f"{count} workers on Ray, run in {run_dir}, {kept}", flush=True)
+    gpus = options.gpus_per_worker
 
     def loop(config: dict[str, Any]) -> None:
         try:
@@ -114,17 +116,15 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
         },
         scaling_config=train.ScalingConfig(
             num_workers=least if least == most else (least, most),
-            use_gpu=options.gpus_per_worker > 0,
-            resources_per_worker={"GPU": options.gpus_per_worker}
-            if options.gpus_per_worker
-            else None,
+            use_gpu=gpus > 0,
+            resources_per_worker={"GPU": gpus} if gpus else None,
         ),
         run_config=train.RunConfig(
             name=run_dir.name,
             storage_path=options.storage or f"{run_dir.parent}/.ray",
             failure_config=train.FailureConfig(
                 max_failures=options.max_restarts,
-                controller_failure_limit=options.max_restarts,  # Of nodes that do not come.
+                controller_failure_limit=NODES_SECONDS // seconds,
             ),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
         ),
