@@ -8,6 +8,7 @@ and writes files as the user. A network namespace has only a loopback of its own
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -22,9 +23,31 @@ IFF_UP = 1
 def enter_private_network() -> None:
     """Moves this process, of one thread, into a new network whose loopback is up, for ever.
 
+    A child tries it first: some systems refuse it half-way, where there is no way back.
+
     Raises:
         OSError: the system gives none; the message says why.
     """
+    if not hasattr(os, "fork"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    child = os.fork()
+    if not child:
+        code = errno.ENOSYS
+        try:
+            enter()
+            code = 0
+        except OSError as error:
+            code = error.errno or code
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        raise OSError(code, os.strerror(code))
+    enter()
+
+
+def enter() -> None:
+    """Moves this process into a new network; raises OSError if that fails, maybe half-way."""
     try:
         unshare(CLONE_NEWNET)  # For root: in a user namespace it would lose its rights.
     except PermissionError:
@@ -40,10 +63,10 @@ def enter_private_network() -> None:
 
 
 def unshare(flags: int) -> None:
-    """Calls the C library's `unshare`; raises OSError as it fails, or if there is none."""
+    """Calls the C library's `unshare`; raises OSError if it fails, or if there is none."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "unshare", None)
     if function is None:
-        raise OSError("this system has no unshare()")
+        raise OSError(errno.ENOSYS, "this system has no unshare()")
     if function(flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
