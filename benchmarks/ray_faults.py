@@ -32,7 +32,7 @@ from towers.scripts.launching.network import enter_private_network
 
 STEPS, FAULT_STEP, PATIENCE = 60, 22, 600
 PAUSE_SECONDS = 60
-STEP = re.compile(r"pid=(\d+)(?:, ip=([\d.]+))?\).*? worker (\d+): train \| step (\d+) ")
+STEP = re.compile(r"pid=(\d+)\b.*? worker (\d+): train \| step (\d+) ")
 NOTICED = re.compile(r"FailurePolicy|ended|lost|crash|died|unavailable|error|Error|killed|removed")
 
 
@@ -48,7 +48,7 @@ class Training:
     Attributes:
         run_dir: of the run.
         lines: (time, text) of what the command printed.
-        places: of each worker its process and the address of its node.
+        workers: the id of each worker's process.
     """
 
     def __init__(self, folder: Path, num_nodes: int, workers: str, *options: str):
@@ -56,7 +56,7 @@ class Training:
 
         self.folder, self.run_dir = folder, folder / "run"
         self.lines: list[tuple[float, str]] = []
-        self.places: dict[int, tuple[int, str]] = {}
+        self.workers: dict[int, int] = {}
         head = {"num_cpus": 0, "node_ip_address": "127.0.0.1", "include_dashboard": False}
         head |= {"object_store_memory": 10**8, "temp_dir": str(folder / "r")}
         self.cluster = Cluster(initialize_head=True, connect=False, head_node_args=head)
@@ -85,8 +85,7 @@ class Training:
                 self.lines.append((time.monotonic(), line.rstrip()))
                 match = STEP.search(line)
                 if match:
-                    address = match[2] or "127.0.0.1"
-                    self.places[int(match[3])] = (int(match[1]), address)
+                    self.workers[int(match[2])] = int(match[1])
 
         threading.Thread(target=read, daemon=True).start()
         return driver
@@ -94,7 +93,7 @@ class Training:
     def steps(self) -> list[tuple[float, int]]:
         """Returns the time and the number of each step that the chief reported."""
         found = ((at, STEP.search(line)) for at, line in list(self.lines))
-        return [(at, int(match[4])) for at, match in found if match and match[3] == "0"]
+        return [(at, int(match[3])) for at, match in found if match and match[2] == "0"]
 
     def wait_for_step(self, number: int) -> None:
         """Returns once the chief has reported a step."""
@@ -106,7 +105,10 @@ class Training:
 
     def remove_node(self, worker: int) -> None:
         """Kills the node of a worker; its disk is lost with it."""
-        address = self.places[worker][1]
+        process = Path("/proc") / str(self.workers[worker])
+        (parent,) = re.findall(r"PPid:\s*(\d+)", (process / "status").read_text())
+        raylet = (Path("/proc") / parent / "cmdline").read_text()
+        (address,) = re.findall(r"node_ip_address=([\d.]+)", raylet)
         self.cluster.remove_node(self.nodes[address], allow_graceful=False)
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
@@ -120,7 +122,7 @@ class Training:
 
 def kill(worker: int, number: int = signal.SIGKILL) -> Callable[[Training], None]:
     """Returns the fault of a worker that gets a signal."""
-    return lambda training: os.kill(training.places[worker][0], number)
+    return lambda training: os.kill(training.workers[worker], number)
 
 
 def pause(training: Training) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -58,6 +59,39 @@ def test_two_workers_of_ray_train_as_two_towers_and_their_lines_have_numbers(pri
     for worker in range(2):
         assert re.search(rf"worker {worker}: train \| step 12 ", output), output
     assert list((tmp_path / "kept").rglob("step-00000012.ckpt.npz"))
+
+
+def program_of_the_guide(folder):
+    """Returns the program in which `towers.fit` trains on Ray, with data that needs no network."""
+    guide = (ROOT / "docs" / "guides" / "processes.md").read_text()
+    (code,) = (one for one in re.findall(r"```python\n(.*?)```", guide, re.S) if "Trainer" in one)
+    assert len(code.splitlines()) <= 25
+    data = "x, y = np.arange(512 * 9).reshape(512, 3, 3) % 256, np.arange(512) % 10"
+    changes = {
+        "(x, y), _ = keras.datasets.mnist.load_data()": f"{data}; keras.utils.set_random_seed(3)",
+        "import keras\n": "import keras\nimport numpy as np\n",
+        "use_gpu=True": "use_gpu=False",
+        "s3://bucket/runs": os.fspath(folder / "kept"),
+    }
+    for before, after in changes.items():
+        assert code.count(before) == 1
+        code = code.replace(before, after)
+    return code
+
+
+@needs_ray
+@pytest.mark.slow
+def test_the_program_of_the_guide_trains_as_one_process_with_two_towers(private, tmp_path):
+    code = program_of_the_guide(tmp_path)
+    run([*private, "-c", code], env=environment(), cwd=tmp_path)
+    (newest,) = (path.parents[1] for path in sorted(tmp_path.rglob("step-*.ckpt.npz"))[-1:])
+    loop = code[code.index("    x, y") :]
+    loop = textwrap.dedent(loop[: loop.index("TensorflowTrainer(")])
+    loop = loop.replace("run_dir=run.folder, callbacks=[run]", "run_dir='alone', towers=2")
+    alone = f"import keras, numpy as np, towers\n{loop}"
+    run([sys.executable, "-c", alone], env=environment(), cwd=tmp_path)
+    for actual, expected in zip(weights_of(newest), weights_of(tmp_path / "alone"), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-6 * np.max(np.abs(expected)))
 
 
 @needs_ray
