@@ -157,6 +157,15 @@ def kill_driver(training: Training) -> None:
     training.driver = training.start()
 
 
+def interrupt(training: Training) -> None:
+    """Presses Ctrl-C, and gives the command again."""
+    training.driver.send_signal(signal.SIGINT)
+    code = training.driver.wait(PATIENCE)
+    if code != 128 + signal.SIGINT:
+        raise RuntimeError(f"it ended with {code}")
+    training.driver = training.start()
+
+
 # The fault, the number of nodes, the workers, and whether the training ends well.
 CASES: dict[str, tuple[Callable[[Training], None], int, str, bool]] = {
     "none": (lambda training: None, 2, "2", True),
@@ -169,6 +178,7 @@ CASES: dict[str, tuple[Callable[[Training], None], int, str, bool]] = {
     "crash": (kill(1, signal.SIGABRT), 2, "2", True),
     "disk": (fill_disk, 2, "2", True),
     "driver": (kill_driver, 2, "2", True),
+    "interrupt": (interrupt, 2, "2", True),
 }
 
 

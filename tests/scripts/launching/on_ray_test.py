@@ -98,7 +98,18 @@ def test_the_program_of_the_guide_trains_as_one_process_with_two_towers(private,
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    ["worker", "chief", "spare", "elastic", "without", "paused", "crash", "disk", "driver"],
+    [
+        "worker",
+        "chief",
+        "spare",
+        "elastic",
+        "without",
+        "paused",
+        "crash",
+        "disk",
+        "driver",
+        "interrupt",
+    ],
 )
 def test_after_a_fault_the_training_goes_on_to_the_same_bits(case, private):
     command = [sys.executable, "-m", "benchmarks.ray_faults", case]
