@@ -14,7 +14,7 @@ import typing
 import warnings
 from collections.abc import Collection, Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from towers.scripts.options.flags import HelpFormatter, Parser, add_flags, read_options
 from towers.scripts.shown import show
@@ -78,12 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = show_warning
         prepare_output()
     try:
-        given = vars(parse(arguments))
-        command = load_command(given["command"])
-        if hasattr(command, "completed"):
-            with wrong_input():
-                given = command.completed(given)
-        code: int = command.run(read_options(options_of(command), given))
+        command, options = read_command(arguments)
+        code: int = command.run(options)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # Its reader has left, such as `head`.
@@ -101,6 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show_traceback(error)
         show(BUG, file=sys.stderr)
         return FAILED
+
+
+def read_command(arguments: Sequence[str]) -> tuple[ModuleType, Any]:
+    """Returns the module of a command and its options; raises WrongInputError for wrong ones."""
+    given = vars(parse(arguments))
+    command = load_command(given["command"])
+    if hasattr(command, "completed"):
+        with wrong_input():
+            given = command.completed(given)
+    return command, read_options(options_of(command), given)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -171,14 +171,18 @@ def make_async_trainer(step, batches, actions=(), **options) -> towers.Trainer:
 
 
 class OneOfTwo(towers.processes.Processes):
-    """One of two processes; what the other one adds to a sum is up to the test."""
+    """One of two processes; what the other one adds to a sum, and shares, is up to the test."""
 
-    def __init__(self, add=lambda nest: nest, *, index: int = 0):
+    def __init__(self, add=lambda nest: nest, *, index: int = 0, shares=()):
         super().__init__(count=2, index=index)
-        self._add = add
+        self._add, self._shares = add, list(shares)
 
     def sum(self, nest):
         return self._add(nest)
+
+    def share(self, data):
+        pair = [data, self._shares.pop(0)]
+        return pair if self.index == 0 else pair[::-1]
 
 
 def train_plainly(tower_fn, model, optimizer, batches, *, clip_norm=None):

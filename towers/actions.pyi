@@ -1,3 +1,4 @@
+from .batches.feed import request_stop as request_stop
 from .loop.actions import Reporting as Reporting
 from .loop.actions import every as every
 from .loop.actions import restore_unreported as restore_unreported

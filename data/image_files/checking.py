@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from towers.data.image_files.decoding import examine
 from towers.data.image_files.records import Example, read_picture
+from towers.ground.cores import num_cores
 from towers.ground.durable import make_folder
 from towers.ground.progress import progress
 
@@ -64,7 +65,7 @@ def check_examples(
         database = sqlite3.connect(path, timeout=60, isolation_level="DEFERRED")
         with contextlib.closing(database):
             database.execute(TABLE)
-            yield from check_all(iter(examples), database, threads or os.cpu_count() or 1)
+            yield from check_all(iter(examples), database, threads or num_cores())
     except sqlite3.OperationalError as error:
         if "locked" not in str(error):
             raise unusable(path, error) from error

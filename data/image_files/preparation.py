@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from towers.data.image_files.decoding import USUAL, Look, decode
 from towers.data.image_files.image_files import ImageFiles, Part
 from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record
 from towers.data.prepared.caches import open_or_prepare
+from towers.ground.cores import num_cores
 from towers.ground.durable import PARTIAL, publish, write_file
 from towers.ground.progress import progress
 
@@ -69,7 +69,7 @@ def prepare_records(
 
     def fill(folder: Path, _: Path) -> None:
         bar = progress(total, "writing records", "record")
-        with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool, bar:
+        with ThreadPoolExecutor(threads or num_cores()) as pool, bar:
             for name, part in image_files.parts.items():
                 for path, rows in shards_of(folder / name, len(part)):
                     if not path.is_file():

@@ -7,13 +7,13 @@ import concurrent.futures
 import contextlib
 import functools
 import itertools
-import os
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from towers.data.prepared.chunks import TokenisedChunk, tokenise_chunk
 from towers.data.text import TextSettings, make_tokenizer
 from towers.ground.child_process import ChildProcess
+from towers.ground.cores import num_cores
 
 _CHUNKS_AHEAD = 3  # For each process; it bounds the memory.
 
@@ -29,7 +29,7 @@ def tokenise(
         ValueError: the settings have no tokenizer.
         RuntimeError: a process ended early.
     """
-    num_processes = processes or os.cpu_count() or 1
+    num_processes = processes or num_cores()
     chunks = iter(chunks)
     first = list(itertools.islice(chunks, 2))
     chunks = itertools.chain(first, chunks)

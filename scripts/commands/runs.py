@@ -24,7 +24,7 @@ from towers.scripts.wrong_input import WrongInputError, wrong_input
 USAGE = "towers runs [FOLDER] [--json]\n       towers runs compare RUN RUN [...] [--json]"
 COMPARE = "compare"
 SETTINGS = ("recipe", "seed", "precision", "batch_norm", "updates", "data", "init_from")
-COLUMNS = ("run", "recipe", "state", "step", "best", "changed", "size")
+COLUMNS = ("run", "recipe", "state", "processes", "starts", "step", "best", "changed", "size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,9 @@ def row_of(run: Overview) -> tuple[str, ...]:
     changed = f"{run.changed:%Y-%m-%d %H:%M}"
     best = run.best_value.partition(" at ")[0] or "-"
     size = f"{run.size / 1e6:.1f} MB"
-    return (str(run.path), run.record["recipe"], run.state, str(run.step), best, changed, size)
+    starts = (str(run.num_processes), str(len(run.record["starts"])))
+    own = (str(run.path), run.record["recipe"], run.state, *starts)
+    return (*own, str(run.step), best, changed, size)
 
 
 def comparison(runs: Sequence[Overview]) -> list[str]:
@@ -115,7 +117,7 @@ def settings_of(run: Overview) -> dict[str, Any]:
     record = run.record
     num_towers = len(record["starts"][-1]["devices"]) if record["starts"] else 0
     own = {name: record.get(name) for name in SETTINGS}
-    return {**own, **record["fields"], "towers": num_towers}
+    return {**own, **record["fields"], "towers": num_towers, "processes": run.num_processes}
 
 
 def results_of(run: Overview) -> dict[str, Any]:

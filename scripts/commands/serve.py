@@ -6,8 +6,10 @@ towers serve runs/chatbot --port 0 --beam 5
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,10 +64,10 @@ def run(options: ServeOptions) -> int:
             import_extra(name, "serve", "`towers serve` answers over HTTP")
     from towers.scripts.serving import server
 
-    with wrong_input():
-        token = read_token(options.token_file)
-        bound = server.bind(options.host, options.port)
-    with bound:
+    with contextlib.ExitStack() as scope:
+        with wrong_input():
+            token = read_token(options.token_file)
+            bound = scope.enter_context(server.bind(options.host, options.port))
         serve(options, bound, token)
     return 0
 
@@ -93,8 +95,8 @@ def read_token(path: str | None) -> str | None:
     return token
 
 
-def serve(options: ServeOptions, bound: socket.socket, token: str | None) -> None:
-    """Serves at a socket until it is interrupted."""
+def serve(options: ServeOptions, bound: Sequence[socket.socket], token: str | None) -> None:
+    """Serves at sockets until it is interrupted."""
     import_tensorflow_quietly()
     from towers.scripts.serving import api, server
     from towers.scripts.serving.batching import Batcher
@@ -136,7 +138,7 @@ def open_chatbot(options: ServeOptions) -> tuple[ServedChatbot, str, int]:
     return chatbot, name, decoding.nbest
 
 
-def print_start(name: str, bound: socket.socket, token: str | None) -> None:
+def print_start(name: str, bound: Sequence[socket.socket], token: str | None) -> None:
     """Prints where the service is, and a warning if everyone may use it."""
     from towers.scripts.serving import server
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.launching.schedulers import warn_alone
 from towers.scripts.options.setting import Count, File, Flag, all_settings
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import check_contradictions, chosen_recipe
@@ -58,13 +56,13 @@ class TrainCommandOptions(TrainOptions, TrainedRecipeOptions):
 RARE = all_settings(TrainCommandOptions).keys() - USUAL  # Shown by --help-all.
 
 
-def run(options: TrainCommandOptions) -> int:
-    """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it."""
-    if not options.recipe:
-        raise WrongInputError(
-            "`towers train` takes a RECIPE, here or in the file of --config. Received neither; "
-            "`towers recipes` lists them."
-        )
+def run(options: TrainCommandOptions, after_save: Callable[[], None] = lambda: None) -> int:
+    """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it.
+
+    Args:
+        options: of the command.
+        after_save: called in every process, each time after the chief may have saved.
+    """
     with wrong_input():
         recipe = chosen_recipe(options)
     if options.dump_config:
@@ -72,15 +70,24 @@ def run(options: TrainCommandOptions) -> int:
         return 0
     begin_digests_for(recipe, options.data or ())
     import_tensorflow_quietly()
-    return train(recipe, options)
+    return train(recipe, options, after_save)
 
 
 def completed(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options of a command line, completed by those of its `--config` file."""
+    """Returns the options of a command line, completed by those of its `--config` file.
+
+    Raises:
+        ValueError: a file is wrong, options contradict each other, or no recipe is given.
+    """
     check_contradictions(given)  # A file may be contradicted: the command line wins.
-    if "config" not in given:
-        return given
-    return merged(read_config(Path(given["config"]), TrainCommandOptions), given)
+    if "config" in given:
+        given = merged(read_config(Path(given["config"]), TrainCommandOptions), given)
+    if not given.get("recipe"):
+        raise ValueError(
+            "`towers train` takes a RECIPE, here or in the file of --config. Received neither; "
+            "`towers recipes` lists them."
+        )
+    return given
 
 
 def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:
@@ -91,16 +98,15 @@ def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:
         begin_digests(paths)
 
 
-def train(recipe: Recipe, options: TrainOptions) -> int:
+def train(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None]) -> int:
     """Trains; with --json, the last line is the run's overview."""
     from towers.scripts.training.overview import read_overview
     from towers.scripts.training.run import SIGNAL_CODES, run_recipe
 
-    warn_alone(os.environ)
     run_dir = Path(options.run_dir or f"runs/{recipe.name}")
     if options.overwrite:
         confirm_overwrite(run_dir)
-    reason = run_recipe(recipe, options)
+    reason = run_recipe(recipe, options, after_save)
     if options.output.json:
         show(json.dumps({**read_overview(run_dir).summary(), "reason": reason}), flush=True)
     return SIGNAL_CODES.get(reason, 0)

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from towers.ground.cores import num_cores
+from towers.scripts.main import read_command
+
 LAST_LINES = 5
 WAITING = "waiting for "  # The beginning of a line about processes that are missing.
 # The paths of this program, since `-m` would look for it in the working folder first.
 WORKER_PROGRAM = (
     "import sys; sys.path[:] = {!r}; "
-    "from towers.scripts.launching.worker import run; sys.exit(run({}, {}))"
+    "from towers.scripts.launching.worker import run; sys.exit(run({}))"
 )
 
 
@@ -31,33 +34,33 @@ def make_log_dir(name: str) -> Path:
     return Path(name)
 
 
-def worker_command(arguments: Sequence[str], network: Sequence[int] = ()) -> list[str]:
-    """Returns the command of every worker; raises ValueError if it is not `train`.
+def train_arguments(command_line: Sequence[str]) -> list[str]:
+    """Returns `train` with its arguments, which may stand behind `--`.
 
-    Args:
-        arguments: `train` with its arguments, behind `--` or not.
-        network: the descriptors of the network that the workers enter.
+    Raises:
+        ValueError: it is another command, or its arguments are wrong.
     """
-    arguments = list(arguments)
+    arguments = list(command_line)
     arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
     if arguments[:1] != ["train"]:
         raise ValueError(
             "towers launch starts `train`: write -- and then train with its arguments. Received "
             f"{' '.join(arguments) or 'nothing'}."
         )
+    read_command(arguments)
+    return arguments
+
+
+def worker_command(arguments: Sequence[str]) -> list[str]:
+    """Returns the command of every worker, of the arguments of `towers`."""
     paths = [os.path.abspath(entry) for entry in sys.path]
-    return [
-        sys.executable,
-        "-c",
-        WORKER_PROGRAM.format(paths, os.getpid(), tuple(network)),
-        *arguments,
-    ]
+    return [sys.executable, "-c", WORKER_PROGRAM.format(paths, os.getpid()), *arguments]
 
 
 def worker_environment(addresses: Sequence[str], index: int, local_workers: int) -> dict[str, str]:
     """Returns a worker's environment: its place in the cluster, and its share of the cores."""
     cluster = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
-    threads = str(max(1, (os.cpu_count() or 1) // local_workers))
+    threads = str(max(1, num_cores() // local_workers))
     return {
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": threads,
@@ -75,7 +78,6 @@ class WorkerProcess:
         command: its command line.
         environment: its whole environment.
         log_dir: the folder of `worker.INDEX.log`; it continues the log of an earlier start.
-        network: the descriptors of the network that it enters, if it is not the machine's.
     """
 
     def __init__(
@@ -84,7 +86,6 @@ class WorkerProcess:
         command: Sequence[str],
         environment: dict[str, str],
         log_dir: Path,
-        network: Sequence[int] = (),
     ):
         self.index = index
         self.log = log_dir / f"worker.{index}.log"
@@ -98,7 +99,6 @@ class WorkerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=network,
             )
 
     @property

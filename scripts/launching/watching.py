@@ -77,8 +77,8 @@ def give_up(failed: WorkerProcess, workers: Sequence[WorkerProcess]) -> int:
     return code if code > 0 else 1
 
 
-def end(workers: Sequence[WorkerProcess]) -> None:
-    """Ends the running workers, by SIGTERM and then by SIGKILL."""
+def end(workers: Sequence[Any]) -> None:
+    """Ends the running workers, as those of `forward_signals`, by SIGTERM and then by SIGKILL."""
     for worker in workers:
         if worker.code is None:
             worker.process.terminate()
@@ -92,13 +92,16 @@ def end(workers: Sequence[WorkerProcess]) -> None:
 
 
 @contextlib.contextmanager
-def forward_signals(workers: Sequence[WorkerProcess]) -> Iterator[list[int]]:
+def forward_signals(workers: Sequence[Any]) -> Iterator[list[int]]:
     """The scope in which Ctrl-C and SIGTERM go to every worker, which save and end.
 
     A second signal kills them: a worker that still waits for the others ignores the first.
     A closed terminal (SIGHUP) counts as SIGTERM, but never as the second, since it may come twice.
     Yields the growing list of the forwarded signals. The end of the scope ends the workers, also
     after an error.
+
+    Args:
+        workers: of the class `WorkerProcess`, or with such a `code` and `process`.
     """
     forwarded: list[int] = []
 

@@ -6,23 +6,19 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
 
-from towers.scripts.launching.private_network import enter_network
 from towers.scripts.main import main
 
 POLL_SECONDS = 1.0
 SAVE_SECONDS = 60.0  # A worker that takes longer waits for a dead one, and is killed.
 
 
-def run(launcher: int, network: Sequence[int] = ()) -> int:
+def run(launcher: int) -> int:
     """Runs the command line and returns its exit code.
 
     Args:
         launcher: the id of the process that started this one.
-        network: the descriptors of the network to enter, if it is not the machine's.
     """
-    enter_network(network)  # While this process has one thread.
     threading.Thread(target=end_with, args=[launcher], daemon=True).start()
     return main()
 

@@ -1,14 +1,15 @@
-"""The server's socket, its start and its clean stop."""
+"""The server's sockets, its start and its clean stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import signal
 import socket
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -22,28 +23,44 @@ GRACE = 5  # Seconds beyond the time of a request until a stopping server leaves
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Returns a socket that is bound, and does not listen yet.
+@contextlib.contextmanager
+def bind(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """The scope of sockets that are bound to every address of a name, and do not listen yet.
+
+    An address that this machine lacks, as ::1 without IPv6, is left out if it has another one.
 
     Raises:
-        OSError: the address is taken, not this machine's or not permitted; the message names it.
+        OSError: an address is taken, none is this machine's or permitted; the message names it.
     """
-    with contextlib.ExitStack() as on_error:
+    with contextlib.ExitStack() as scope:
+        bound: list[socket.socket] = []
         with errors_that_name(host, port):
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            family, kind, protocol, _, address = found[0]
-            bound = on_error.enter_context(socket.socket(family, kind, protocol))
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-        on_error.pop_all()
-    return bound
+            lacking = None
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                try:
+                    one = scope.enter_context(socket.socket(family, kind, protocol))
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if family == socket.AF_INET6:  # Else :: takes 0.0.0.0 too.
+                        one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    taken = bound[0].getsockname()[1] if bound else port  # 0 chooses once.
+                    one.bind((address[0], taken, *address[2:]))
+                    bound.append(one)
+                except OSError as error:
+                    if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                        raise
+                    lacking = error
+            if lacking is not None and not bound:
+                raise lacking
+        yield bound
 
 
-def listen(bound: socket.socket) -> None:
+def listen(bound: Sequence[socket.socket]) -> None:
     """Begins to listen: from here on no client is turned away; OSError as in `bind`."""
-    host, port = bound.getsockname()[:2]
-    with errors_that_name(host, port):  # Another socket may be bound to the address too.
-        bound.listen(BACKLOG)
+    for one in bound:
+        host, port = one.getsockname()[:2]
+        with errors_that_name(host, port):  # Another socket may be bound to the address too.
+            one.listen(BACKLOG)
 
 
 @contextlib.contextmanager
@@ -58,20 +75,21 @@ def errors_that_name(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
-def is_local(bound: socket.socket) -> bool:
-    """Returns whether only this machine reaches a socket."""
-    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+def is_local(bound: Sequence[socket.socket]) -> bool:
+    """Returns whether only this machine reaches the sockets."""
+    addresses = (one.getsockname()[0].partition("%")[0] for one in bound)
+    return all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
-def local_names(host: str, bound: socket.socket) -> tuple[str, ...]:
-    """Returns the names by which this machine calls a local socket."""
-    names = (*LOCAL_NAMES, host.lower(), bound.getsockname()[0])
+def local_names(host: str, bound: Sequence[socket.socket]) -> tuple[str, ...]:
+    """Returns the names by which this machine calls local sockets."""
+    names = (*LOCAL_NAMES, host.lower(), *(one.getsockname()[0] for one in bound))
     return tuple(dict.fromkeys(f"[{one}]" if ":" in one else one for one in names))
 
 
-def address_of(bound: socket.socket) -> str:
-    """Returns the address of a socket for a browser."""
-    host, port = bound.getsockname()[:2]
+def address_of(bound: Sequence[socket.socket]) -> str:
+    """Returns the address of the first socket for a browser."""
+    host, port = bound[0].getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
@@ -130,10 +148,10 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
     return EndingProtocol
 
 
-def run_until_stopped(server: uvicorn.Server, bound: socket.socket) -> None:
+def run_until_stopped(server: uvicorn.Server, bound: Sequence[socket.socket]) -> None:
     """Serves until SIGINT or SIGTERM; returns when the requests that wait then are answered."""
     with signals_end_quietly():
-        server.run(sockets=[bound])
+        server.run(sockets=list(bound))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,6 +158,5 @@ def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
 
 
 def is_one_of_several() -> bool:
-    """Returns whether TF_CONFIG makes this process one of several that train together."""
-    config = os.environ.get("TF_CONFIG", "")
-    return bool(config) and len(towers.processes.read_cluster(config)[0]) > 1
+    """Returns whether this process is one of several that train together."""
+    return towers.processes.find_place() is not None

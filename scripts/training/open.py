@@ -152,7 +152,7 @@ def begin(run: OpenRun, before: dict[str, Any] | None) -> None:
     directory, session = run.plan.directory, run.session
     with session.processes.chief_first():
         if run.plan.is_chief or find_run(directory, run.record) is None:
-            directory.begin(run.record, session.devices.towers, before)
+            directory.begin(run.record, session.devices.towers, before, session.processes.count)
             text = config_text(session.recipe, run.plan.options)
             write_file(directory.config, text.encode("utf-8"))
             if session.data.text is not None:

@@ -40,6 +40,12 @@ class Overview(NamedTuple):
     changed: datetime.datetime
 
     @property
+    def num_processes(self) -> int:
+        """The number of processes that train, or trained last."""
+        starts = self.record["starts"]
+        return starts[-1].get("processes", 1) if starts else 1
+
+    @property
     def best_value(self) -> str:
         """The metric that decides, its best value and its step, in a few words."""
         best, name = self.last(TEST, best=True), self.record.get("best_metric")
@@ -63,6 +69,8 @@ class Overview(NamedTuple):
             "recipe": self.record["recipe"],
             "state": self.state,
             "step": self.step,
+            "processes": self.num_processes,
+            "starts": len(self.record["starts"]),
             "train": self.last(TRAIN),
             "test": self.last(TEST),
             "best": self.last(TEST, best=True) or None,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.training.engine import check_engine, is_one_of_several
+from towers.scripts.training.engine import check_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_directory import RunDirectory, package_versions
@@ -21,7 +20,7 @@ class Plan(NamedTuple):
         options: how.
         directory: where its files are.
         record: what run.json is to say of it, as far as the options tell.
-        is_chief: whether this process writes its files; TF_CONFIG makes others of several.
+        is_chief: whether this process writes its files; others of several do not.
     """
 
     recipe: Recipe
@@ -47,14 +46,13 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
     """Returns the plan of a run; raises ValueError for options that exclude each other."""
     check_engine(options)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
-    if options.overwrite and is_one_of_several():
+    place = towers.processes.find_place()
+    if options.overwrite and place is not None:
         raise ValueError(
             "--overwrite cannot say for several processes which of them removes the run. Remove "
             f"{directory.path} yourself, and leave --overwrite out."
         )
-    is_chief = (
-        not is_one_of_several() or towers.processes.read_cluster(os.environ["TF_CONFIG"])[1] == 0
-    )
+    is_chief = place is None or place.index == 0
     return Plan(recipe, options, directory, describe_run(recipe, options), is_chief)
 
 

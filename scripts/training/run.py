@@ -23,8 +23,13 @@ SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-def run_recipe(recipe: Recipe, options: TrainOptions) -> str:
+def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None]) -> str:
     """Trains a recipe, or goes on with its run, and returns why it ended.
+
+    Args:
+        recipe: the recipe.
+        options: how to train it.
+        after_save: called in every process, each time after the chief may have saved.
 
     Raises:
         WrongInputError: the options, the directory or the data cannot be used together.
@@ -35,13 +40,13 @@ def run_recipe(recipe: Recipe, options: TrainOptions) -> str:
             before = scope.enter_context(claim(plan))
             opened = scope.enter_context(open_run(plan, before))
         with wrong_input(OSError):  # Such as a full disk.
-            return Training(*opened).train()
+            return Training(*opened).train(after_save)
 
 
 class Training(OpenRun):
     """An open run that trains, reports, evaluates and saves."""
 
-    def train(self) -> str:
+    def train(self, after_save: Callable[[], None]) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
         is_new = not self.updates.position.step
         if is_new and self.session.processes.is_chief:
@@ -49,13 +54,14 @@ class Training(OpenRun):
             self.files.curves.write_hyperparameters(EVALUATION, hyperparameters(self.record))
         with towers.actions.stop_on_signals() as signals:
             actions = towers.actions.share_stop_requests(
-                self.session.processes, [*self._actions(), signals]
+                self.session.processes, [*self._actions(after_save), signals]
             )
             reason = self._run(towers.Trainer.making(self.updates, actions))
             with self.updates.paused():
                 self._compare_processes()
             if self.session.processes.is_chief:
                 reason = self._end(reason, signals)
+            after_save()
             self._print_end(reason)
             self.session.processes.wait()  # A process that leaves early looks like one that died.
         return reason
@@ -94,12 +100,17 @@ class Training(OpenRun):
         if early is not None and self.session.processes.count == 1:
             self.files.best.check(early)
 
-    def _actions(self) -> Iterator[towers.actions.Action]:
-        """Yields the actions in the order in which they run; the save is the last.
+    def _actions(self, after_save: Callable[[], None]) -> Iterator[towers.actions.Action]:
+        """Yields the actions in the order in which they run."""
+        yield from self._common_actions()
+        if self.session.processes.is_chief:
+            yield from self._chief_actions()
+        every = self.plan.options.periods.checkpoint_every
+        yield self._every(every, lambda report: after_save())
 
-        Only the chief of several processes evaluates and saves.
-        """
-        periods, is_chief = self.plan.options.periods, self.session.processes.is_chief
+    def _common_actions(self) -> Iterator[towers.actions.Action]:
+        """Yields what every process does."""
+        periods = self.plan.options.periods
         if self.output.bar is not None:
             yield self.output.bar
         yield self.files.reporting
@@ -108,8 +119,10 @@ class Training(OpenRun):
             yield towers.actions.stop_after(self.plan.options.max_minutes)
         if self.session.processes.count > 1:
             yield self._every(periods.checkpoint_every, self._compare_processes)
-        if not is_chief:
-            return
+
+    def _chief_actions(self) -> Iterator[towers.actions.Action]:
+        """Yields what only the chief of several processes does; the save is the last."""
+        periods = self.plan.options.periods
         if self.plan.options.output.histograms is not None:
             curves, variables = self.files.curves, self.session.model.trainable_variables
             write = towers.actions.write_histograms(curves, variables)

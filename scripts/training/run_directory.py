@@ -68,9 +68,13 @@ class RunDirectory:
             )
 
     def begin(
-        self, record: dict[str, Any], devices: Sequence[str], before: dict[str, Any] | None
+        self,
+        record: dict[str, Any],
+        devices: Sequence[str],
+        before: dict[str, Any] | None,
+        num_processes: int = 1,
     ) -> None:
-        """Records what runs, and that a process begins on these devices.
+        """Records what runs, and that so many processes begin, this one on these devices.
 
         Without what a run that goes on recorded before, the run that is here is removed.
 
@@ -82,6 +86,7 @@ class RunDirectory:
         try:
             make_folder(self.path)
             starts = [*(before or {"starts": []})["starts"], describe_start(devices)]
+            starts[-1]["processes"] = num_processes
             content = json.dumps({**record, "starts": starts}, indent=2) + "\n"
             write_file(self._record, content.encode("utf-8"))
         except OSError as error:

@@ -268,6 +268,18 @@ def unwatch(received: list[int]) -> None:
     _RECEIVED[:] = [one for one in _RECEIVED if one is not received]
 
 
+def request_stop(number: int = signal.SIGTERM) -> None:
+    """Has each training of this process in `stop_on_signals` end after its step, as on a signal.
+
+    Any thread may call it.
+
+    Args:
+        number: of the signal.
+    """
+    for one in _RECEIVED:
+        one.append(number)
+
+
 def pending_signal() -> str:
     """Returns the name of the signal that requests to stop, or an empty string."""
     numbers = [one[0] for one in _RECEIVED if one]

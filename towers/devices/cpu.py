@@ -6,6 +6,8 @@ import os
 
 import tensorflow as tf
 
+from towers.ground.cores import num_cores
+
 # TensorFlow's allocator for GPUs, "best fit with coalescing", for tensors in the CPU's memory, as
 # large as that is: by default it takes 64 GB at most.
 KEEPING_ALLOCATOR = {
@@ -60,13 +62,6 @@ def are_threads_chosen() -> bool:
 def shares_cores(num_towers: int) -> bool:
     """Returns whether so many towers, at least two, leave no core without one."""
     return 1 < num_towers >= num_cores()
-
-
-def num_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def keep_memory() -> None:

@@ -250,6 +250,13 @@ def with_passes(adapter: Any, signature: Any) -> Any:
 # TensorFlow: variables, ops, data sets.
 
 
+def has_begun() -> bool:
+    """Returns whether TensorFlow has opened its devices, as the first tensor makes it do."""
+    from tensorflow.python.eager import context
+
+    return context.context()._context_handle is not None
+
+
 def take_identity(copy: Any, source: Any) -> None:
     """Gives a `tf.Variable` the id of another, by which Keras's optimizers find slots."""
     copy._unique_id = source._unique_id

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
@@ -54,7 +55,8 @@ def stop_on_signals() -> Iterator[StopSignals]:
 
     Yields the action to give to the trainer. A training that waits for its next batch ends after
     a second. A second signal ends the process at once; a terminal that closes is never the second,
-    since its signal may come twice.
+    since its signal may come twice. Python gives signals to the main thread alone: in another one,
+    such as a worker of Ray's, only `request_stop` ends the training.
     """
     signals = StopSignals()
     watch(signals.received)
@@ -68,6 +70,8 @@ def stop_on_signals() -> Iterator[StopSignals]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.
         numbers.append(signal.SIGHUP)
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
     before = {number: signal.signal(number, remember) for number in numbers}
 
     def restore() -> None:

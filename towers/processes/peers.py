@@ -22,8 +22,11 @@ QUIET_SECONDS = 2.0  # Before the first line about those that are missing.
 POLL_SECONDS = 0.2
 ANSWER_SECONDS = 1.0
 IN_USE_SECONDS = 5.0  # Before a port that another program holds is given up.
-WAITING, READY = b"waiting", b"ready"
+# What a look at a process finds: nobody who listens, nobody who answers, one that waits, one that
+# has seen all others, or TensorFlow's server, to which it then goes on.
+ABSENT, SILENT, WAITING, READY, SERVING = b"", b"silent", b"waiting", b"ready", b"serving"
 AT_ONCE = struct.pack("ii", 1, 0)  # Closes without waiting for what is on its way.
+GONE_ON = (READY, SERVING)
 Peer: TypeAlias = tuple[str, int]  # Host and port.
 
 
@@ -73,19 +76,21 @@ def wait_for_peers(
 
     Raises:
         TimeoutError: the limit is over; it names the processes that did not come.
-        ValueError: an address is not host:port.
+        RuntimeError: the others began without this process, which came back.
+        ValueError: an address is not host:port, or the port of this process is in use.
     """
     peers = [host_and_port(address) for address in addresses]
-    states = {peer: b"" for peer in peers if peer != peers[index]}
+    states = {peer: ABSENT for peer in peers if peer != peers[index]}
     began, said = time.monotonic(), ""
     with contextlib.suppress(OwnAddressError), announced(peers[index]) as presence:
-        while any(state != READY for state in states.values()):
+        while any(state not in GONE_ON for state in states.values()):
             look_at(states)
+            check_is_expected(states, presence, addresses[index])
             presence.state = READY if all(states.values()) else WAITING
             passed = time.monotonic() - began
             missing = names([peer for peer, state in states.items() if not state])
             if passed > seconds:
-                late = [peer for peer, state in states.items() if state != READY]
+                late = [peer for peer, state in states.items() if state not in GONE_ON]
                 raise TimeoutError(failure(missing or names(late), addresses[index], seconds))
             if missing and missing != said and passed > QUIET_SECONDS:
                 write(f"waiting for {missing} ...")
@@ -94,7 +99,7 @@ def wait_for_peers(
 
 
 class OwnAddressError(OSError):
-    """The own address is not one of this machine, or its port is in use."""
+    """The own address is not one of this machine."""
 
 
 class Presence:
@@ -102,16 +107,19 @@ class Presence:
 
     Attributes:
         state: `WAITING`, or `READY` once it has seen all others.
+        was_asked: whether another process has seen this one.
     """
 
     def __init__(self) -> None:
         self.state = WAITING
+        self.was_asked = False
 
     def answer(self, listener: socket.socket) -> None:
         """Answers every connection until the listener is closed."""
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = listener.accept()
+                self.was_asked = True
                 with contextlib.suppress(OSError), connection:
                     connection.sendall(self.state)
 
@@ -123,6 +131,11 @@ def announced(peer: Peer) -> Iterator[Presence]:
     try:
         listener = listen(peer)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(
+                f"Port {peer[1]} of this machine is in use by another program: end that, or give "
+                "all processes other addresses (a job of Slurm's gets others with its number)."
+            ) from error
         raise OwnAddressError(*error.args) from error
     thread = threading.Thread(target=presence.answer, args=[listener], daemon=True)
     thread.start()
@@ -157,29 +170,37 @@ def listen(peer: Peer) -> socket.socket:
 
 
 def look_at(states: dict[Peer, bytes]) -> None:
-    """Asks every process that is not ready; one that is gone keeps the state that it had."""
+    """Asks every process that has not gone on; one that is gone keeps the state that it had."""
     for peer, state in states.items():
-        if state != READY:
-            states[peer] = state_of(peer) or state
+        if state not in GONE_ON:
+            seen = state_of(peer)
+            states[peer] = state if seen in (ABSENT, SILENT) else seen
+
+
+def check_is_expected(states: dict[Peer, bytes], presence: Presence, own: str) -> None:
+    """Raises RuntimeError if the others went on and have never seen this process."""
+    serving = [peer for peer, state in states.items() if state == SERVING]
+    if serving and not presence.was_asked:
+        raise RuntimeError(
+            f"{names(serving)} began with an earlier process in the place of this one, {own}. That "
+            "run ends by itself, or is over: start the same command again in all processes."
+        )
 
 
 def state_of(peer: Peer) -> bytes:
-    """Returns the state of a process, empty if none answers.
-
-    TensorFlow's server, to which the process went on after it was ready, gives no such answer.
-    """
+    """Returns what a look at a process finds."""
     try:
         with socket.create_connection(peer, timeout=ANSWER_SECONDS) as connection:
             if connection.getsockname() == connection.getpeername():
                 # On one machine a connection may meet itself. The port must be free at once.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
-                return b""
-            try:
-                return WAITING if connection.recv(len(WAITING)) == WAITING else READY
-            except OSError:
-                return READY
+                return ABSENT
+            answer = connection.recv(len(WAITING))
+    except ConnectionRefusedError:
+        return ABSENT
     except OSError:
-        return b""
+        return SILENT
+    return answer if answer in (WAITING, READY) else SERVING if answer else SILENT
 
 
 def failure(missing: str, own: str, seconds: float) -> str:

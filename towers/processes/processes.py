@@ -8,9 +8,9 @@ which gets no GPU: it reduces tensors in host memory, and the towers keep the GP
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,17 @@ import tensorflow as tf
 
 from towers.batches.shards import Batches, OwnRows, RowBatches, split
 from towers.ground.host import HOST
-from towers.ground.private_apis import CoordinatedJob, context
-from towers.processes.peers import WAIT_SECONDS, read_cluster, wait_for_peers
+from towers.ground.private_apis import CoordinatedJob, context, has_begun
+from towers.processes.peers import WAIT_SECONDS, wait_for_peers
+from towers.processes.place import Place, exposure, find_place
+from towers.processes.watch import SILENT_SECONDS, Watch
 from towers.travel.gradients import identity, sum_repeated_rows
 from towers.travel.packing import Nest, cut_by_dtype, join_by_dtype
 
-HEARTBEAT_SECONDS = 100
+# TensorFlow's own watch comes after ours, which names who is lost.
+LATER_SECONDS = 60.0
 NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
+JOINED: dict[tuple[Any, ...], Processes] = {}  # TensorFlow joins only once, by addresses and index.
 
 
 class Processes:
@@ -34,15 +38,18 @@ class Processes:
         strategy: the strategy that reduces across processes; None for one process.
         count: the number of processes.
         index: the index of this process, from 0.
+        watch: looks at the others; None for one process.
 
     Attributes:
         count, index: as given.
     """
 
-    def __init__(self, strategy: Any = None, count: int = 1, index: int = 0):
+    def __init__(
+        self, strategy: Any = None, count: int = 1, index: int = 0, watch: Watch | None = None
+    ):
         self.count = count
         self.index = index
-        self._strategy = strategy
+        self._strategy, self._watch = strategy, watch
         if strategy is not None:
             with tf.device(HOST):
                 # For each signal, the number of processes that were asked to stop.
@@ -119,6 +126,13 @@ class Processes:
             results[index] = sum_repeated_rows(value)
         return results
 
+    def naming(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function that sums in its graph, and whose error names the peer that is lost.
+
+        It raises `LostPeerError` then.
+        """
+        return function if self._watch is None else self._watch.naming(function)
+
     def chief_values(self, variables: Sequence[Any]) -> list[tf.Tensor]:
         """Returns the values that the variables have in the chief; every process must call it."""
 
@@ -127,7 +141,33 @@ class Processes:
             values = [tf.convert_to_tensor(variable) for variable in variables]
             return self.sum(values if self.is_chief else list(map(tf.zeros_like, values)))
 
-        return from_chief.get_concrete_function()()
+        return self.naming(from_chief.get_concrete_function())()
+
+    def share(self, data: bytes) -> list[bytes]:
+        """Returns the bytes of all processes, in order; every process gives its own.
+
+        They are summed as whole numbers, with zeros, so that every bit arrives.
+        """
+        if self.count == 1:
+            return [data]
+        lengths = np.zeros(self.count, np.int32)
+        lengths[self.index] = len(data)
+        lengths = self._total(lengths)
+        rows = np.zeros([self.count, -(-max(lengths) // 4)], np.int32)
+        rows[self.index].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
+        rows = self._total(rows.reshape(-1)).reshape(rows.shape)
+        return [row.tobytes()[:length] for row, length in zip(rows, lengths, strict=True)]
+
+    @functools.cached_property
+    def _total(self) -> Callable[[np.ndarray], np.ndarray]:
+        """A function of a vector that returns its sum over all processes, traced once."""
+
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.int32)])
+        def summed(vector: tf.Tensor) -> tf.Tensor:
+            return self.sum([vector])[0]
+
+        function = self.naming(summed.get_concrete_function())
+        return lambda vector: function(tf.constant(vector)).numpy()
 
     def broadcast(self, variables: Sequence[Any]) -> None:
         """Assigns the chief's values to the variables in every process."""
@@ -137,8 +177,7 @@ class Processes:
 
     def wait(self) -> None:
         """Waits until every process has called it."""
-        if self.count > 1:
-            tf.function(self.sum, autograph=False)([tf.zeros([])])
+        self.share(b"")
 
     @contextlib.contextmanager
     def chief_first(self) -> Iterator[None]:
@@ -176,55 +215,82 @@ def all_reduce(
     return list(map(total, packs)), list(map(total, sparse))
 
 
-def join_processes(*, wait_seconds: float = WAIT_SECONDS) -> Processes:
-    """Returns the processes that the environment variable TF_CONFIG names, or only this one.
+def join_processes(
+    *, wait_seconds: float = WAIT_SECONDS, silent_seconds: float = SILENT_SECONDS
+) -> Processes:
+    """Returns the processes that TF_CONFIG or Slurm's `srun` names, or only this one.
 
-    Call it after `select_devices` and before anything else touches TensorFlow. It waits until all
-    processes have joined, and prints which it is waiting for.
+    Call it after `select_devices` and before anything else touches TensorFlow, such as a model. It
+    says which port it opens, waits until all processes have joined, and prints which it is waiting
+    for. Later calls return the same.
 
     Args:
         wait_seconds: the longest time to wait for the others.
+        silent_seconds: how long another process may give no sign of life, as on a network that
+            fails, until it counts as lost. One that has ended is noticed within seconds.
 
     Raises:
-        ValueError: TF_CONFIG does not have the form that TensorFlow's guide describes.
+        ValueError: TF_CONFIG does not have the form that TensorFlow's guide describes, a variable
+            of Slurm's is wrong, the port is in use, or TensorFlow has begun.
         TimeoutError: other processes did not come.
+        RuntimeError: they began without this process, which came back.
     """
-    if not os.environ.get("TF_CONFIG"):
+    place = find_place()
+    if place is None:
         return Processes()
-    addresses, index = read_cluster(os.environ["TF_CONFIG"])
-    count = len(addresses)
-    if count == 1:
-        return Processes()
-    wait_for_peers(addresses, index, seconds=wait_seconds)
-    watch_processes(count)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only())
-    return Processes(strategy, count, index)
+    addresses, index = place.addresses, place.index
+    key = (*addresses, index)
+    if key not in JOINED:
+        check_has_not_begun(len(addresses), index)
+        line = exposure([addresses[index]])
+        if line:
+            print(line, flush=True)
+        wait_for_peers(addresses, index, seconds=wait_seconds)
+        let_tensorflow_wait(len(addresses), silent_seconds + LATER_SECONDS)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only(place))
+        watch = Watch(addresses, index, silent_seconds, abort)
+        JOINED[key] = Processes(strategy, len(addresses), index, watch)
+    return JOINED[key]
 
 
-def watch_processes(count: int) -> None:
-    """Makes TensorFlow wait `HEARTBEAT_SECONDS` before it calls a silent process crashed.
+def check_has_not_begun(count: int, index: int) -> None:
+    """Raises ValueError if TensorFlow runs already, which several processes begin together."""
+    if has_begun():
+        raise ValueError(
+            f"This process is number {index} of {count}, and TensorFlow has begun without the "
+            "others. Call towers.processes.join_processes() before the first tensor, variable or "
+            "model is made (after select_devices), or remove TF_CONFIG (or srun) to train alone."
+        )
+
+
+def abort(line: str) -> None:
+    """Ends all sums across processes, those that wait and those to come, with a line."""
+    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, line)
+
+
+def let_tensorflow_wait(count: int, seconds: float) -> None:
+    """Makes TensorFlow wait so long before it calls a silent process crashed.
 
     Its own default of ten seconds ends the training on a machine that is merely busy.
     """
     context.context().configure_coordination_service(
         service_type="standalone",
         service_leader="/job:worker/replica:0/task:0",
-        heartbeat_timeout_in_ms=HEARTBEAT_SECONDS * 1000,
+        heartbeat_timeout_in_ms=int(seconds * 1000),
         coordinated_jobs=[CoordinatedJob(name="worker", num_tasks=count)],
     )
 
 
-def hosts_only() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Returns the cluster of TF_CONFIG, as if no machine had a GPU.
+def hosts_only(place: Place) -> tf.distribute.cluster_resolver.ClusterResolver:
+    """Returns the cluster of a place, as if no machine had a GPU.
 
     It is not a `TFConfigClusterResolver`: TensorFlow ignores the number of accelerators of that
     class and its subclasses, and reduces on all GPUs that it finds.
     """
-    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
-        cluster.cluster_spec(),
-        task_type=cluster.task_type,
-        task_id=cluster.task_id,
+        tf.train.ClusterSpec({"worker": place.addresses}),
+        task_type="worker",
+        task_id=place.index,
         num_accelerators={},
-        rpc_layer=cluster.rpc_layer,
+        rpc_layer="grpc",
     )

@@ -24,7 +24,8 @@ from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
-from towers.scripts.launching.addresses import LaunchOptions, warn_of_shared_gpus
+from towers.scripts.launching.cluster import choose_cluster, gpus_here
+from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
 from towers.scripts.launching.watching import forward_signals, watch
 from towers.scripts.main import main
@@ -261,26 +262,15 @@ def test_a_log_that_is_removed_ends_no_training(tmp_path, capsys):
     assert "exited with 3" in capsys.readouterr().err
 
 
-def test_wrong_shares_of_gpus_are_told_before_the_machines_meet(tmp_path, capfd):
-    meeting = ["--nnodes", "2", "--node-rank", "0", "--coordinator", f"127.0.0.1:{free_port()}"]
-    shares = ["--processes", "2", "--gpus", "0,1,2", "--log-dir", tmp_path]
-    assert "as many GPUs for every" in refuse(capfd, "launch", *meeting, *shares, *TRAIN)
-
-
-def test_gpus_that_nobody_dealt_are_warned_of(tmp_path, capsys):
+def test_each_process_gets_its_share_of_the_gpus_that_are_here(tmp_path):
+    assert gpus_here(["train"], {}, tmp_path) is None
     for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    warn_of_shared_gpus(LaunchOptions(), 2, {}, tmp_path)
-    assert "Deal them with --gpus 0,2,10" in capsys.readouterr().out
-    for options, number, environment, devices in (
-        (LaunchOptions(gpus=(0, 1)), 2, {}, tmp_path),
-        (LaunchOptions(command_line=("train", "shapes", "--gpus=0")), 2, {}, tmp_path),
-        (LaunchOptions(), 1, {}, tmp_path),
-        (LaunchOptions(), 2, {"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path),
-        (LaunchOptions(), 2, {}, tmp_path / "absent"),
-    ):
-        warn_of_shared_gpus(options, number, environment, devices)
-        assert capsys.readouterr().out == ""
+    assert gpus_here(["train"], {}, tmp_path) == (0, 1, 2)
+    assert gpus_here(["train"], {"CUDA_VISIBLE_DEVICES": "5,3"}, tmp_path) == (0, 1)
+    assert gpus_here(["train"], {"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) is None
+    assert gpus_here(["train", "shapes", "--gpus=0"], {}, tmp_path) is None
+    assert len(choose_cluster(LaunchOptions(), (0, 1, 2)).here) == 3
 
 
 ASKED_TO_SAVE = """
@@ -339,6 +329,7 @@ def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd
             started.append(self)
 
     monkeypatch.setattr(launch_command, "WorkerProcess", Noted)
+    monkeypatch.setattr(launch_command, "enter_private_network", lambda: None)
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr(launch_command, "worker_command", lambda *arguments: sleeping)
     assert "worker.1.log" in refuse(capfd, "launch", "--log-dir", tmp_path, *TRAIN)
@@ -348,7 +339,7 @@ def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd
 def test_workers_are_this_package_wherever_they_are_started(tmp_path):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "__init__.py").touch()
-    command = worker_command(["--", "train", "--help"])
+    command = worker_command(["train", "--help"])
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0 and "usage: towers train" in ended.stdout, ended.stderr
 
@@ -377,8 +368,10 @@ def test_nobody_outside_reaches_the_processes_of_a_local_launch(pair):
 
 NO_NETWORK = """
 import sys
-from towers.scripts.launching import private_network
-private_network.KEEPER = "print('Operation not permitted'); {!r}"
+from towers.scripts.launching import network
+def unshare(flags):
+    raise OSError(1, "Operation not permitted")
+network.unshare = unshare
 from towers.scripts.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -386,7 +379,7 @@ sys.exit(main(sys.argv[1:]))
 
 def test_a_launch_says_which_ports_are_open_where_the_system_gives_no_network(tmp_path):
     command = [sys.executable, "-c", NO_NETWORK, "launch", "--log-dir", tmp_path]
-    with started([*command, *TRAIN, "--nonsense"]) as process:
+    with started([*command, *TRAIN, "--run-dir", os.devnull]) as process:
         output = finish(process, code=2)
     assert re.match(r"warning: port \d+, \d+ will be open on every address", output), output
     assert "Operation not permitted" in output and "firewall" in output
@@ -456,51 +449,39 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path)
 
 def slurm_task(index):
     """The environment of a task that srun started on this machine, of two."""
-    environment = {
+    return {
         "SLURM_JOB_ID": str(os.getpid() % 1000), "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2",
         "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost",
         "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_PROCID": str(index), "SLURM_LOCALID": str(index),
     }  # fmt: skip
-    return [], environment
 
 
 def job_replica(ports, index):
     """The environment of a worker of Kubeflow's TFJob, of two."""
     cluster = {"worker": [f"localhost:{port}" for port in ports]}
     task = {"type": "worker", "index": index}
-    text = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
-    return [], {"TF_CONFIG": text}
-
-
-def machine(port, rank):
-    """The options of a machine with one process, of two."""
-    options = ["--nnodes", "2", "--node-rank", str(rank), "--processes", "1"]
-    return [*options, "--coordinator", f"localhost:{port}"], {}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["slurm", "kubernetes", "coordinator"])
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
 def test_two_processes_that_a_scheduler_started_train_as_one(kind, alone, tmp_path):
-    ports = free_port(), free_port()
     places = {
         "slurm": slurm_task,
-        "kubernetes": functools.partial(job_replica, ports),
-        "coordinator": functools.partial(machine, ports[0]),
+        "kubernetes": functools.partial(job_replica, [free_port(), free_port()]),
     }
     folders = [tmp_path / "0", tmp_path / "1"]
     with contextlib.ExitStack() as stack:
         processes = []
         for index in (1, 0):
-            options, environment = places[kind](index)
-            one = launch(folders[index], *options, environment=environment)
-            processes.append(stack.enter_context(one))
+            command = [*TOWERS, *train_shapes(folders[index] / "run", "--towers", 1, *OPTIONS)]
+            environment = {**os.environ, **places[kind](index)}
+            processes.append(stack.enter_context(started(command, env=environment)))
         for process in processes:
-            output = finish(process)
-            assert "starting 1 of 2 processes" in output and "will be open" in output
+            assert finish(process).startswith("warning: port ")
     helpers.assert_same_weights(weights_of(folders[0] / "run"), weights_of(alone), float64=True)
     for index, folder in enumerate(folders):
         assert steps_of(folder / "run", f"tower_{index}") == REPORTED
-        assert [path.name for path in folder.glob("*.log")] == [f"worker.{index}.log"]
 
 
 # Give worker 1 other arguments than worker 0, as on a machine where another command was typed.
@@ -564,44 +545,27 @@ def refuse(capfd, *arguments):
     return error
 
 
-MEETING = ["--nnodes", "2", "--node-rank", "0", "--coordinator", "a:1"]
 TRAIN = ["--", "train", "shapes", "--steps", "1"]
 WRONG = {
     "no process": (["--processes", "0", *TRAIN], "whole number of at least 1"),
     "no command": ([], "towers launch starts `train`"),
     "nothing behind the dashes": (["--"], "Received nothing"),
     "another command": (["--", "evaluate", "runs/shapes"], "Received evaluate runs/shapes"),
-    "no port": (["--cluster", "a,b:2", "--index", "0", *TRAIN], "host:port", "'a'"),
-    "no host": (["--cluster", "a:1,:2", "--index", "0", *TRAIN], "host:port", "':2'"),
-    "port in words": (["--cluster", "a:b,c:2", "--index", "0", *TRAIN], "'a:b'"),
+    "no port": (["--cluster", "a,b:2", "--index", "0", *TRAIN], "host:port", "a,b:2"),
+    "no host": (["--cluster", "a:1,:2", "--index", "0", *TRAIN], "host:port", "a:1,:2"),
+    "port in words": (["--cluster", "a:b,c:2", "--index", "0", *TRAIN], "a:b,c:2"),
     "too large a port": (["--cluster", "a:65536,c:2", "--index", "0", *TRAIN], "1 to 65535"),
     "index past the end": (["--cluster", "a:1,b:2", "--index", "2", *TRAIN], "from 0 to 1"),
     "negative index": (["--cluster", "a:1,b:2", "--index=-1", *TRAIN], "from 0 to 1"),
     "cluster without index": (["--cluster", "a:1,b:2", *TRAIN], "--index must say which"),
     "index without cluster": (["--index", "0", *TRAIN], "give both"),
-    "cluster of nobody": (["--cluster", "", "--index", "0", *TRAIN], "Received no address"),
+    "cluster of nobody": (["--cluster", "", "--index", "0", *TRAIN], "all different"),
     "several processes of a cluster": (
         ["--cluster", "a:1,b:2", "--index", "0", "--processes", "4", *TRAIN],
         "leave out --processes",
     ),
-    "half a meeting": (["--nnodes", "2", "--node-rank", "1", *TRAIN], "give all three"),
-    "rank past the end": (
-        ["--nnodes", "2", "--node-rank", "2", "--coordinator", "a:1", *TRAIN],
-        "from 0 to 1, as --nnodes says. Received 2",
-    ),
-    "coordinator without port": (
-        ["--nnodes", "2", "--node-rank", "1", "--coordinator", "a", *TRAIN],
-        "--coordinator takes host:port",
-    ),
-    "coordinator elsewhere": (
-        ["--nnodes", "2", "--node-rank", "0", "--coordinator", "192.0.2.1:7000", *TRAIN],
-        "give --node-rank 0 to the machine",
-    ),
-    "cluster and coordinator": (
-        ["--cluster", "a:1,b", *MEETING, *TRAIN],
-        "give one of them",
-    ),
-    "port without Slurm": (["--port", "7000", *TRAIN], "no such job runs here"),
+    "a wrong argument": (["--", "train", "shapes", "--nonsense"], "--nonsense"),
+    "no recipe": (["--", "train"], "takes a RECIPE"),
     "GPU twice": (["--gpus", "0,0", *TRAIN], "different numbers", "Received 0,0"),
     "logs in a file": (["--log-dir", os.devnull, *TRAIN], "--log-dir takes a folder", "exists"),
     "GPUs that do not go around": (
@@ -621,32 +585,31 @@ def test_wrong_input_starts_nothing(name, capfd, tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("worker.*"))
 
 
-def test_a_port_in_use_is_refused(capfd, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        cluster = f"127.0.0.1:{taken.getsockname()[1]},127.0.0.1:1"
-        options = ["--log-dir", tmp_path, "--cluster", cluster, "--index", "0"]
-        assert "in use" in refuse(capfd, "launch", *options, *TRAIN)
+def test_where_a_scheduler_starts_the_processes_there_is_nothing_to_launch(capfd, monkeypatch):
+    for name, value in {**slurm_task(1), "TF_CONFIG": ""}.items():
+        monkeypatch.setenv(name, value)
+    assert "number 1 of 2 already" in refuse(capfd, "launch", *TRAIN)
 
 
 REFUSED_BY_WORKERS = {
     "absent GPUs": (["--gpus", "0,1"], ["shapes"], "is not there"),
     "a carried state": ([], ["stories"], "stories carries a state from batch to batch"),
-    "wrong argument": ([], ["shapes", "--nonsense"], "--nonsense"),
+    "no folder": ([], ["shapes", "--run-dir", os.devnull], "Not a directory"),
 }
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "wrong argument",
+        "no folder",
         *(pytest.param(one, marks=pytest.mark.slow) for one in ("absent GPUs", "a carried state")),
     ],
 )
-def test_what_the_workers_refuse_is_told(name, capfd, tmp_path):
+def test_what_the_workers_refuse_is_told(name, tmp_path):
     launch_options, train_options, expected = REFUSED_BY_WORKERS[name]
-    command = ["launch", "--log-dir", tmp_path, *launch_options, "--", "train", *train_options]
-    error = refuse(capfd, *command, "--run-dir", tmp_path / "run", "--steps", "1")
-    assert error.startswith("towers: error: worker ") and expected in error
+    command = [*TOWERS, "launch", "--log-dir", tmp_path, *launch_options]
+    command += ["--", "train", "--run-dir", tmp_path / "run", *train_options, "--steps", "1"]
+    with started(command) as process:
+        output = finish(process, code=2)
+    assert "towers: error: worker " in output and expected in output
     assert not list(tmp_path.glob("run/*"))  # A worker that is ended may leave the empty folder.

@@ -1,6 +1,7 @@
 """`towers runs` lists what is there and compares runs by settings and metrics."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,9 @@ def make_run(path, rate, *, steps=(10, 20, 30), saved=True, ends=True, finished=
     """Writes what a run leaves, as far as `towers runs` reads it."""
     directory = RunDirectory(path)
     fields = {"batch_size": 4, "learning_rate": rate}
-    directory.begin({**RECORD, "fields": fields, "best_metric": "accuracy"}, ["CPU"], None)
+    record = {**RECORD, "fields": fields, "best_metric": "accuracy"}
+    directory.begin(record, ["CPU"], None)
+    directory.begin(record, ["CPU"], directory.read(), num_processes=2)
     metrics = MetricsFile(directory.metrics)
     for number, step in enumerate(steps):
         metrics.write(TRAIN, step, {"epoch": 1, "loss": rate / step})
@@ -45,7 +48,9 @@ def test_all_runs_below_a_folder_are_listed(runs, capsys):
     (runs / "other" / "run.json").write_text("{}")  # Of another program.
     assert main(["runs", str(runs), "--json"]) == 0
     header, *rows, last = capsys.readouterr().out.splitlines()
-    assert header.split() == ["run", "recipe", "state", "step", "best", "changed", "size"]
+    names = "run recipe state processes starts step best changed size"
+    assert header.split() == names.split()
+    assert all("  2          2       30    accuracy" in row for row in rows)
     assert [row.split()[0].removeprefix(f"{runs}/") for row in rows] == ["a", "c", "d", "group/b"]
     assert [row.split()[2] for row in rows] == ["finished", "unfinished", "unsaved", "stopped"]
     assert all("30    accuracy 0.2000  20" in row for row in rows)
@@ -66,7 +71,7 @@ def test_a_run_is_read_from_its_checkpoint_if_its_record_is_lost(tmp_path, capsy
     with pytest.warns(RuntimeWarning) as warned:
         assert main(["runs", str(tmp_path)]) == 0
     _, row = capsys.readouterr().out.splitlines()
-    assert row.split()[:4] == [str(tmp_path / "a"), "shapes", "finished", "2"]
+    assert row.split()[:6] == [str(tmp_path / "a"), "shapes", "finished", "1", "0", "2"]
     first, second = (str(one.message) for one in warned)
     assert f"{tmp_path / 'a'} holds no run" in first and "A checkpoint's copy is used." in first
     assert f"{tmp_path / 'b'}" in second and second.endswith("The run is left out.")
@@ -95,7 +100,7 @@ def test_runs_of_older_versions_are_listed(runs, capsys):
     (runs / "a" / "run.json").write_text(json.dumps(record))
     (runs / "a" / "metrics.jsonl").unlink()
     assert main(["runs", str(runs / "a")]) == 0
-    assert "unfinished  30    -  " in capsys.readouterr().out
+    assert re.search(r"unfinished +2 +2 +30    -  ", capsys.readouterr().out)
     assert main(["runs", "compare", str(runs / "a"), str(runs / "c")]) == 0
     assert "test accuracy  -  " in capsys.readouterr().out
 

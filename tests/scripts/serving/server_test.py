@@ -1,4 +1,6 @@
-"""The server's socket: errors that name its address, and the names that it has."""
+"""The server's sockets: errors that name their address, and the names that they have."""
+
+import socket
 
 import pytest
 
@@ -7,7 +9,7 @@ from towers.scripts.serving import server
 
 def test_of_two_servers_that_start_at_once_one_is_told_that_the_port_is_taken():
     with server.bind("127.0.0.1", 0) as first:
-        port = first.getsockname()[1]
+        port = first[0].getsockname()[1]
         with server.bind("127.0.0.1", port) as second:
             server.listen(first)
             with pytest.raises(OSError, match=f"cannot listen at 127.0.0.1, port {port}: .*in use"):
@@ -18,3 +20,19 @@ def test_a_local_server_has_the_name_that_it_was_started_with():
     with server.bind("127.0.0.2", 0) as bound:
         names = server.local_names("My-Machine", bound)
     assert names == ("localhost", "127.0.0.1", "[::1]", "my-machine", "127.0.0.2")
+
+
+def test_every_address_of_a_name_is_bound_at_one_port(monkeypatch):
+    here = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", 0)) for last in (2, 3)]
+    away = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [away, *here, here[0]])
+    with server.bind("name", 0) as bound:
+        server.listen(bound)
+        places = [one.getsockname() for one in bound]
+        assert [host for host, _ in places] == ["127.0.0.2", "127.0.0.3"]
+        assert len({port for _, port in places}) == 1
+        for place in places:
+            socket.create_connection(place).close()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [away])
+    with pytest.raises(OSError, match="cannot listen at name, port 0"), server.bind("name", 0):
+        pass

@@ -66,7 +66,7 @@ def serving(chatbot, *, access=None, **limits):
     with server.bind("127.0.0.1", 0) as bound, Batcher(chatbot.answer, **sizes) as batcher:
         app = api.make_app(api.Service(chatbot, batcher, rules, **(access or {"hosts": LOCAL})))
         uvicorn_server = server.make_server(app, rules.limits.timeout, rules.limits.max_waiting)
-        thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": [bound]})
+        thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": bound})
         thread.start()
         wait_until(lambda: uvicorn_server.started, "the server starts")
         with httpx.Client(base_url=server.address_of(bound), timeout=PATIENCE) as client:

@@ -9,7 +9,8 @@ import textwrap
 import pytest
 
 from tests.paths import ROOT
-from towers.devices.cpu import are_threads_chosen, num_cores, shares_cores
+from towers.devices.cpu import are_threads_chosen, shares_cores
+from towers.ground.cores import num_cores
 
 THREADS = "print(tf.config.threading.get_intra_op_parallelism_threads())"
 NUM_BLOCKS, BLOCK_BYTES = 5, 20 * 1024**2

@@ -4,6 +4,7 @@ import contextlib
 import signal
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from tests.paths import ROOT
 from tests.programs import PATIENCE, finish, started
 from tests.towers.loop.reports import report_of
 from towers import StopTraining
+from towers.batches.feed import request_stop
 from towers.loop import stopping
 
 
@@ -174,3 +176,24 @@ def test_a_training_stops_when_its_minutes_are_over():
     for minutes in (0, -1, float("nan")):
         with pytest.raises(ValueError, match="above 0"):
             stopping.stop_after(minutes)
+
+
+def test_in_another_thread_a_request_ends_the_training_and_handlers_stay():
+    """Python gives signals to the main thread alone; Ray, for one, trains in another."""
+    before = signal.getsignal(signal.SIGTERM)
+    found = []
+
+    def train():
+        with stopping.stop_on_signals() as signals:
+            signals()
+            found.append(signal.getsignal(signal.SIGTERM) is before)
+            request_stop()
+            try:
+                signals()
+            except StopTraining as stop:
+                found.append(str(stop))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert found == [True, "SIGTERM"]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from towers.processes.peers import host_and_port, wait_for_peers
+from towers.processes.peers import WAITING, host_and_port, state_of, wait_for_peers
 
 
 def free_addresses(count):
@@ -75,9 +75,25 @@ def test_nobody_goes_on_while_one_is_missing_and_all_name_it():
 
 
 def test_who_went_on_already_counts_as_there():
+    addresses, own = free_addresses(2), contextlib.ExitStack()
+
+    def see_the_other_and_go_on():
+        while state_of(host_and_port(addresses[0])) != WAITING:
+            pass
+        own.enter_context(serve_as_tensorflow(addresses[1]))
+
+    thread = threading.Thread(target=see_the_other_and_go_on)
+    thread.start()
+    with own:
+        assert wait_in_threads(addresses, [0], seconds=600) == {0: ([], None)}
+        thread.join()
+
+
+def test_who_comes_back_to_processes_that_began_without_it_is_told():
     addresses = free_addresses(2)
     with serve_as_tensorflow(addresses[1]):
-        assert wait_in_threads(addresses, [0], seconds=600) == {0: ([], None)}
+        with pytest.raises(RuntimeError, match=f"{addresses[1]} began with an earlier process"):
+            wait_for_peers(addresses, 0, seconds=600)
 
 
 def test_a_port_that_is_held_for_a_moment_is_waited_for():

@@ -1,0 +1,262 @@
+"""What a lost worker, node, disk or driver costs a training on Ray, by real faults.
+
+    python -m benchmarks.ray_faults worker chief --times 10
+
+Each case starts a Ray cluster of several nodes in a network of its own, trains a recipe by `towers
+launch --ray` with checkpoints every five steps, does the harm, and waits for the end. It prints
+the seconds until the first line about it and until the next step, the updates that were made
+again, and whether the end has the bits of a run without a fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import towers
+from towers.ground.quiet import import_tensorflow_quietly
+from towers.scripts.launching.network import enter_private_network
+
+STEPS, FAULT_STEP, PATIENCE = 60, 22, 600
+PAUSE_SECONDS = 60
+STEP = re.compile(r"pid=(\d+)\b.*? worker (\d+): train \| step (\d+) ")
+NOTICED = re.compile(r"FailurePolicy|ended|lost|crash|died|unavailable|error|Error|killed|removed")
+
+
+class Training:
+    """A cluster, and a training on it.
+
+    Args:
+        folder: for its files.
+        num_nodes: nodes that can each hold a worker, beside the one of the driver.
+        workers: as `--workers` takes it.
+        options: more of `towers launch`.
+
+    Attributes:
+        run_dir: of the run.
+        lines: (time, text) of what the command printed.
+        workers: the id of each worker's process.
+    """
+
+    def __init__(self, folder: Path, num_nodes: int, workers: str, *options: str):
+        from ray.cluster_utils import Cluster
+
+        self.folder, self.run_dir = folder, folder / "run"
+        self.lines: list[tuple[float, str]] = []
+        self.workers: dict[int, int] = {}
+        head = {"num_cpus": 0, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+        head |= {"object_store_memory": 10**8, "temp_dir": str(folder / "r")}
+        self.cluster = Cluster(initialize_head=True, connect=False, head_node_args=head)
+        self.nodes = {
+            address: self.cluster.add_node(
+                num_cpus=1, node_ip_address=address, object_store_memory=10**8
+            )
+            for address in (f"127.0.0.{2 + number}" for number in range(num_nodes))
+        }
+        launch = ["launch", "--ray", self.cluster.address, "--workers", workers, *options]
+        train = ["train", "shapes", "--run-dir", str(self.run_dir), "--steps", str(STEPS)]
+        train += ["--deterministic", "--towers", "1", "--report-every", "1"]
+        train += ["--checkpoint-every", "5", "--evaluate-every", "1000"]
+        self.command = [sys.executable, "-m", "towers.scripts.main", *launch, "--", *train]
+        self.driver = self.start()
+
+    def start(self) -> subprocess.Popen[str]:
+        """Starts the command, whose lines are collected."""
+        driver = subprocess.Popen(
+            self.command, cwd=self.folder, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+        def read() -> None:
+            for line in driver.stdout or ():
+                self.lines.append((time.monotonic(), line.rstrip()))
+                match = STEP.search(line)
+                if match:
+                    self.workers[int(match[2])] = int(match[1])
+
+        threading.Thread(target=read, daemon=True).start()
+        return driver
+
+    def steps(self) -> list[tuple[float, int]]:
+        """Returns the time and the number of each step that the chief reported."""
+        found = ((at, STEP.search(line)) for at, line in list(self.lines))
+        return [(at, int(match[3])) for at, match in found if match and match[2] == "0"]
+
+    def wait_for_step(self, number: int) -> None:
+        """Returns once the chief has reported a step."""
+        limit = time.monotonic() + PATIENCE
+        while not any(step >= number for _, step in self.steps()):
+            if self.driver.poll() is not None or time.monotonic() > limit:
+                raise RuntimeError("\n".join(line for _, line in self.lines[-40:]))
+            time.sleep(0.05)
+
+    def remove_node(self, worker: int) -> None:
+        """Kills the node of a worker; its disk is lost with it."""
+        process = Path("/proc") / str(self.workers[worker])
+        (parent,) = re.findall(r"PPid:\s*(\d+)", (process / "status").read_text())
+        raylet = (Path("/proc") / parent / "cmdline").read_text()
+        (address,) = re.findall(r"node_ip_address=([\d.]+)", raylet)
+        self.cluster.remove_node(self.nodes[address], allow_graceful=False)
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def close(self) -> None:
+        """Ends the command and the cluster."""
+        if self.driver.poll() is None:
+            os.killpg(self.driver.pid, signal.SIGKILL)
+        self.driver.wait()
+        self.cluster.shutdown()
+
+
+def kill(worker: int, number: int = signal.SIGKILL) -> Callable[[Training], None]:
+    """Returns the fault of a worker that gets a signal."""
+    return lambda training: os.kill(training.workers[worker], number)
+
+
+def pause(training: Training) -> None:
+    """Lets a worker stand still for a while."""
+    kill(1, signal.SIGSTOP)(training)
+    time.sleep(PAUSE_SECONDS)
+    kill(1, signal.SIGCONT)(training)
+
+
+def fill_disk(training: Training) -> None:
+    """Fills the disk of the run, and frees it once Ray has started the workers again."""
+    filler = training.run_dir / "checkpoints" / "filler"
+    with open(filler, "wb") as file:
+        for size in (2**20, 1):  # What is left of a page too.
+            try:
+                while True:
+                    file.write(b"\0" * size)
+                    file.flush()
+            except OSError:
+                pass
+    while training.driver.poll() is None and not any(
+        "No space" in one for _, one in training.lines
+    ):
+        time.sleep(0.1)
+    filler.unlink()
+
+
+def kill_driver(training: Training) -> None:
+    """Kills the command, and gives it again."""
+    training.driver.kill()
+    training.driver.wait()
+    training.driver = training.start()
+
+
+def interrupt(training: Training) -> None:
+    """Presses Ctrl-C, and gives the command again."""
+    training.driver.send_signal(signal.SIGINT)
+    code = training.driver.wait(PATIENCE)
+    if code != 128 + signal.SIGINT:
+        raise RuntimeError(f"it ended with {code}")
+    training.driver = training.start()
+
+
+# The fault, the number of nodes, the workers, and whether the training ends well.
+CASES: dict[str, tuple[Callable[[Training], None], int, str, bool]] = {
+    "none": (lambda training: None, 2, "2", True),
+    "worker": (kill(1), 2, "2", True),
+    "chief": (kill(0), 2, "2", True),
+    "spare": (lambda training: training.remove_node(0), 3, "2", True),
+    "elastic": (lambda training: training.remove_node(0), 2, "1,2", True),
+    "without": (lambda training: training.remove_node(0), 2, "2", False),
+    "paused": (pause, 2, "2", True),
+    "crash": (kill(1, signal.SIGABRT), 2, "2", True),
+    "disk": (fill_disk, 2, "2", True),
+    "driver": (kill_driver, 2, "2", True),
+    "interrupt": (interrupt, 2, "2", True),
+}
+
+
+def try_case(name: str, folder: Path) -> dict[str, Any]:
+    """Returns what a fault cost; raises RuntimeError if the training does not end as it should."""
+    fault, num_nodes, workers, ends_well = CASES[name]
+    if name == "disk":
+        (folder / "run").mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder / "run")]
+        subprocess.run(mount, check=True)
+    training = Training(folder, num_nodes, workers, "--storage", str(folder / "kept"))
+    try:
+        training.wait_for_step(FAULT_STEP)
+        began = time.monotonic()
+        fault(training)
+        code = training.driver.wait(PATIENCE)
+        if (code == 0) != ends_well:
+            raise RuntimeError("\n".join(line for _, line in training.lines[-60:]))
+        lines = [(at, line) for at, line in training.lines if at >= began]
+        before = max(step for at, step in training.steps() if at < began)
+        after = [(at, step) for at, step in training.steps() if at > began + 0.5]
+        again = next(
+            ((at, step) for at, step in after if step <= before), after[0] if after else None
+        )
+        found: dict[str, Any] = {
+            "noticed": next((at - began for at, line in lines if NOTICED.search(line)), None),
+            "next step": again and again[0] - began,
+            "updates again": again and max(0, before + 1 - again[1]),
+            "ended": time.monotonic() - began,
+            "code": code,
+            "last line": training.lines[-1][1],
+        }
+        if ends_well:
+            checkpoint = towers.checkpoints.CheckpointFolder(
+                training.run_dir / "checkpoints"
+            ).latest()
+            if checkpoint is None or checkpoint.step != STEPS:
+                raise RuntimeError(f"the run ended at {checkpoint and checkpoint.step}")
+            found["arrays"] = [
+                saved.array for group in checkpoint.groups.values() for saved in group
+            ]
+        return found
+    finally:
+        training.close()
+        if name == "disk":
+            subprocess.run(["umount", str(training.run_dir)], check=False)
+
+
+def main() -> int:
+    """Tries the cases, prints a line for each, and returns 0 if all ended with the same bits."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--verbose", action="store_true", help="print what the command printed")
+    arguments = parser.parse_args()
+    enter_private_network()
+    import_tensorflow_quietly()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "20")
+    expected, code = None, 0
+    for name in dict.fromkeys(["none", *arguments.cases]):
+        for _ in range(arguments.times if name in arguments.cases else 1):
+            with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:  # A short path.
+                found = try_case(name, Path(folder))
+            arrays = found.pop("arrays", None)
+            expected = expected or arrays
+            same = arrays and all(map(np.array_equal, arrays, expected))
+            code |= not (same or arrays is None)
+            numbers = {
+                key: round(value, 1) if isinstance(value, float) else value
+                for key, value in found.items()
+            }
+            print(
+                f"{name}: {numbers}, bits {'same' if same else 'other' if arrays else '-'}",
+                flush=True,
+            )
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The processes that `towers launch` starts here: their addresses and their GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import towers
+from towers.scripts.launching.options import LaunchOptions
+
+DEFAULT_PROCESSES = 2
+DEVICES = Path("/dev")
+
+
+class Cluster(NamedTuple):
+    """The processes of one training.
+
+    Attributes:
+        addresses: host:port of each.
+        here: the numbers of those to start here.
+    """
+
+    addresses: Sequence[str]
+    here: Sequence[int]
+
+    @property
+    def are_all_here(self) -> bool:
+        """Whether no other command starts some."""
+        return len(self.here) == len(self.addresses)
+
+
+def check_together(options: LaunchOptions) -> None:
+    """Raises ValueError for options of which only one with or without --ray has a use."""
+    without = ("processes", "gpus", "cluster", "index")
+    names = ("workers", "gpus_per_worker", "max_restarts", "storage")
+    names = names if options.ray is None else without
+    given = [name for name in names if getattr(options, name) != getattr(LaunchOptions, name)]
+    if given:
+        word = "belong to" if options.ray is None else "exclude"
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ValueError(f"{flags} {word} --ray: give one of them, or both.")
+    if len(options.workers) > 2 or sorted(options.workers) != list(options.workers):
+        raise ValueError(
+            "--workers takes a number, or the least and the most such as 2,4. Received "
+            f"{','.join(map(str, options.workers))}."
+        )
+
+
+def choose_cluster(
+    options: LaunchOptions,
+    gpus: Sequence[int] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Cluster:
+    """Returns the processes that the options ask for, one for each of the GPUs by default.
+
+    Raises:
+        ValueError: the options do not say which processes, contradict each other, or a scheduler
+            starts the processes.
+    """
+    place = towers.processes.find_place(environment)
+    if place is not None:
+        raise ValueError(
+            f"This process is number {place.index} of {len(place.addresses)} already, as TF_CONFIG "
+            "or Slurm says: write towers train instead of towers launch -- train."
+        )
+    if options.cluster is not None:
+        return listed_processes(options, options.cluster)
+    if options.index is not None:
+        raise ValueError("--index says which process of --cluster this is; give both.")
+    count = options.processes or len(gpus or ()) or DEFAULT_PROCESSES
+    return Cluster([f"127.0.0.1:{port}" for port in free_ports(count)], range(count))
+
+
+def listed_processes(options: LaunchOptions, addresses: Sequence[str]) -> Cluster:
+    """Returns the processes that --cluster lists, and the one of --index."""
+    given = f"Received --cluster {','.join(addresses)} --index {options.index}."
+    if options.processes is not None:
+        raise ValueError(
+            f"--cluster has one process for each address: leave out --processes. {given}"
+        )
+    if not all(map(is_address, addresses)) or len(set(addresses)) < max(1, len(addresses)):
+        raise ValueError(
+            f"--cluster takes host:port,host:port, all different, ports from 1 to 65535. {given}"
+        )
+    if options.index is None or not 0 <= options.index < len(addresses):
+        raise ValueError(
+            "--index must say which address of --cluster this machine is, from 0 to "
+            f"{len(addresses) - 1}. {given}"
+        )
+    return Cluster(addresses, [options.index])
+
+
+def is_address(text: str) -> bool:
+    """Returns whether a text is host:port."""
+    host, _, port = text.rpartition(":")
+    return bool(host and port.isascii() and port.isdigit()) and 0 < int(port[:6]) < 2**16
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns so many different ports of this machine that are not in use."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def gpus_here(
+    arguments: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    devices: Path = DEVICES,
+) -> tuple[int, ...] | None:
+    """Returns the numbers of this machine's GPUs; None without any, or if `train` chooses some.
+
+    Args:
+        arguments: of `towers train`.
+        environment: where CUDA_VISIBLE_DEVICES may hide some.
+        devices: the folder of the machine's devices.
+    """
+    found = [one.name for one in devices.glob("nvidia[0-9]*")]
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        found = [one for one in visible.split(",") if one.strip() not in ("", "-1")]
+    is_chosen = any(word.startswith("--gpus") for word in arguments)
+    return None if is_chosen or not found else tuple(range(len(found)))
+
+
+def gpu_shares(gpus: Sequence[int] | None, num_processes: int) -> list[list[str]]:
+    """Returns the arguments that give each process its GPUs, in order, the same number to each."""
+    if gpus is None:
+        return [[] for _ in range(num_processes)]
+    if min(gpus) < 0 or len(set(gpus)) != len(gpus):
+        raise ValueError(
+            f"--gpus takes different numbers from 0 on. Received {','.join(map(str, gpus))}."
+        )
+    if len(gpus) % num_processes:
+        raise ValueError(
+            f"--gpus must name as many GPUs for every process. Received {len(gpus)} GPUs for "
+            f"{num_processes} processes."
+        )
+    size = len(gpus) // num_processes
+    shares = [gpus[start : start + size] for start in range(0, len(gpus), size)]
+    return [["--gpus", ",".join(map(str, share))] for share in shares]

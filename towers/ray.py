@@ -1,0 +1,101 @@
+"""Towers in Ray Train: `Run` reports to Ray, and keeps checkpoints where its storage is.
+
+A worker of Ray's `TensorflowTrainer` joins the others by itself, through TF_CONFIG. Imported by
+name, `import towers.ray`; nothing else needs Ray (`pip install 'towers[ray]'`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from towers.ground.extras import import_extra
+
+ray_train = import_extra("ray.train", "ray", "towers.ray trains on Ray")
+collective = import_extra("ray.train.collective", "ray", "towers.ray trains on Ray")
+
+BEST = "best.ckpt.npz"
+OWN = (".ray", ".lock")  # Of this machine's folder alone.
+
+
+class Run(keras.callbacks.Callback):
+    """A training in a worker of Ray's, for the callbacks of `towers.fit` or a loop of your own.
+
+    Each worker makes one and gives `folder` as `run_dir`. After each epoch of `towers.fit`, all
+    report its logs to Ray, and the chief its newest checkpoint, which Ray keeps where
+    `RunConfig(storage_path=...)` says. When Ray starts the workers again, or the same program runs
+    again, the chief fetches it from there: it may be on another machine.
+
+    Args:
+        folder: for the run on this machine. None: a new temporary one.
+
+    Attributes:
+        folder: the folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None):
+        super().__init__()
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="towers-"))
+        logging.getLogger("tensorflow").setLevel(logging.WARNING)  # Ray has it tell much.
+        self._is_chief = ray_train.get_context().get_world_rank() == 0
+        self._logs: dict[str, float] | None = None  # Of an epoch that was not reported yet.
+        if self._is_chief:
+            self._fetch()
+        collective.barrier()  # The others may look into the same folder.
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        """Reports metrics, and the chief's newest checkpoint; every worker must call it as often.
+
+        A loop of your own calls it after each `Trainer.train(epochs=...)`.
+        """
+        newest = newest_checkpoint(self.folder) if self._is_chief else None
+        if newest is None:
+            return ray_train.report(dict(metrics))
+
+        def left_out(folder: str, names: list[str]) -> set[str]:
+            is_of_checkpoints = folder == os.fspath(newest.parent)
+            return {*OWN, *(set(names) - {newest.name, BEST} if is_of_checkpoints else ())}
+
+        copy = self.folder / OWN[0]
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.folder, copy, ignore=left_out, copy_function=os.link)
+        checkpoint = ray_train.Checkpoint.from_directory(copy)
+        ray_train.report(dict(metrics), checkpoint=checkpoint)
+        return shutil.rmtree(copy)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Reports the epoch before, whose checkpoint is saved now."""
+        self.on_train_end()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Notes what is to be reported."""
+        self._logs = {name: float(value) for name, value in (logs or {}).items()}
+        self._logs["epoch"] = epoch
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Reports the last epoch."""
+        if self._logs is not None:
+            self.report(self._logs)
+            self._logs = None
+
+    def _fetch(self) -> None:
+        """Copies Ray's checkpoint into the folder, unless that holds a newer one."""
+        checkpoint = ray_train.get_checkpoint()
+        if checkpoint is None:
+            return
+        with checkpoint.as_directory() as copy:
+            stored, own = newest_checkpoint(Path(copy)), newest_checkpoint(self.folder)
+            if stored is not None and (own is None or own.name < stored.name):
+                shutil.copytree(copy, self.folder, dirs_exist_ok=True)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Returns the file of the newest checkpoint in a run's folder."""
+    return max((folder / "checkpoints").glob("step-*.ckpt.npz"), default=None)
