@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class DialogueCorpus(Corpus[TextCodec]):
         """Returns the pairs of `train` or `held_out`."""
         check_choice("part", part, PARTS)
         return self.train_pairs if part == "train" else self.held_out_pairs
+
+    def examples(self, number: int) -> list[dict[str, Any]]:
+        """Returns the first training pairs as a model sees them: `question`, turns, and `answer`."""
+        found = map(self.texts, self.train_pairs[:number])
+        return [{"question": question, "answer": answer} for question, answer in found]
 
     def texts(self, pair: Sequence[int]) -> tuple[list[str], str]:
         """Returns the turns of a pair's question, and its answer, as the vocabulary spells them."""

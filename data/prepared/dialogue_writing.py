@@ -12,7 +12,7 @@ import numpy as np
 from towers.data.prepared.chunks import Spelling
 from towers.data.prepared.corpus import CODEC, array_file, dtype_of_ids, write_manifest
 from towers.data.prepared.dialogue_corpus import PARTS, UNKNOWN_WORDS
-from towers.data.prepared.dialogue_index import BEGINS, HELD_OUT, Block, DialogueIndex
+from towers.data.prepared.dialogue_index import BEGINS, HAS_ROLES, HELD_OUT, Block, DialogueIndex
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.text import TextCodec, Vocabulary, build_vocabulary
 from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
@@ -56,7 +56,11 @@ def write_dialogues(
         f"{counts.num_tokens:,} tokens, vocabulary of {len(vocabulary):,}, "
         f"{counts.unknown_rate:.2%} of the held-out tokens are unknown",
     ]
-    write_manifest(folder, key, summary, arrays.types, {"unknown_rate": counts.unknown_rate})
+    facts = {
+        "unknown_rate": counts.unknown_rate,
+        "pairs": dict(zip(PARTS, arrays.num_pairs, strict=True)),
+    }
+    write_manifest(folder, key, summary, arrays.types, facts)
 
 
 def _ids_of(word: str, vocabulary: Vocabulary, unknown_words: list[str]) -> tuple[int, ...]:
@@ -104,7 +108,8 @@ class _Arrays(ExitStack):
         self.append("offsets", self._end + np.cumsum(lengths))
         self.append("characters", block.characters)
         self._end += len(ids)
-        pairs = finder.find((block.marks & BEGINS) > 0, lengths == 0)
+        has_roles = (block.marks & HAS_ROLES) > 0
+        pairs = finder.find((block.marks & BEGINS) > 0, lengths == 0, has_roles)
         is_held_out = (block.marks & HELD_OUT) > 0
         answers = pairs[:, 1] - block.first_turn
         part_of = is_held_out[answers].astype(int)
@@ -128,17 +133,20 @@ class PairFinder:
         self._was_empty = True
         self.num_empty = self.num_unpaired = 0
 
-    def find(self, begins: np.ndarray, is_empty: np.ndarray) -> np.ndarray:
+    def find(
+        self, begins: np.ndarray, is_empty: np.ndarray, has_roles: np.ndarray | bool = False
+    ) -> np.ndarray:
         """Returns the first turn of the question and the turn of the answer, int32 [pairs, 2].
 
         Args:
             begins: bool, whether each turn of the block begins a dialogue.
             is_empty: bool, whether it has no token.
+            has_roles: bool, whether the odd turns of its dialogue alone are answers.
         """
         turns = np.arange(self._num_turns, self._num_turns + len(begins))
         starts = np.maximum.accumulate(np.where(begins, turns, self._start))
         within = turns - starts
-        is_answer = within % 2 == 1 if self._alternates else within > 0
+        is_answer = (within > 0) & ((within % 2 == 1) | ~(self._alternates | np.asarray(has_roles)))
         self.num_unpaired += (
             len(turns) - 2 * int(np.sum(is_answer))
             if self._alternates

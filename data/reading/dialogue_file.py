@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.compression import Progress, decoded
+from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
+from towers.data.reading.messages import Turns
 from towers.data.reading.report import (
     BLANK_LINE,
     BLANK_TURN,
@@ -52,7 +54,7 @@ class DialogueFile:
         path: the file, compressed or not.
         encoding: the codec of its text.
         report: counts what is skipped and repaired.
-        columns: names of the columns of question and answer; by default those of `COLUMNS`.
+        layout: the user's names of columns.
         mendings: applied to every turn.
         progress: called with the number of bytes that were read since the last call.
     """
@@ -61,7 +63,7 @@ class DialogueFile:
     _: dataclasses.KW_ONLY
     encoding: str
     report: ReadingReport
-    columns: Sequence[str] = ()
+    layout: Layout = dataclasses.field(default_factory=Layout)
     mendings: Sequence[Mending] = ()
     progress: Progress = lambda _: None
 
@@ -126,7 +128,8 @@ class DialogueFile:
     def dialogue(self, turns: Sequence[str] | None, line: Line, flaw: str) -> Iterator[Dialogue]:
         """Yields the dialogue of a line; without turns the line is skipped for its flaw."""
         if turns:
-            yield [self.turn(turn, line) for turn in turns]
+            texts = [self.turn(turn, line) for turn in turns]
+            yield turns.with_texts(texts) if isinstance(turns, Turns) else texts
         else:
             self.skip(flaw, line)
 

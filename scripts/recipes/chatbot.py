@@ -41,11 +41,15 @@ class Fields(common.TextFields):
     Attributes:
         batch_size: at most so many pairs in one update, over all towers.
         batch_tokens: at most so many tokens in one update, padding included.
-        kind: kind of the files: conv, tsv, json_lines, cornell, speakers, csv, json_array, parquet
-            or auto.
+        kind: kind of the files, such as conv, tsv or json_lines; auto recognises it.
         encoding: encoding of the files.
         columns: names of the columns of question and answer in CSV, Parquet or JSON, such as
             text,reply; by default common names are recognised.
+        sender: name of the column with the sender of a message, of files with a message a record.
+        text: name of the column with its text.
+        time: name of the column with its time.
+        me: the sender whose messages are the answers; by default those of a known role are.
+        answers: a file with an answer on each line, beside the file of questions.
         fix_text: whether broken letters, decoded by another codec than theirs, are mended.
         simplify: whether traditional Chinese characters become simplified ones.
         pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
@@ -87,6 +91,11 @@ class Fields(common.TextFields):
     kind: str = "auto"
     encoding: str = "utf-8"
     columns: tuple[str, ...] = ()
+    sender: str = ""
+    text: str = ""
+    time: str = ""
+    me: str = ""
+    answers: str = ""
     fix_text: bool = False
     simplify: bool = False
     pairing: str = "alternate"
@@ -151,12 +160,14 @@ def prepare(
     Paths are files and folders, such as a.conv, or a.conv:2 to read it twice in an epoch.
     """
     from towers.data.prepared import DialoguePreparation, prepare_dialogues, prepare_files
+    from towers.data.reading import Layout
     from towers.data.samples.conversations import conversations
 
     settings = common.arguments_for(
         DialoguePreparation,
         fields,
         text=fields.settings(),
+        layout=Layout(**common.arguments_for(Layout, fields)),
         copy_unknown=fields.copy_unknown and fields.tokenizer != "subwords",
         min_dialogues=fields.min_dialogues or (EMBEDDED_MIN_DIALOGUES if paths is None else 1),
     )

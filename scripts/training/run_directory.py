@@ -24,7 +24,9 @@ from towers.ground.quiet import import_tensorflow_quietly
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 # What runs of earlier releases mean that lack an entry of run.json or, by recipe, a field.
 BEFORE: dict[str, Any] = {}
-FIELDS_BEFORE: dict[str, dict[str, Any]] = {}
+FIELDS_BEFORE: dict[str, dict[str, Any]] = {
+    "chatbot": dict.fromkeys(("sender", "text", "time", "me", "answers"), "")
+}
 # What a process that was killed may leave where no run has begun.
 LEFTOVERS = {".lock", ".run.json.partial"}
 
