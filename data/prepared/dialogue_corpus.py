@@ -56,7 +56,7 @@ class DialogueCorpus(Corpus[TextCodec]):
         return self.train_pairs if part == "train" else self.held_out_pairs
 
     def examples(self, number: int) -> list[dict[str, Any]]:
-        """Returns the first training pairs as a model sees them: `question`, turns, and `answer`."""
+        """Returns the first training pairs as a model sees them: `question` and `answer`."""
         found = map(self.texts, self.train_pairs[:number])
         return [{"question": question, "answer": answer} for question, answer in found]
 

@@ -96,7 +96,8 @@ def prepare_files(
 
     cache = Path(folder) / f"{settings.key(digest_files(labelled))}{_READING}"
     num_bytes = sum(file.stat().st_size for _, file in labelled)
-    return _prepare(read, settings, cache, num_bytes, processes, write)
+    told = any(label.rpartition("|")[2].isidentifier() for label, _ in labelled)
+    return _prepare(read, settings, cache, num_bytes, processes, write, keep_apart=not told)
 
 
 def prepare_dialogues(
@@ -125,7 +126,7 @@ def prepare_dialogues(
         return ((bool(part), turns) for part in (0, 1) for turns in parts[part])
 
     cache = Path(folder) / key
-    return _prepare(read, settings, cache, 0, processes, write)
+    return _prepare(read, settings, cache, 0, processes, write, keep_apart=held_out is None)
 
 
 def _prepare(
@@ -135,6 +136,8 @@ def _prepare(
     num_bytes: int,
     processes: int | None,
     write: Write,
+    *,
+    keep_apart: bool,
 ) -> DialogueCorpus:
     def prepare(folder: Path, work: Path) -> None:
         own = settings
@@ -147,7 +150,8 @@ def _prepare(
                     chunks = in_chunks(marked(read(report, progress.add)))
                     misfit = fill(index, chunks, own.text, processes, progress, write)
                 index.finish([*(report.lines() if report.num_files else []), *misfit])
-            write_dialogues(index, folder, own, cache.name.removesuffix(_READING))
+            key = cache.name.removesuffix(_READING)
+            write_dialogues(index, folder, own, key, keep_apart=keep_apart)
 
     return open_or_prepare(cache, DialogueCorpus, prepare, write)
 
