@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
-from towers.data.reading.messages import ANSWERING, ASKING, Message, talks, turns_of_messages
+from towers.data.reading.messages import (
+    ANSWERING,
+    ASKING,
+    ME,
+    OTHER,
+    Message,
+    talks,
+    turns_of_messages,
+)
 from towers.data.reading.records import LIST_KEYS, message_of, turns_of
 
 _SHOWN = 8  # Keys of a record that is no dialogue.
@@ -106,7 +114,7 @@ def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bo
     if not heard or any(message.time is None for message in heard):
         return False
     roles = {message.sender.strip().lower() for message in heard}
-    if roles & (ASKING | ANSWERING):
+    if roles & (ASKING | ANSWERING) - {ME, OTHER}:
         return False
     name = str(record.get("name") or record.get("title") or line.number)
     for row in rows:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from towers.data.reading.layout import Layout
-from towers.data.reading.messages import Message, as_answers, turns_of_messages
+from towers.data.reading.messages import ME, OTHER, Message, as_answers, turns_of_messages
 from towers.data.reading.report import ReadingReport
 from towers.data.reading.times import seconds_of
 
@@ -235,7 +235,7 @@ def message_of(record: Any, layout: Layout) -> tuple[str, Message] | None:
     sender = value_of((layout.sender,) if layout.sender else roles)
     own = None if layout.sender else value_of(OWN)
     if own is not None:
-        sender = "me" if str(own).strip().lower() in ("1", "true", "yes", "是") else "other"
+        sender = ME if str(own).strip().lower() in ("1", "true", "yes", "是") else OTHER
     content_names = (layout.text,) if layout.text else CONTENTS
     if sender is None or not any(name.strip().lower() in spelled for name in content_names):
         return None

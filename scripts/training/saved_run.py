@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import keras
 
 import towers
+from towers.data.prepared.digests import digest_files
 from towers.data.text import LineCodec, TextCodec
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
@@ -117,7 +118,7 @@ def open_model(
         choose_devices(devices)
     towers.steps.set_precision(record["precision"])
     codec = TextCodec if command == "chat" else LineCodec
-    text = codec.load(directory.text)
+    text = load_text(directory, record.get("text_digest"), codec)
     model = recipe.make_model(recipe.fields, Data(None, None, text))
     restore_model(model, chosen)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
@@ -144,6 +145,8 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         seed=record["seed"],
         precision=record["precision"],
     )
+    if directory.text.exists():
+        load_text(directory, record.get("text_digest"), type(session.data.text))
     check_text(directory.text, session.data.text)
     check_classes(record.get("about"), session.data.about)
     restore_model(session.model, checkpoint)
@@ -195,6 +198,26 @@ def check_text(saved: Path, text: Any) -> None:
             "The data has another vocabulary than the run: a model knows only the ids that it was "
             "trained with. Keep the training data as it was and exchange only the test data."
         )
+
+
+def text_digest(text: Any) -> str | None:
+    """Returns the digest of a codec, None for a recipe without text; it is recorded with a run."""
+    if text is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        text.save(folder)
+        return digest_files((path.name, path) for path in sorted(Path(folder).iterdir()))
+
+
+def load_text(directory: RunDirectory, recorded: str | None, codec: type[TextCodec]) -> TextCodec:
+    """Returns the codec of a run; raises ValueError if it is not the one that was recorded."""
+    text = codec.load(directory.text)
+    if recorded is not None and text_digest(text) != recorded:
+        raise ValueError(
+            f"{directory.text} has other bytes than the run wrote: its words would get wrong ids. "
+            "Put the original files back, or train again."
+        )
+    return text
 
 
 def check_classes(trained: dict[str, Any] | None, found: dict[str, Any] | None) -> None:
