@@ -54,6 +54,10 @@ class Corpus(Generic[Codec]):
         """The codec, made at its first use, since jieba is slow to load."""
         return self.codec_class.load(self.folder / CODEC)
 
+    def remarks(self, fields: Any) -> list[str]:
+        """Returns what a training with some fields should know of the content."""
+        return []
+
     def array(self, name: str) -> np.ndarray:
         """Returns an array, memory-mapped unless it is empty."""
         dtype, *row_shape = self._arrays[name]

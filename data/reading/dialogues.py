@@ -6,6 +6,7 @@ import copy
 import functools
 import os
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -252,6 +253,10 @@ def _read(
     report: ReadingReport,
 ) -> Iterator[Dialogue]:
     parts = file_parts(files_of)
+    numbers = Counter((part or "").replace("_", " ") for part in parts.values())
+    if "" not in numbers:
+        told = ", ".join(f"{part} {number:,}" for part, number in numbers.items())
+        report.note(f"the names of the files tell the parts: {told}")
     for path, files in files_of.items():
         before = copy.deepcopy(report)
         for file_path in files:
@@ -263,7 +268,6 @@ def _read(
             if part is None:
                 yield from dialogues
                 continue
-            report.note(f"{file_path} is {part.replace('_', ' ')}, by its name")
             for dialogue in dialogues:
                 turns = dialogue if isinstance(dialogue, Turns) else Turns(dialogue)
                 turns.is_held_out = part == "held_out"

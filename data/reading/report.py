@@ -24,6 +24,7 @@ ENCODING_ADVICE = (
 
 MOST_KINDS = 1000  # Of roles and of keys are counted.
 SHOWN = 8
+MOST_LINES = 3  # Of one sort.
 
 
 @dataclass
@@ -140,13 +141,13 @@ class ReadingReport(Report):
         return lines
 
     def lines(self) -> list[str]:
-        """Returns the report as lines of text: the totals, then one line for each reason."""
+        """Returns the report as a few lines of text: the totals, then a line for each reason."""
         return [
             f"read {count(self.num_dialogues, 'dialogue')} of {count(self.num_turns, 'turn')} "
             f"from {count(self.num_files, 'file')} of {count(self.num_lines, 'line')}",
             *self.understood(),
-            *self.changes(),
-            *self.notes,
+            *_few(self.changes(), "further reason"),
+            *_few(self.notes, "further note"),
             *([ENCODING_ADVICE] if self.suggests_other_encoding else []),
         ]
 
@@ -189,6 +190,12 @@ class TextReport(Report):
         read = f"read {count(self.num_lines, 'line')} from {count(self.num_files, 'file')}"
         advice = [ENCODING_ADVICE] if self.suggests_other_encoding else []
         return [read, *self.changes(), *advice]
+
+
+def _few(lines: Sequence[str], noun: str) -> list[str]:
+    """Returns the first lines, with a word about those that are left."""
+    left = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], *([f"and {count(left, noun)}"] if left > 0 else [])]
 
 
 def _listed(counts: Mapping[str, int]) -> str:

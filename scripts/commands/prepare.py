@@ -60,17 +60,21 @@ def run(options: PrepareOptions) -> int:
     for line in corpus.summary:
         if line not in printed:  # The preparation of a new corpus prints these lines itself.
             show(line)
-    show(f"prepared in {corpus.folder}")
+    remarks = corpus.remarks(recipe.fields)
+    for line in [*remarks, f"prepared in {corpus.folder}"]:
+        show(line)
     for example in corpus.examples(options.show) if options.show else []:
         show(as_json(example) if options.json else " -> ".join(map(shown, example.values())))
     if options.json:
-        show(as_json({"recipe": recipe.name, "folder": str(corpus.folder), **about(corpus)}))
+        show(
+            as_json({"recipe": recipe.name, "folder": str(corpus.folder), **about(corpus, remarks)})
+        )
     return 0
 
 
-def about(corpus: Any) -> dict[str, Any]:
+def about(corpus: Any, remarks: list[str]) -> dict[str, Any]:
     """Returns what is known of a prepared corpus: its summary, and its numbers."""
-    return {"summary": corpus.summary, **corpus.facts}
+    return {"summary": [*corpus.summary, *remarks], **corpus.facts}
 
 
 def shown(value: Any) -> str:
