@@ -26,6 +26,7 @@ def write_dialogues(
     key: str,
     *,
     keep_apart: bool,
+    codec: TextCodec | None = None,
 ) -> None:
     """Writes the corpus of all dialogues; raises ValueError if a part has no pair.
 
@@ -35,11 +36,16 @@ def write_dialogues(
         settings: how dialogues become pairs.
         key: of the corpus.
         keep_apart: whether a pair that both parts have is left out of one of them.
+        codec: whose vocabulary is used; None makes one. With one, nothing need be trained on.
     """
-    vocabulary = build_vocabulary(
-        index.counts(settings.min_dialogues),
-        settings.vocabulary_size,
-        copies=settings.copy_unknown,
+    vocabulary = (
+        codec.vocabulary
+        if codec
+        else build_vocabulary(
+            index.counts(settings.min_dialogues),
+            settings.vocabulary_size,
+            copies=settings.copy_unknown,
+        )
     )
     unknown_words: list[str] = []
     spelling = Spelling([_ids_of(word, vocabulary, unknown_words) for word in index.words()])
@@ -57,7 +63,7 @@ def write_dialogues(
         arrays.append("unigram_counts", counts.unigrams)
     num_train, num_held_out = arrays.num_pairs
     report = index.report or []
-    if not (num_train and num_held_out):
+    if not (num_held_out and (num_train or codec)):
         found = f" What was read: {'; '.join(report)}." if report else ""
         raise ValueError(
             "A corpus must give at least one pair to train on and one to hold out. Received "

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ from towers.data.reading import (
     repeated,
     weighted_paths,
 )
-from towers.data.text import SUBWORD_FILE
+from towers.data.text import SUBWORD_FILE, TextCodec
 from towers.ground.durable import make_folder, publish
 from towers.ground.progress import Progress
 
@@ -52,6 +53,7 @@ def prepare_files(
     *,
     processes: int | None = None,
     write: Write = print,
+    codec: TextCodec | None = None,
 ) -> DialogueCorpus:
     """Returns the corpus of some files or folders, from its cache if there is one.
 
@@ -66,6 +68,8 @@ def prepare_files(
         folder: of all caches; each has a folder of its own in it, named by its key.
         processes: number of processes that tokenise; by default one for each core.
         write: receives warnings, lines about the progress, and the summary of a new cache.
+        codec: of a trained model, which is to be evaluated with all of the files: they are held
+            out, and nothing is learnt from them. None learns a vocabulary.
 
     Raises:
         ValueError: an argument or a file is wrong, or a part has no pair.
@@ -90,14 +94,29 @@ def prepare_files(
                 without=without,
             )
 
+        if codec is not None:
+            return ((True, turns) for turns in dialogues_of([one.path for one in weighted]))
         if is_weighted:
             return _split_weighted(weighted, dialogues_of, settings.held_out)
         return split(dialogues_of([one.path for one in weighted]), settings.held_out)
 
-    cache = Path(folder) / f"{settings.key(digest_files(labelled))}{_READING}"
+    content = digest_files(labelled)
+    if codec is not None:
+        settings = dataclasses.replace(settings, text=codec.settings)
+        content += digest_of(codec)
+    cache = Path(folder) / f"{settings.key(content)}{_READING}"
     num_bytes = sum(file.stat().st_size for _, file in labelled)
     told = any(label.rpartition("|")[2].isidentifier() for label, _ in labelled)
-    return _prepare(read, settings, cache, num_bytes, processes, write, keep_apart=not told)
+    return _prepare(
+        read, settings, cache, num_bytes, processes, write, keep_apart=not told, codec=codec
+    )
+
+
+def digest_of(codec: TextCodec) -> str:
+    """Returns a digest of a codec's files."""
+    with tempfile.TemporaryDirectory() as folder:
+        codec.save(folder)
+        return digest_files((path.name, path) for path in files_below(Path(folder)))
 
 
 def prepare_dialogues(
@@ -138,6 +157,7 @@ def _prepare(
     write: Write,
     *,
     keep_apart: bool,
+    codec: TextCodec | None = None,
 ) -> DialogueCorpus:
     def prepare(folder: Path, work: Path) -> None:
         own = settings
@@ -151,7 +171,7 @@ def _prepare(
                     misfit = fill(index, chunks, own.text, processes, progress, write)
                 index.finish([*(report.lines() if report.num_files else []), *misfit])
             key = cache.name.removesuffix(_READING)
-            write_dialogues(index, folder, own, key, keep_apart=keep_apart)
+            write_dialogues(index, folder, own, key, keep_apart=keep_apart, codec=codec)
 
     return open_or_prepare(cache, DialogueCorpus, prepare, write)
 

@@ -79,7 +79,8 @@ def _dialogues_of(
         row = row or message_of(record, layout)
         parts = [] if row or layout.columns else parts_of(record)
         if row:
-            chats.add(*row, line)
+            file.report.take(row.taken, record)
+            chats.add(row.talk, row.message, line)
             return
         for part in parts:
             yield from _dialogues_of(part, line, file, flaw, chats)
@@ -110,7 +111,7 @@ def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bo
         return False
     items = next((record[key] for key in LIST_KEYS if isinstance(record.get(key), list)), [])
     rows = [message_of(item, file.layout) for item in items]
-    heard = [row[1] for row in rows if row]
+    heard = [row.message for row in rows if row]
     if not heard or any(message.time is None for message in heard):
         return False
     roles = {message.sender.strip().lower() for message in heard}
@@ -119,7 +120,7 @@ def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bo
     name = str(record.get("name") or record.get("title") or line.number)
     for row in rows:
         if row:
-            chats.add(name, row[1], line)
+            chats.add(name, row.message, line)
         else:
             file.skip(NO_TEXT, line)
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from towers.data.reading.layout import Layout
 from towers.data.reading.messages import ME, OTHER, Message, as_answers, turns_of_messages
@@ -217,38 +217,47 @@ def is_marked(line: str) -> bool:
     return _MARK.match(line) is not None
 
 
-def message_of(record: Any, layout: Layout) -> tuple[str, Message] | None:
-    """Returns (the conversation, the message) of a record that is one message, None for another.
+class Row(NamedTuple):
+    """A record that is one message.
 
-    Its text is None where it is of another kind, such as a picture.
+    Attributes:
+        talk: its conversation, empty where the file has one.
+        message: its text is None where it is of another kind, such as a picture.
+        taken: the keys of all that was understood.
     """
+
+    talk: str
+    message: Message
+    taken: tuple[str, ...]
+
+
+def message_of(record: Any, layout: Layout) -> Row | None:
+    """Returns the message of a record that is one, None for another."""
     if not isinstance(record, Mapping):
         return None
-    spelled = spelling_of(record)
+    spelled, taken = spelling_of(record), dict[str, None]()
 
     def value_of(names: Sequence[str]) -> Any:
         keys = (spelled.get(name.strip().lower()) for name in names)
-        return next((record[key] for key in keys if key and record[key] not in (None, "")), None)
+        key = next((key for key in keys if key and record[key] not in (None, "")), None)
+        return None if key is None else record[taken.setdefault(key) or key]
 
     when = seconds_of(value_of((layout.time,) if layout.time else TIMES))
     roles = [role for role in ROLES if when is not None or role not in ("name", "user")]
-    sender = value_of((layout.sender,) if layout.sender else roles)
     own = None if layout.sender else value_of(OWN)
     if own is not None:
         sender = ME if str(own).strip().lower() in ("1", "true", "yes", "是") else OTHER
-    content_names = (layout.text,) if layout.text else CONTENTS
-    if sender is None or not any(name.strip().lower() in spelled for name in content_names):
+    else:
+        sender = value_of((layout.sender,) if layout.sender else roles)
+    names = (layout.text,) if layout.text else CONTENTS
+    if sender is None or not any(name.strip().lower() in spelled for name in names):
         return None
-    text = text_of(value_of(content_names))
-    kind = value_of(KINDS)
-    subtype = value_of(("subtype",))  # Slack's of who joined; WeChat's is a number.
-    if (kind is not None and str(kind).lower() not in TEXT_KINDS) or not str(
-        subtype or 0
-    ).isdigit():
-        text = None
-    return str(value_of(TALKS) or ""), Message(
-        _unbroken(str(sender)), text and _unbroken(text), when
-    )
+    text = text_of(value_of(names))
+    kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
+    is_text = kind is None or str(kind).lower() in TEXT_KINDS
+    text = _unbroken(text) if text and is_text and str(subtype or 0).isdigit() else None
+    message = Message(_unbroken(str(sender)), text, when)
+    return Row(str(value_of(TALKS) or ""), message, tuple(taken))
 
 
 def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import keras
 
     from towers.data.prepared import DialogueCorpus
+    from towers.data.text import TextCodec
     from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 
 CACHE = DATA_SETS / "prepared"
@@ -148,12 +149,23 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     )
 
 
+def make_test_data(fields: Fields, paths: Sequence[Path], seed: int, *, text: TextCodec) -> Data:
+    """Returns the pairs of other files, all to be evaluated with the vocabulary of a run."""
+    from towers.data.batches.pairs import pair_batches
+
+    corpus = prepare(fields, paths, codec=text)
+    limits = {**common.arguments_for(pair_batches, fields), "fixed_shapes": False}
+    test = pair_batches(corpus, "held_out", shuffle=False, **limits)
+    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key)
+
+
 def prepare(
     fields: Fields,
     paths: Sequence[Path] | None,
     *,
     processes: int | None = None,
     write: Callable[[str], None] = show,
+    codec: TextCodec | None = None,
 ) -> DialogueCorpus:
     """Returns the prepared corpus of files, or without paths the embedded one.
 
@@ -173,7 +185,9 @@ def prepare(
     )
     preparation = DialoguePreparation(**settings)
     if paths is not None:
-        return prepare_files(paths, preparation, CACHE, processes=processes, write=write)
+        return prepare_files(
+            paths, preparation, CACHE, processes=processes, write=write, codec=codec
+        )
     train, held_out = (conversations(fields.language, part) for part in PARTS)
     return prepare_dialogues(train, held_out, preparation, CACHE, write=write)
 
@@ -209,7 +223,7 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexities, also that of unigrams, which is of answers."""
     found = perplexities(metrics, data.test.source.num_characters)
-    if data.test.source.direction != "backward":
+    if data.test.source.direction != "backward" and len(data.corpus.train_pairs):
         found["unigram_perplexity"] = data.corpus.unigram_perplexity
     return found
 
@@ -257,5 +271,6 @@ RECIPE = Recipe(
     make_tower_fn=make_tower_fn,
     derive_metrics=derive_metrics,
     prepare=prepare,
+    make_test_data=make_test_data,
     make_answer_evaluator=make_answer_evaluator,
 )

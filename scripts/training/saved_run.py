@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import filecmp
+import functools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import keras
 
 import towers
-from towers.data.prepared.digests import digest_files
+from towers.data.prepared import digest_of
 from towers.data.text import LineCodec, TextCodec
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
@@ -138,8 +139,13 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     checkpoint = choose_checkpoint(directory, options.checkpoint)
     fields = dict(record["fields"])
     fields["batch_size"] = options.batch_size or fields["batch_size"]
+    recipe = restore_recipe(record["recipe"], fields, options.overrides)
+    if recipe.make_test_data and options.data and list(options.data) != record["data"]:
+        text = load_text(directory, record.get("text_digest"), TextCodec)
+        make_data = functools.partial(recipe.make_test_data, text=text)
+        recipe = dataclasses.replace(recipe, make_data=make_data)
     session = open_session(
-        restore_recipe(record["recipe"], fields, options.overrides),
+        recipe,
         data=options.data or record["data"],
         devices=options.devices,
         seed=record["seed"],
@@ -202,11 +208,7 @@ def check_text(saved: Path, text: Any) -> None:
 
 def text_digest(text: Any) -> str | None:
     """Returns the digest of a codec, None for a recipe without text; it is recorded with a run."""
-    if text is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        text.save(folder)
-        return digest_files((path.name, path) for path in sorted(Path(folder).iterdir()))
+    return None if text is None else digest_of(text)
 
 
 def load_text(directory: RunDirectory, recorded: str | None, codec: type[TextCodec]) -> TextCodec:
