@@ -48,7 +48,7 @@ class Preparation:
 
     def key(self, content: str) -> str:
         """Returns the digest of a content's digest, these settings and the files they name."""
-        settings = self._settings()
+        settings = {**self._settings(), "text": self.text.as_dict()}
         for name in ("dictionary", "user_dictionary", "subword_model"):
             path = settings["text"][name]
             if path is not None:

@@ -170,14 +170,18 @@ def read_lines(
 ) -> Generator[Line, None, None]:
     """Yields the decoded lines of a file in bounded memory, however long they are.
 
-    A line ends at a line feed and nowhere else, and is cut after `most_characters`. A carriage
-    return before its end and byte order marks are removed.
+    A line ends at a line feed and nowhere else, in a file that begins without any at a carriage
+    return, and is cut after `most_characters`. A carriage return before its end and byte order
+    marks are removed.
 
     Raises:
         ValueError: the file cannot be read or decoded at all, or its compression is damaged.
     """
     number, rest, is_cut = 1, "", False
+    is_old: bool | None = None  # Whether carriage returns end its lines.
     for text in decoded_chunks(path, encoding, progress):
+        is_old = "\r" in text.rstrip("\r") and "\n" not in text if is_old is None else is_old
+        text = text.replace("\r", "\n") if is_old else text
         *ended, rest = (rest + text).split("\n")
         for line in ended:
             yield _line(number, line, is_cut, most_characters)

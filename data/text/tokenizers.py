@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .detokenising import detokenise_chinese, detokenise_english
-from .normalisation import AFTER_APOSTROPHE, WIDE
+from .normalisation import AFTER_APOSTROPHE, JOINERS, MARKS, WIDE
 from .settings import TextSettings
 from .subwords import SubwordTokenizer
 
@@ -126,11 +126,12 @@ def _detokeniser(language: str) -> Callable[[Sequence[str]], str]:
     return detokenise_chinese if language == "zh" else detokenise_english
 
 
+_LETTERS = rf"[^\W{WIDE}](?:[^\W{WIDE}]|[{MARKS}{JOINERS}])*"
 _WORD = rf"""
     (?:https?://|www\.)[^\s"'()\[\]{{}}{WIDE}]+      # An address.
     | [0-9]+(?:[.,:/][0-9]+)+                        # 1,000, 3.5 or 7:30.
     | (?:[A-Za-z]\.){{2,}}                           # U.S.
-    | [^\W{WIDE}]+(?:['&-][^\W{WIDE}]+)*             # don't, well-known, C4.
+    | {_LETTERS}(?:['&-]{_LETTERS})*             # don't, well-known, C4.
     | '{AFTER_APOSTROPHE}                            # The 's after another character.
     | \.\.\.
     | \S
