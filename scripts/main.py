@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import errno
 import importlib
+import io
 import os
 import platform
 import signal
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
         warnings.showwarning = show_warning
-        prepare_output()
+        prepare_streams()
     try:
         command, options = read_command(arguments)
         code: int = command.run(options)
@@ -120,11 +121,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         sys.stdout.flush()  # Rather here than at Python's end: a help's reader may have left.
 
 
-def prepare_output() -> None:
-    """Makes sure that printing cannot fail for what is printed.
+def prepare_streams() -> None:
+    """Makes sure that printing cannot fail for what is printed, and that input is UTF-8 anywhere.
 
     What the output's encoding does not have is escaped, and a closed output takes everything.
     """
+    if isinstance(sys.stdin, io.TextIOWrapper):  # It may be closed.
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

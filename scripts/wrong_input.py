@@ -36,6 +36,18 @@ def wrong_input(*kinds: type[Exception]) -> Iterator[None]:
         raise WrongInputError(describe(error)) from error
 
 
+def text_of_argument(argument: str) -> str:
+    """Returns a text of the command line, which is UTF-8 whatever the locale is.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeError as error:
+        raise ValueError(f"Expected text in UTF-8, found {error}. Type it in UTF-8.") from error
+
+
 def describe(error: Exception) -> str:
     """Returns the message of an error; one of the system names its file and what to do."""
     if not isinstance(error, OSError) or error.errno is None or error.strerror is None:

@@ -134,7 +134,10 @@ class Pairs:
     @property
     def summary(self) -> str:
         """One line about an epoch."""
-        reasons = {"longer answers": self.left_out, "answers repeated too often": self.num_repeated}
+        reasons = {
+            "longer answers (max_answer_length)": self.left_out,
+            "answers repeated too often (max_answer_repeats)": self.num_repeated,
+        }
         left_out = ", ".join(f"{count:,} with {why}" for why, count in reasons.items() if count)
         return (
             f"{len(self.pairs):,} pairs in {self.layout.num_batches:,} batches, "

@@ -20,6 +20,7 @@ from towers.data.text import LineCodec, TextCodec
 VERSION = 3
 MANIFEST = "manifest.json"
 CODEC = "text"
+LONGEST_LINE = 10_000  # Tokens of a line that is shown.
 COUNTED, BLOCK = 2**20, 2**14  # Tokens, for the fractions of words; they are read in blocks.
 
 Codec = TypeVar("Codec", TextCodec, LineCodec)
@@ -52,6 +53,10 @@ class Corpus(Generic[Codec]):
     def text(self) -> Codec:
         """The codec, made at its first use, since jieba is slow to load."""
         return self.codec_class.load(self.folder / CODEC)
+
+    def remarks(self, fields: Any) -> list[str]:
+        """Returns what a training with some fields should know of the content."""
+        return []
 
     def array(self, name: str) -> np.ndarray:
         """Returns an array, memory-mapped unless it is empty."""
@@ -149,6 +154,19 @@ class TextCorpus(Corpus[LineCodec]):
         if name not in parts:
             raise ValueError(f"The text has the parts {', '.join(parts)}. Received {name!r}.")
         return self.array(name)
+
+    def examples(self, number: int) -> list[dict[str, Any]]:
+        """Returns the first lines of the training part as a model sees them, each as `text`."""
+        ids, end = self.part("train"), self.text.vocabulary.end
+        found: list[dict[str, Any]] = []
+        start = 0
+        while len(found) < number and start < len(ids):
+            line = ids[start : start + LONGEST_LINE].tolist()
+            size = line.index(end) if end in line else len(line)
+            if size:
+                found.append({"text": self.text.decode(line[:size])})
+            start += size + 1
+        return found
 
     @functools.cached_property
     def unigram_counts(self) -> np.ndarray:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from towers.ground.arguments import check_choice
 from towers.ground.special_ids import END, UNKNOWN
 
 PARTS = ("train", "held_out")
+SAMPLED, NUM_COMMON, LEAST_SHARE = 100_000, 3, 0.02  # Answers that are named are so common.
 UNKNOWN_WORDS = "unknown_words.json"
 
 
@@ -54,6 +57,42 @@ class DialogueCorpus(Corpus[TextCodec]):
         check_choice("part", part, PARTS)
         return self.train_pairs if part == "train" else self.held_out_pairs
 
+    def examples(self, number: int) -> list[dict[str, Any]]:
+        """Returns the first training pairs as a model sees them: `question` and `answer`."""
+        found = map(self.texts, self.train_pairs[:number])
+        return [{"question": question, "answer": answer} for question, answer in found]
+
+    def remarks(self, fields: Any) -> list[str]:
+        """Returns what a training should know: how many answers are too long, and very common ones.
+
+        Args:
+            fields: of the recipe; `max_answer_length` counts.
+        """
+        pairs = self.train_pairs[:: max(1, len(self.train_pairs) // SAMPLED)]
+        starts, stops = self.offsets[pairs[:, 1]], self.offsets[pairs[:, 1] + 1]
+        is_long = stops - starts > fields.max_answer_length  # A separator counts as the end.
+        found = []
+        if is_long.any():
+            found.append(
+                f"{is_long.mean():.0%} of the answers are longer than "
+                f"max_answer_length={fields.max_answer_length}: a training leaves them out"
+            )
+        answers = (
+            self.tokens[start:stop].tobytes() for start, stop in zip(starts, stops, strict=True)
+        )
+        common = Counter(answers).most_common(NUM_COMMON)
+        shares = {content: number / len(pairs) for content, number in common if number > 1}
+        shown = [
+            f"{self.text.decode(np.frombuffer(content, self.tokens.dtype).tolist())!r} {share:.0%}"
+            for content, share in shares.items()
+            if share >= LEAST_SHARE and np.frombuffer(content, self.tokens.dtype).max() < self._size
+        ]
+        return [*found, *([f"the commonest answers: {', '.join(shown)}"] if shown else [])]
+
+    @property
+    def _size(self) -> int:
+        return len(self.text.vocabulary)
+
     def texts(self, pair: Sequence[int]) -> tuple[list[str], str]:
         """Returns the turns of a pair's question, and its answer, as the vocabulary spells them."""
         first, answer = (int(number) for number in pair)
@@ -63,7 +102,7 @@ class DialogueCorpus(Corpus[TextCodec]):
     def _turn(self, turn: int) -> str:
         start, stop = self.offsets[turn], self.offsets[turn + 1]
         ids = self.tokens[start : max(start, stop - 1)].tolist()
-        size = len(self.text.vocabulary)
+        size = self._size
         if not any(one >= size for one in ids):
             return self.text.decode(ids)
         tokens = [

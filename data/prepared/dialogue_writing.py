@@ -12,33 +12,58 @@ import numpy as np
 from towers.data.prepared.chunks import Spelling
 from towers.data.prepared.corpus import CODEC, array_file, dtype_of_ids, write_manifest
 from towers.data.prepared.dialogue_corpus import PARTS, UNKNOWN_WORDS
-from towers.data.prepared.dialogue_index import BEGINS, HELD_OUT, Block, DialogueIndex
+from towers.data.prepared.dialogue_index import HELD_OUT, Block, DialogueIndex
+from towers.data.prepared.pairs import PairFinder, Pairs, blocks_with_pairs, find_repeats
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.text import TextCodec, Vocabulary, build_vocabulary
 from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 
 def write_dialogues(
-    index: DialogueIndex, folder: Path, settings: DialoguePreparation, key: str
+    index: DialogueIndex,
+    folder: Path,
+    settings: DialoguePreparation,
+    key: str,
+    *,
+    keep_apart: bool,
+    codec: TextCodec | None = None,
 ) -> None:
-    """Writes the corpus of all dialogues; raises ValueError if a part has no pair."""
-    vocabulary = build_vocabulary(
-        index.counts(settings.min_dialogues),
-        settings.vocabulary_size,
-        copies=settings.copy_unknown,
+    """Writes the corpus of all dialogues; raises ValueError if a part has no pair.
+
+    Args:
+        index: of the dialogues.
+        folder: of the corpus.
+        settings: how dialogues become pairs.
+        key: of the corpus.
+        keep_apart: whether a pair that both parts have is left out of one of them.
+        codec: whose vocabulary is used; None makes one. With one, nothing need be trained on.
+    """
+    vocabulary = (
+        codec.vocabulary
+        if codec
+        else build_vocabulary(
+            index.counts(settings.min_dialogues),
+            settings.vocabulary_size,
+            copies=settings.copy_unknown,
+        )
     )
     unknown_words: list[str] = []
     spelling = Spelling([_ids_of(word, vocabulary, unknown_words) for word in index.words()])
     counts = _Counts(len(vocabulary))
-    finder = PairFinder(pairing=settings.pairing, context=settings.context)
+    finder, *others = (PairFinder(settings.pairing, settings.context) for _ in range(3))
+    repeats = find_repeats(index, iter(others))
+    num_repeated = 0
     num_ids = len(vocabulary) + len(unknown_words)
     with _Arrays(folder, num_ids) as arrays:
-        for block in index.blocks():
-            arrays.add(block, spelling, finder, counts)
+        for block, pairs in blocks_with_pairs(index, finder):
+            repeated = repeats.of(pairs)
+            num_repeated += int(np.sum(repeated))
+            kept = pairs.only(~repeated) if keep_apart else pairs
+            arrays.add(block, spelling, kept, counts)
         arrays.append("unigram_counts", counts.unigrams)
     num_train, num_held_out = arrays.num_pairs
     report = index.report or []
-    if not (num_train and num_held_out):
+    if not (num_held_out and (num_train or codec)):
         found = f" What was read: {'; '.join(report)}." if report else ""
         raise ValueError(
             "A corpus must give at least one pair to train on and one to hold out. Received "
@@ -53,10 +78,21 @@ def write_dialogues(
         f"{num_train:,} pairs to train on, {num_held_out:,} held out; left out: "
         f"{finder.num_empty:,} pairs with an empty turn, {finder.num_unpaired:,} turns without a "
         "partner",
+        *_describe_repeats(num_repeated, PARTS[repeats.leaves], keep_apart=keep_apart),
         f"{counts.num_tokens:,} tokens, vocabulary of {len(vocabulary):,}, "
         f"{counts.unknown_rate:.2%} of the held-out tokens are unknown",
     ]
-    write_manifest(folder, key, summary, arrays.types, {"unknown_rate": counts.unknown_rate})
+    facts = {
+        "unknown_rate": counts.unknown_rate,
+        "pairs": dict(zip(PARTS, arrays.num_pairs, strict=True)),
+    }
+    write_manifest(folder, key, summary, arrays.types, facts)
+
+
+def _describe_repeats(number: int, part: str, *, keep_apart: bool) -> list[str]:
+    where = {"train": "trained on", "held_out": "held out"}[part]
+    does = f"left out where they would be {where}" if keep_apart else "kept in both"
+    return [f"{number:,} pairs that both parts have are {does}"] if number else []
 
 
 def _ids_of(word: str, vocabulary: Vocabulary, unknown_words: list[str]) -> tuple[int, ...]:
@@ -97,62 +133,19 @@ class _Arrays(ExitStack):
         """Writes further rows of an array."""
         self._files[name].write(np.ascontiguousarray(rows, self.types[name][0]).data)
 
-    def add(self, block: Block, spelling: Spelling, finder: PairFinder, counts: _Counts) -> None:
+    def add(self, block: Block, spelling: Spelling, pairs: Pairs, counts: _Counts) -> None:
         """Writes what a block has."""
         ids, lengths = spelling.ids(block.words, block.num_words, SEPARATOR)
         self.append("tokens", ids)
         self.append("offsets", self._end + np.cumsum(lengths))
         self.append("characters", block.characters)
         self._end += len(ids)
-        pairs = finder.find((block.marks & BEGINS) > 0, lengths == 0)
-        is_held_out = (block.marks & HELD_OUT) > 0
-        answers = pairs[:, 1] - block.first_turn
-        part_of = is_held_out[answers].astype(int)
         for number, part in enumerate(PARTS):
-            self.append(f"{part}_pairs", pairs[part_of == number])
-            self.num_pairs[number] += int(np.sum(part_of == number))
-        counts.add(ids, lengths, is_held_out, answers[part_of == 0])
-
-
-class PairFinder:
-    """Finds the pairs whose answer is in a block; blocks come in order.
-
-    Attributes:
-        num_empty: number of pairs left out because their answer, or the turn before it, is empty.
-        num_unpaired: number of turns that are in no pair.
-    """
-
-    def __init__(self, *, pairing: str, context: int):
-        self._alternates, self._context = pairing == "alternate", context
-        self._num_turns = self._start = 0
-        self._was_empty = True
-        self.num_empty = self.num_unpaired = 0
-
-    def find(self, begins: np.ndarray, is_empty: np.ndarray) -> np.ndarray:
-        """Returns the first turn of the question and the turn of the answer, int32 [pairs, 2].
-
-        Args:
-            begins: bool, whether each turn of the block begins a dialogue.
-            is_empty: bool, whether it has no token.
-        """
-        turns = np.arange(self._num_turns, self._num_turns + len(begins))
-        starts = np.maximum.accumulate(np.where(begins, turns, self._start))
-        within = turns - starts
-        is_answer = within % 2 == 1 if self._alternates else within > 0
-        self.num_unpaired += (
-            len(turns) - 2 * int(np.sum(is_answer))
-            if self._alternates
-            else int(np.sum(begins)) - int(np.sum(within == 1))
-        )
-        before = np.concatenate([[self._was_empty], is_empty[:-1]])
-        is_usable = is_answer & ~is_empty & ~before
-        self.num_empty += int(np.sum(is_answer & ~is_usable))
-        self._num_turns += len(begins)
-        if len(begins):
-            self._start, self._was_empty = int(starts[-1]), bool(is_empty[-1])
-        answers = turns[is_usable]
-        firsts = np.maximum(starts[is_usable], answers - 1 - self._context)
-        return np.stack([firsts, answers], axis=1).astype(np.int32)
+            own = pairs.turns[pairs.is_held_out == bool(number)]
+            self.append(f"{part}_pairs", own)
+            self.num_pairs[number] += len(own)
+        answers = pairs.turns[~pairs.is_held_out, 1] - block.first_turn
+        counts.add(ids, lengths, (block.marks & HELD_OUT) > 0, answers)
 
 
 class _Counts:

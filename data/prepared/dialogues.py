@@ -6,9 +6,10 @@ import dataclasses
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from towers.data.folders import files_below
 from towers.data.prepared.caches import Write, open_or_prepare
@@ -24,13 +25,15 @@ from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.reading import (
     ReadingReport,
     WeightedPath,
+    answers_beside,
+    file_parts,
     files_once,
     mendings,
     read_dialogues,
     repeated,
     weighted_paths,
 )
-from towers.data.text import SUBWORD_FILE
+from towers.data.text import SUBWORD_FILE, TextCodec
 from towers.ground.durable import make_folder, publish
 from towers.ground.progress import Progress
 
@@ -39,6 +42,7 @@ SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held ou
 Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]
 Item = TypeVar("Item")
 SUBWORD_TURNS = 400_000  # From more turns, subwords are learnt from at least about half as many.
+_READING = "-2"  # Of readers that understand the same files in another way; a run's key has none.
 _FEW = 1000  # Dialogues that are in memory at a time.
 
 
@@ -49,6 +53,7 @@ def prepare_files(
     *,
     processes: int | None = None,
     write: Write = print,
+    codec: TextCodec | None = None,
 ) -> DialogueCorpus:
     """Returns the corpus of some files or folders, from its cache if there is one.
 
@@ -63,6 +68,8 @@ def prepare_files(
         folder: of all caches; each has a folder of its own in it, named by its key.
         processes: number of processes that tokenise; by default one for each core.
         write: receives warnings, lines about the progress, and the summary of a new cache.
+        codec: of a trained model, which is to be evaluated with all of the files: they are held
+            out, and nothing is learnt from them. None learns a vocabulary.
 
     Raises:
         ValueError: an argument or a file is wrong, or a part has no pair.
@@ -81,19 +88,35 @@ def prepare_files(
                 kind=settings.kind,
                 encoding=settings.encoding,
                 report=report,
-                columns=settings.columns,
+                layout=settings.layout,
                 mendings=mends,
                 progress=progress,
                 without=without,
             )
 
+        if codec is not None:
+            return ((True, turns) for turns in dialogues_of([one.path for one in weighted]))
         if is_weighted:
             return _split_weighted(weighted, dialogues_of, settings.held_out)
         return split(dialogues_of([one.path for one in weighted]), settings.held_out)
 
-    cache = Path(folder) / settings.key(digest_files(labelled))
+    content = digest_files(labelled)
+    if codec is not None:
+        settings = dataclasses.replace(settings, text=codec.settings)
+        content += digest_of(codec)
+    cache = Path(folder) / f"{settings.key(content)}{_READING}"
     num_bytes = sum(file.stat().st_size for _, file in labelled)
-    return _prepare(read, settings, cache, num_bytes, processes, write)
+    told = any(label.rpartition("|")[2].isidentifier() for label, _ in labelled)
+    return _prepare(
+        read, settings, cache, num_bytes, processes, write, keep_apart=not told, codec=codec
+    )
+
+
+def digest_of(codec: TextCodec) -> str:
+    """Returns a digest of a codec's files."""
+    with tempfile.TemporaryDirectory() as folder:
+        codec.save(folder)
+        return digest_files((path.name, path) for path in files_below(Path(folder)))
 
 
 def prepare_dialogues(
@@ -122,7 +145,7 @@ def prepare_dialogues(
         return ((bool(part), turns) for part in (0, 1) for turns in parts[part])
 
     cache = Path(folder) / key
-    return _prepare(read, settings, cache, 0, processes, write)
+    return _prepare(read, settings, cache, 0, processes, write, keep_apart=held_out is None)
 
 
 def _prepare(
@@ -132,6 +155,9 @@ def _prepare(
     num_bytes: int,
     processes: int | None,
     write: Write,
+    *,
+    keep_apart: bool,
+    codec: TextCodec | None = None,
 ) -> DialogueCorpus:
     def prepare(folder: Path, work: Path) -> None:
         own = settings
@@ -144,30 +170,36 @@ def _prepare(
                     chunks = in_chunks(marked(read(report, progress.add)))
                     misfit = fill(index, chunks, own.text, processes, progress, write)
                 index.finish([*(report.lines() if report.num_files else []), *misfit])
-            write_dialogues(index, folder, own, cache.name)
+            key = cache.name.removesuffix(_READING)
+            write_dialogues(index, folder, own, key, keep_apart=keep_apart, codec=codec)
 
     return open_or_prepare(cache, DialogueCorpus, prepare, write)
 
 
 def labelled_files(weighted: Iterable[WeightedPath], kind: str) -> list[tuple[str, Path]]:
-    """Returns the files of some paths, each with what its digest cannot tell: a weight, and the
-    suffixes if the kind is to be recognised.
+    """Returns the files of some paths, each with what its digest cannot tell: a weight, a part, and
+    the suffixes if the kind is to be recognised.
     """
+
+    files_of = {one: list(_files_of(one.path)) for one in weighted}
+    parts = file_parts({one.path: files for one, files in files_of.items()})
 
     def label(file: Path, weight: float) -> str:
         suffixes = "".join(file.suffixes[-2:]).lower() if kind == "auto" else ""
-        return f"{suffixes}|{weight}"
+        part = parts[file]
+        return f"{suffixes}|{weight}" + (f"|{part}" if part else "")
 
-    return [(label(file, one.weight), file) for one in weighted for file in _files_of(one.path)]
+    return [(label(file, one.weight), file) for one, files in files_of.items() for file in files]
 
 
 def _files_of(path: Path) -> Iterator[Path]:
-    """Yields a file, with the second one of a Cornell pair, or the files below a folder."""
+    """Yields a file, with the one that belongs to it if there is one, or those below a folder."""
     if path.is_dir():
         yield from filter(Path.is_file, files_below(path))
         return
     names = ("lines", "conversations")
     partners = [path.with_name(path.name.replace(*pair)) for pair in (names, names[::-1])]
+    partners += [answers] if (answers := answers_beside(path)) else []
     yield from dict.fromkeys([path, *sorted(filter(Path.is_file, partners))])
 
 
@@ -182,21 +214,25 @@ def _split_weighted(
         for one, without in files_once(weighted)
         for turns in dialogues_of([one.path], without)
     )
-    return repeated(
-        (is_held_out, list(turns), weight)
-        for is_held_out, (turns, weight) in split(every, fraction)
-    )
+    parts = split(every, fraction, turns_of=lambda one: one[0])
+    return repeated((is_held_out, turns, weight) for is_held_out, (turns, weight) in parts)
 
 
-def split(dialogues: Iterable[Item], fraction: float) -> Iterator[tuple[bool, Item]]:
+def split(
+    dialogues: Iterable[Item],
+    fraction: float,
+    turns_of: Callable[[Item], Any] = lambda dialogue: dialogue,
+) -> Iterator[tuple[bool, Item]]:
     """Yields (whether it is held out, dialogue); a hash of its number decides, always the same.
 
-    Where this would leave one of the parts of a few dialogues empty, the last one goes there.
+    A dialogue of a part that a file's name tells is in it. Where one of the parts of a few
+    dialogues would be empty, the last one goes there; of one dialogue, its last turns do.
     """
     waiting: list[tuple[bool, Item]] = []
     parts: set[bool] = set()
     for number, dialogue in enumerate(dialogues):
-        part = is_held_out(number, fraction)
+        told = getattr(turns_of(dialogue), "is_held_out", None)
+        part = is_held_out(number, fraction) if told is None else told
         parts.add(part)
         waiting.append((part, dialogue))
         if len(parts) == 2 or number >= _FEW:
@@ -205,7 +241,19 @@ def split(dialogues: Iterable[Item], fraction: float) -> Iterator[tuple[bool, It
     if len(waiting) > 1:
         part, last = waiting[-1]
         waiting[-1] = (not part, last)
+    elif waiting and isinstance(waiting[0][1], list):
+        waiting = _cut(waiting[0][1], fraction)
     yield from waiting
+
+
+def _cut(turns: Any, fraction: float) -> list[tuple[bool, Any]]:
+    """Returns the parts of the only dialogue: at its end at least two turns are held out."""
+    num_turns = 2 * max(1, round(len(turns) * fraction / 2))
+    place = len(turns) // 2 * 2 - num_turns
+    if place < 2:
+        return [(False, turns)]
+    kept = getattr(turns, "with_texts", list)
+    return [(False, kept(turns[:place])), (True, kept(turns[place:]))]
 
 
 def is_held_out(number: int, fraction: float) -> bool:

@@ -106,7 +106,7 @@ class Letters:
             f"give --language {likely}"
             if fractions[likely] >= _LEAST_FRACTION
             else "the file may have another encoding (--encoding); letters of other scripts are "
-            "kept (--set tokenizer=characters), but signs that join them are lost"
+            "kept (--set tokenizer=characters)"
         )
         return (
             f"warning: the language is {language}, but {fractions['zh']:.0%} of the letters are "

@@ -6,10 +6,12 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from towers.data.prepared.corpus import VERSION
 from towers.data.prepared.digests import digest_file
 from towers.data.reading.dialogue_file import check_encoding
+from towers.data.reading.layout import Layout
 from towers.data.text import NUM_COPIES, SPECIALS, TextSettings
 from towers.ground.arguments import check_at_least, check_choice
 
@@ -46,13 +48,16 @@ class Preparation:
 
     def key(self, content: str) -> str:
         """Returns the digest of a content's digest, these settings and the files they name."""
-        settings = dataclasses.asdict(self)
+        settings = {**self._settings(), "text": self.text.as_dict()}
         for name in ("dictionary", "user_dictionary", "subword_model"):
             path = settings["text"][name]
             if path is not None:
                 settings["text"][name] = digest_file(Path(path))
         text = json.dumps([type(self).__name__, VERSION, settings, content], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def _settings(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +73,7 @@ class DialoguePreparation(Preparation):
             answers; otherwise they are spelled by characters.
         min_dialogues: words that are in fewer dialogues of the training part are not in the
             vocabulary.
-        columns: names of the columns of question and answer, of files with named columns.
+        layout: the user's names of columns.
         fix_text: whether letters that were decoded by another codec than theirs are mended.
         simplify: whether traditional Chinese characters become simplified ones.
     """
@@ -78,7 +83,7 @@ class DialoguePreparation(Preparation):
     kind: str = "auto"
     copy_unknown: bool = False
     min_dialogues: int = 1
-    columns: tuple[str, ...] = ()
+    layout: Layout = dataclasses.field(default_factory=Layout)
     fix_text: bool = False
     simplify: bool = False
 
@@ -88,15 +93,19 @@ class DialoguePreparation(Preparation):
             raise ValueError(f"held_out must be between 0 and 1. Received {self.held_out}.")
         check_at_least(1, min_dialogues=self.min_dialogues)
         check_at_least(0, context=self.context)
-        if len(self.columns) == 1:
-            raise ValueError(
-                "columns must name those of question and answer. Received "
-                f"{self.columns[0]!r} alone."
-            )
         check_choice("pairing", self.pairing, PAIRINGS)
 
     def _num_special(self) -> int:
         return len(SPECIALS) + (NUM_COPIES if self.copy_unknown else 0)
+
+    def _settings(self) -> dict[str, Any]:
+        """Returns the settings without what is empty of a layout: once there was none."""
+        settings = super()._settings()
+        layout = settings.pop("layout")
+        settings["columns"] = layout.pop("columns")
+        if layout["answers"]:
+            layout["answers"] = digest_file(Path(layout["answers"]))
+        return settings | {f"layout_{name}": value for name, value in layout.items() if value}
 
 
 @dataclasses.dataclass(frozen=True)

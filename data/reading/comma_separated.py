@@ -1,30 +1,60 @@
-"""CSV whose first line names the columns, separated by commas, semicolons or tabs."""
+"""CSV: its first line names the columns, or each row is a question and its answer."""
 
 from __future__ import annotations
 
 import collections
 import csv
+import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
+from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import MAX_LINE_CHARACTERS, Dialogue, DialogueFile, Line
-from towers.data.reading.records import COLUMNS, columns_of, find_columns
+from towers.data.reading.records import COLUMNS, find_columns, message_of
 
 DELIMITERS = ",;\t"
+PAIR = COLUMNS[0]
+_SEPARATOR = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # What spreadsheets write before all rows.
+
+
+class _Form(NamedTuple):
+    """How rows are to be read: what divides fields, their names, and the lines before the rows."""
+
+    delimiter: str
+    names: tuple[str, ...]
+    num_before: int
 
 
 def fits(file: DialogueFile) -> bool:
-    """Returns whether the first line names columns of a question and an answer."""
-    first = next(iter(file.sample()), "")
-    return any(_named(first, delimiter, file) for delimiter in DELIMITERS)
+    """Returns whether the first line names columns of dialogues, or each row has two fields."""
+    return _form(file) is not None
 
 
-def _named(line: str, delimiter: str, file: DialogueFile) -> tuple[str, ...] | None:
-    names = next(_Rows([Line(1, line, False)], delimiter), [])
-    return find_columns(names, file.columns) if len(names) > 1 else None
+def _form(file: DialogueFile) -> _Form | None:
+    sample = file.sample()
+    match = _SEPARATOR.fullmatch(sample[0]) if sample else None
+    rows, delimiters = (sample[1:], match[1]) if match else (sample, DELIMITERS)
+    before = 1 if match else 0
+    for delimiter in delimiters if rows else "":
+        names = _fields(rows[0], delimiter)
+        is_row = message_of(dict.fromkeys(names, "1"), file.layout) is not None
+        if len(names) > 1 and (find_columns(names, file.layout.columns) or is_row):
+            return _Form(delimiter, tuple(names), before + 1)
+    if file.layout.columns or not (match or ".csv" in file.path.suffixes):
+        return None
+    for delimiter in delimiters.replace("\t", ""):
+        if len(rows) > 1 and all(len(_fields(row, delimiter)) == len(PAIR) for row in rows):
+            return _Form(delimiter, PAIR, before)
+    return None
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    return next(_Rows([Line(1, line, False)], delimiter), [])
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
-    """Yields a dialogue for each row; a field in quotes may hold line ends.
+    """Yields the dialogues of the rows; a field in quotes may hold line ends.
 
     A quote that opens a field and is not closed before a delimiter or a line end is a letter as any
     other, so that it does not take the rows below it along.
@@ -32,22 +62,26 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     Raises:
         ValueError: the first line does not name the columns of a question and an answer.
     """
-    first = next(iter(file.sample()), "")
-    delimiters = [one for one in DELIMITERS if _named(first, one, file)]
-    if not delimiters:
-        wanted = ",".join(file.columns) or " or ".join(",".join(names) for names in COLUMNS[:5])
+    form = _form(file)
+    if form is None:
+        first = next(iter(file.sample()), "")
+        wanted = ",".join(file.layout.columns) or " or ".join(map(",".join, COLUMNS[:5]))
         raise ValueError(
             f"{file.path}:1: expected the names of columns such as {wanted}, found {first[:60]!r}. "
             "Name the columns of question and answer with --set columns=NAME,NAME."
         )
-    rows = _Rows(file.usable_lines(), delimiters[0])
-    header = next(rows, [])
-    names = find_columns(header, file.columns) or ()
+    if form.names == PAIR and not form.num_before:
+        file.report.note(f"{file.path}: no line names the columns; read as question, answer")
+    flaw = "rows of other than the columns of the first line"
+    return dialogues_of(_records(file, form), file, flaw)
+
+
+def _records(file: DialogueFile, form: _Form) -> Iterator[tuple[Line, Any]]:
+    lines = file.usable_lines()
+    rows = _Rows(itertools.islice(lines, form.num_before, None), form.delimiter)
     for row in rows:
-        record = dict(zip(header, row, strict=False))
-        turns = columns_of(record, names) if names and len(row) <= len(header) else None
-        flaw = "rows of other than the columns of the first line"
-        yield from file.dialogue(turns, rows.end, flaw)
+        record = dict(zip(form.names, row, strict=False))
+        yield rows.end, record if len(row) <= len(form.names) else None
 
 
 class _Rows:

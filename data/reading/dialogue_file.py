@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.compression import Progress, decoded
+from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
+from towers.data.reading.messages import Turns
 from towers.data.reading.report import (
     BLANK_LINE,
     BLANK_TURN,
@@ -52,7 +54,7 @@ class DialogueFile:
         path: the file, compressed or not.
         encoding: the codec of its text.
         report: counts what is skipped and repaired.
-        columns: names of the columns of question and answer; by default those of `COLUMNS`.
+        layout: the user's names of columns.
         mendings: applied to every turn.
         progress: called with the number of bytes that were read since the last call.
     """
@@ -61,7 +63,7 @@ class DialogueFile:
     _: dataclasses.KW_ONLY
     encoding: str
     report: ReadingReport
-    columns: Sequence[str] = ()
+    layout: Layout = dataclasses.field(default_factory=Layout)
     mendings: Sequence[Mending] = ()
     progress: Progress = lambda _: None
 
@@ -126,7 +128,8 @@ class DialogueFile:
     def dialogue(self, turns: Sequence[str] | None, line: Line, flaw: str) -> Iterator[Dialogue]:
         """Yields the dialogue of a line; without turns the line is skipped for its flaw."""
         if turns:
-            yield [self.turn(turn, line) for turn in turns]
+            texts = [self.turn(turn, line) for turn in turns]
+            yield turns.with_texts(texts) if isinstance(turns, Turns) else texts
         else:
             self.skip(flaw, line)
 
@@ -167,14 +170,18 @@ def read_lines(
 ) -> Generator[Line, None, None]:
     """Yields the decoded lines of a file in bounded memory, however long they are.
 
-    A line ends at a line feed and nowhere else, and is cut after `most_characters`. A carriage
-    return before its end and byte order marks are removed.
+    A line ends at a line feed and nowhere else, in a file that begins without any at a carriage
+    return, and is cut after `most_characters`. A carriage return before its end and byte order
+    marks are removed.
 
     Raises:
         ValueError: the file cannot be read or decoded at all, or its compression is damaged.
     """
     number, rest, is_cut = 1, "", False
+    is_old: bool | None = None  # Whether carriage returns end its lines.
     for text in decoded_chunks(path, encoding, progress):
+        is_old = "\r" in text.rstrip("\r") and "\n" not in text if is_old is None else is_old
+        text = text.replace("\r", "\n") if is_old else text
         *ended, rest = (rest + text).split("\n")
         for line in ended:
             yield _line(number, line, is_cut, most_characters)

@@ -6,17 +6,22 @@ import copy
 import functools
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import towers.data.reading.comma_separated as comma_separated
 import towers.data.reading.conv as conv
 import towers.data.reading.cornell as cornell
+import towers.data.reading.exports as exports
 import towers.data.reading.json_files as json_files
+import towers.data.reading.numbered as numbered
+import towers.data.reading.paired as paired
 import towers.data.reading.parquet as parquet
 import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
+import towers.data.reading.yaml_files as yaml_files
 from towers.data.folders import folders_below
 from towers.data.reading.dialogue_file import (
     DAMAGED,
@@ -25,8 +30,12 @@ from towers.data.reading.dialogue_file import (
     Progress,
     check_encoding,
 )
+from towers.data.reading.encodings import check_decoded
+from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
-from towers.data.reading.report import ENCODING_ADVICE, ReadingReport, count
+from towers.data.reading.messages import Turns
+from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport, count
+from towers.data.reading.text_files import part_name
 from towers.ground.arguments import check_choice
 
 
@@ -65,27 +74,50 @@ FORMATS = {
     "speakers": Format(
         "a file for each dialogue, its lines `speaker|text|act`", speakers.read, speakers.looks
     ),
+    "whatsapp": Format(
+        "a chat that WhatsApp exported", exports.read_whatsapp, fits=exports.fits_whatsapp
+    ),
+    "qq": Format("a record of messages of QQ", exports.read_qq, fits=exports.fits_qq),
+    "marked": Format(
+        "lines `User: text` and `Bot: text`, or `### Human: text` and `### Assistant: text`",
+        exports.read_marked,
+        fits=exports.fits_marked,
+    ),
+    "numbered": Format(
+        "lines `1 question TAB answer`, such as Persona-Chat's", numbered.read, fits=numbered.fits
+    ),
+    "paired": Format(
+        "a file of questions, and one of answers (--set answers=FILE), line by line",
+        paired.read,
+        fits=paired.fits,
+    ),
     "tsv": Format(
-        "question TAB answer, further columns are further turns", tsv.read, tsv.looks, (".tsv",)
+        "question TAB answer, further columns are further turns; also divided by | or __eou__",
+        tsv.read,
+        tsv.looks,
+        (".tsv",),
     ),
     "csv": Format(
-        "columns that the first line names, such as question,answer or prompt,response",
+        "columns that the first line names, such as question,answer or sender,text",
         comma_separated.read,
         fits=comma_separated.fits,
     ),
     "json_array": Format(
-        "one array of objects with messages, or with question and answer",
+        "one array of such objects, objects of several lines, or one object that holds chats",
         json_files.read_array,
         fits=json_files.fits,
     ),
     "parquet": Format(
         "columns of question and answer, or of messages", parquet.read, fits=parquet.fits
     ),
+    "yaml": Format("lists of turns under `conversations`", yaml_files.read, fits=yaml_files.fits),
 }
 KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
 ADVICE = (
-    f"The kinds are {', '.join(KINDS)}; --set columns=NAME,NAME names the columns of question and "
-    "answer in CSV, JSON and Parquet."
+    f"The kinds are {', '.join(KINDS)}. In CSV, JSON and Parquet --set columns=NAME,NAME names the "
+    "columns of question and answer, and --set sender=NAME --set text=NAME those of messages. Or "
+    "write a line `question TAB answer` for each pair: "
+    """awk -F'SEPARATOR' '{print $1 "\\t" $2}' FILE > chats.tsv"""
 )
 KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
 SUFFIX_BONUS = 0.25  # Added to that fraction if the file has a suffix of the kind.
@@ -97,12 +129,14 @@ def read_dialogues(
     kind: str = "auto",
     encoding: str = "utf-8",
     report: ReadingReport | None = None,
-    columns: Sequence[str] = (),
+    layout: Layout | None = None,
     mendings: Sequence[Mending] = (),
     progress: Progress = lambda _: None,
     without: Iterable[Path] = (),
 ) -> Iterator[Dialogue]:
     """Returns an iterator over the dialogues of files and folders, each a list of turns.
+
+    The names of files that say train, valid or test tell the parts (`file_parts`).
 
     A turn is stripped, but otherwise unchanged. An unusable one (blank, no letter or digit,
     undecodable, ...) is an empty string, so that questions and answers keep their places. Files
@@ -114,7 +148,7 @@ def read_dialogues(
         kind: one of `KINDS`, or auto: recognised by the first lines and the name of each file.
         encoding: the codec of the text. Byte order marks are removed.
         report: counts what is kept, skipped and repaired.
-        columns: names of the columns of CSV, Parquet and JSON, the last of which is the answer.
+        layout: the user's names of columns in CSV, Parquet and JSON.
         mendings: applied to every turn.
         progress: called with the number of bytes that were read since the last call.
         without: files and folders whose files are left out.
@@ -132,7 +166,7 @@ def read_dialogues(
         DialogueFile,
         encoding=encoding,
         report=report,
-        columns=tuple(columns),
+        layout=layout or Layout(),
         mendings=tuple(mendings),
         progress=progress,
     )
@@ -180,7 +214,8 @@ def _files_in(folder: Path, kind: str) -> Iterator[Path]:
         if conversations and kind in ("auto", "cornell"):
             yield conversations
         else:
-            yield from (parent / name for name in names if (parent / name).is_file())
+            files = (parent / name for name in names if (parent / name).is_file())
+            yield from (file for file in files if not paired.has_questions_beside(file))
 
 
 def _file_to_read(path: Path, kind: str) -> Path:
@@ -190,18 +225,55 @@ def _file_to_read(path: Path, kind: str) -> Path:
     return path
 
 
+def file_parts(files_of: Mapping[Path, Sequence[Path]]) -> dict[Path, str | None]:
+    """Returns the part of each file: train, held_out, `unused`, or None where no name tells it.
+
+    Published corpora have a file for each part. Of a part for validation and one for test, the
+    first is held out and the second is not read.
+
+    Args:
+        files_of: {the path that was given: its files}.
+    """
+    files = [(file, path) for path, own in files_of.items() for file in own]
+    above = [file.relative_to(path).parts[:-1] if path.is_dir() else () for file, path in files]
+    named = [part_name(file, names) for (file, _), names in zip(files, above, strict=True)]
+    held_out = "valid" if "valid" in named else "test"
+    if held_out not in named or not any(part in ("train", None) for part in named):
+        return dict.fromkeys(file for file, _ in files)
+    means = {"test": "unused"} | {held_out: "held_out"}
+    return {
+        file: means.get(part or "", "train") for (file, _), part in zip(files, named, strict=True)
+    }
+
+
 def _read(
     files_of: dict[Path, list[Path]],
     kind: str,
     opened: Callable[[Path], DialogueFile],
     report: ReadingReport,
 ) -> Iterator[Dialogue]:
+    parts = file_parts(files_of)
+    numbers = Counter((part or "").replace("_", " ") for part in parts.values())
+    if "" not in numbers:
+        told = ", ".join(f"{part} {number:,}" for part, number in numbers.items())
+        report.note(f"the names of the files tell the parts: {told}")
     for path, files in files_of.items():
         before = copy.deepcopy(report)
         for file_path in files:
-            yield from _read_file(opened(file_path), kind, is_alone=not path.is_dir())
+            part = parts[file_path]
+            if part == "unused":
+                report.skip("files of a further part, for `towers evaluate --data`", str(file_path))
+                continue
+            dialogues = _read_file(opened(file_path), kind, is_alone=not path.is_dir())
+            if part is None:
+                yield from dialogues
+                continue
+            for dialogue in dialogues:
+                turns = dialogue if isinstance(dialogue, Turns) else Turns(dialogue)
+                turns.is_held_out = part == "held_out"
+                yield turns
         found = report.since(before)
-        if not found.num_turns:
+        if not found.num_turns and any(parts[file] != "unused" for file in files):
             raise ValueError(_nothing_usable(path, kind, found))
 
 
@@ -212,12 +284,14 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
     if chosen is None:
         file.report.skip("files of no known kind", str(file.path))
         return
-    if chosen == "tsv" and file.columns:
+    if chosen == "tsv" and file.layout.columns:
         raise ValueError(
-            f"{file.path}: expected a first line with the columns {','.join(file.columns)}, found "
-            f"{file.sample()[0][:60]!r}. Correct --set columns, or leave it out: then the first "
-            "column is the question."
+            f"{file.path}: expected a first line with the columns {','.join(file.layout.columns)}, "
+            f"found {file.sample()[0][:60]!r}. Correct --set columns, or leave it out: then the "
+            "first column is the question."
         )
+    if chosen != "parquet":
+        check_decoded(file.path, file.encoding)
     for dialogue in FORMATS[chosen].read(file):
         file.report.keep(dialogue)
         yield dialogue
@@ -252,8 +326,10 @@ def _description(file: DialogueFile) -> str:
     lines = file.sample()
     if not lines:
         return "only lines that are blank or too long"
-    is_decoded = not any("\0" in line or DAMAGED.search(line) for line in lines)
-    missing = f"no columns {','.join(file.columns)} and " if file.columns else ""
+    damaged = sum("\0" in line or DAMAGED.search(line) is not None for line in lines)
+    is_decoded = damaged <= UNDECODED_FRACTION * len(lines)
+    columns = ",".join(file.layout.columns)
+    missing = f"no columns {columns} and " if columns else ""
     return f"{missing}lines of no known kind, first {lines[0][:40]!r}" + (
         "" if is_decoded else f" ({ENCODING_ADVICE})"
     )

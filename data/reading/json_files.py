@@ -1,4 +1,4 @@
-"""JSON: a dialogue on each line, or one array of dialogues, as ShareGPT's exports are."""
+"""JSON: a record on each line, an array of records, records one after the other, or one object."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from towers.data.reading.chats import dialogues_of, parts_of
 from towers.data.reading.dialogue_file import (
     MAX_RECORD_CHARACTERS,
     Dialogue,
     DialogueFile,
     Line,
 )
-from towers.data.reading.records import not_a_dialogue, turns_of
+from towers.data.reading.records import message_of, not_a_dialogue, turns_of
 
+MAX_OBJECT_CHARACTERS = 1 << 30  # Of an export that is one object.
 _BETWEEN = re.compile(r"[\s,]*")
+_SHOWN_KEYS = 8
 
 
 def looks(line: str) -> bool:
@@ -24,52 +27,88 @@ def looks(line: str) -> bool:
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
-    """Yields a dialogue for each line, a record as `turns_of` takes it."""
-    for line in file.usable_lines(MAX_RECORD_CHARACTERS):
-        value = parsed(line.text)
-        flaw = (
-            "that are not JSON" if value is None else f"whose JSON {not_a_dialogue(file.columns)}"
-        )
-        yield from file.dialogue(turns_of(value, file.columns), line, f"lines {flaw}")
-
-
-def fits(file: DialogueFile) -> bool:
-    """Returns whether the file begins like an array of records, and not like one list of turns."""
-    first = file.beginning().lstrip("\ufeff \t\r\n")
-    if not re.match(r"\[\s*[\[{]", first):
-        return False
-    whole = parsed(first.partition("\n")[0])
-    return whole is None or (
-        isinstance(whole, list) and any(turns_of(record, file.columns) for record in whole)
+    """Yields the dialogues of the records, one on each line."""
+    lines = ((line, parsed(line.text)) for line in file.usable_lines(MAX_RECORD_CHARACTERS))
+    return dialogues_of(
+        _values(file, lines), file, f"lines whose JSON {not_a_dialogue(file.layout)}"
     )
 
 
+def _values(file: DialogueFile, lines: Iterator[tuple[Line, Any]]) -> Iterator[tuple[Line, Any]]:
+    for line, value in lines:
+        if value is None:
+            file.skip("lines that are not JSON", line)
+        else:
+            yield Line(line.number, "", False), value
+
+
+def fits(file: DialogueFile) -> bool:
+    """Returns whether the file begins with an array of records, or with a record of many lines."""
+    first = file.beginning().lstrip("\ufeff \t\r\n")
+    if not re.match(r"\[\s*[\[{]|\{\s*[\"}]", first):
+        return False
+    whole = parsed(first.partition("\n")[0])
+    if whole is None:
+        return True
+    records = whole if isinstance(whole, list) else parts_of(whole)
+    is_one = isinstance(whole, dict) and (turns_of(whole, file.layout) or _is_message(whole, file))
+    return not is_one and any(
+        turns_of(one, file.layout) or _is_message(one, file) for one in records
+    )
+
+
+def _is_message(record: Any, file: DialogueFile) -> bool:
+    return message_of(record, file.layout) is not None
+
+
 def read_array(file: DialogueFile) -> Iterator[Dialogue]:
-    """Yields a dialogue for each record of the array, as `turns_of` takes it.
+    """Yields the dialogues of an array, of records that follow each other, or of one object.
 
     Raises:
-        ValueError: the file is no array of records; the message names the line.
+        ValueError: the file is no such thing; the message names the line.
     """
     file.report.num_files += 1
-    for number, record in _records(file):
-        flaw = f"records whose JSON {not_a_dialogue(file.columns)}"
-        yield from file.dialogue(turns_of(record, file.columns), Line(number, "", False), flaw)
+    before = file.report.num_dialogues
+    keys: list[str] = []
+
+    def records() -> Iterator[tuple[Line, Any]]:
+        for number, record in _records(file):
+            if not keys and isinstance(record, dict):
+                keys.extend(record)
+            yield Line(number, "", False), record
+
+    flaw = f"records whose JSON {not_a_dialogue(file.layout)}"
+    found = False
+    for dialogue in dialogues_of(records(), file, flaw):
+        found = True
+        yield dialogue
+    if not found and file.report.num_dialogues == before and keys:
+        shown = ", ".join(map(repr, keys[:_SHOWN_KEYS]))
+        raise ValueError(
+            f"{file.path}: expected records with messages, or with question and answer, found an "
+            f"object with the keys {shown}. Name the keys of question and answer with --set "
+            "columns=NAME,NAME, or those of messages with --set sender=NAME --set text=NAME."
+        )
 
 
 def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
     """Yields (number of its first line, record) for each record."""
     decode = json.JSONDecoder().raw_decode
-    buffer, number, begun = "", 1, False
+    buffer, number, opened = "", 1, ""
+    limit, tried = MAX_RECORD_CHARACTERS, 0
     for chunk in file.chunks():
         file.report.num_lines += chunk.count("\n")
         buffer += chunk
+        if len(buffer) < 2 * tried:
+            continue  # Half a record: what is tried again and again would take squared time.
         index = 0
         while True:
             index = _BETWEEN.match(buffer, index).end()  # type: ignore[union-attr]
-            if not begun and buffer[index : index + 1] in ("[", "\ufeff"):
-                begun = buffer[index] == "["
+            if not opened and buffer[index : index + 1] in ("[", "{", "\ufeff"):
+                opened = buffer[index].strip("\ufeff")
                 number += buffer.count("\n", 0, index)
-                buffer, index = buffer[index + 1 :], 0
+                buffer, index = buffer[index + (opened != "{") :], 0
+                limit = MAX_OBJECT_CHARACTERS if opened == "{" else limit
                 continue
             if buffer[index : index + 1] not in ("{", "["):
                 break
@@ -81,10 +120,28 @@ def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
             number += buffer.count("\n", 0, end)
             buffer, index = buffer[end:], 0
         rest = buffer[index:]
-        if len(rest) > MAX_RECORD_CHARACTERS or (rest and (not begun or rest[0] not in "{[]")):
+        tried = len(rest) if opened == "{" else 0
+        if len(rest) > limit or (rest and (not opened or rest[0] not in "{[]")):
             break
+    yield from _last_records(file, buffer, number, opened)
+
+
+def _last_records(
+    file: DialogueFile, buffer: str, number: int, opened: str
+) -> Iterator[tuple[int, Any]]:
+    """Yields what the end of a file holds; raises ValueError if it breaks off."""
     rest = _BETWEEN.sub("", buffer, count=1)
-    if not begun or not rest.startswith("]"):
+    decode = json.JSONDecoder().raw_decode
+    while opened == "{" and rest:
+        try:
+            record, end = decode(rest)
+        except (ValueError, RecursionError):
+            break
+        yield number, record
+        number += buffer.count("\n", 0, len(buffer) - len(rest) + end)
+        buffer = rest = _BETWEEN.sub("", rest[end:], count=1)
+    is_whole = rest.startswith("]") if opened == "[" else opened == "{" and not rest
+    if not is_whole:
         number += buffer.count("\n", 0, len(buffer) - len(rest))
         raise ValueError(
             f"{file.path}:{number}: expected a JSON array of dialogues, each an object or a list, "

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from towers.data.compression import Progress
+from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
-from towers.data.reading.records import COLUMNS, LIST_KEYS, find_columns, turns_of
+from towers.data.reading.records import COLUMNS, LIST_KEYS, find_columns, message_of
 from towers.data.text.files import reason_of
 from towers.ground.extras import import_extra
 
@@ -27,17 +28,20 @@ def fits(file: DialogueFile) -> bool:
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
-    """Yields a dialogue for each row, a record as `turns_of` takes it.
+    """Yields the dialogues of the rows.
 
     Raises:
         ValueError: the file is damaged, lacks the columns, or pyarrow is not installed.
     """
+    return dialogues_of(_rows(file), file, "rows that are not a dialogue")
+
+
+def _rows(file: DialogueFile) -> Iterator[tuple[Line, Any]]:
     file.report.num_files += 1
     rows = rows_of(file.path, functools.partial(_columns, file), file.progress)
     for number, record in enumerate(rows, 1):
         file.report.num_lines += 1
-        turns = turns_of(record, file.columns)
-        yield from file.dialogue(turns, Line(number, "", False), "rows that are not a dialogue")
+        yield Line(number, "", False), record
 
 
 def rows_of(
@@ -71,16 +75,20 @@ def rows_of(
 def _columns(file: DialogueFile, schema: Any) -> list[str]:
     """Returns the columns that are read; ValueError if there are none."""
     names = schema.names
-    lists = [name for name in names if name in LIST_KEYS and _has_lists(schema.field(name).type)]
-    lists = [] if file.columns else lists
-    found = lists or list(find_columns(names, file.columns) or ())
-    if not found:
-        wanted = ", ".join(file.columns) or f"{' and '.join(COLUMNS[0])}, or messages"
+    has_lists = (
+        any(name in LIST_KEYS and _has_lists(schema.field(name).type) for name in names)
+        and not file.layout.columns
+    )
+    blank = dict.fromkeys(names, "1")
+    if not (
+        has_lists or find_columns(names, file.layout.columns) or message_of(blank, file.layout)
+    ):
+        wanted = ", ".join(file.layout.columns) or f"{' and '.join(COLUMNS[0])}, or messages"
         raise ValueError(
             f"{file.path}: expected the columns {wanted}, found {', '.join(names[:8])}. Name the "
             "columns of question and answer with --set columns=NAME,NAME."
         )
-    return found
+    return list(names)
 
 
 def _has_lists(kind: Any) -> bool:

@@ -1,14 +1,22 @@
-"""Records with named fields, from JSON, CSV or Parquet, as the turns of a dialogue."""
+"""Records with named fields, from JSON, CSV, Parquet or YAML, as the turns of a dialogue."""
+# ruff: noqa: RUF001 - this module is about full-width punctuation too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from towers.data.reading.layout import Layout
+from towers.data.reading.messages import ME, OTHER, Message, as_answers, turns_of_messages
+from towers.data.reading.report import ReadingReport
+from towers.data.reading.times import seconds_of
 
 # The last column is the answer; the ones before it are the question.
 COLUMNS = (
     ("question", "answer"),
     ("instruction", "input", "output"),
+    ("instruction", "context", "response"),
     ("instruction", "output"),
     ("instruction", "response"),
     ("prompt", "response"),
@@ -16,49 +24,140 @@ COLUMNS = (
     ("context", "response"),
     ("input", "output"),
     ("query", "response"),
+    ("prompt", "chosen"),
+    ("question", "chosen"),
+    ("instruction", "chosen"),
+    ("human", "assistant"),
+    ("user", "assistant"),
+    ("human", "bot"),
+    ("user", "bot"),
+    ("q", "a"),
+    ("post", "response"),
+    ("query", "answer"),
+    ("prompt", "answer"),
+    ("input", "response"),
+    ("source", "target"),
     ("问题", "答案"),
     ("问题", "回答"),
+    ("提问", "回答"),
     ("问", "答"),
 )
-LIST_KEYS = ("turns", "dialogue", "messages", "conversations", "conversation")
-ROLES = ("role", "from")
-CONTENTS = ("content", "value", "text")
-TEXT_PARTS = ("text", "input_text", "output_text")  # Types of the parts of a message.
-UNSPOKEN = frozenset(("system", "developer", "tool", "function", "observation"))
-ANSWERING = frozenset(("assistant", "gpt", "bot", "chatgpt", "model", "bing", "bard"))
+LIST_KEYS = (
+    *("turns", "dialogue", "messages", "conversations", "conversation", "contents", "dialog"),
+    *("data", "utterances", "history", "chosen", "log", "chat"),
+)
+ROLES = (
+    *("role", "from", "speaker", "sender_name", "author", "sender", "from_name", "user", "name"),
+    *("nickname", "发送人", "发送者", "昵称"),
+)
+CONTENTS = (
+    *("content", "value", "text", "utterance", "parts", "message", "msg", "body"),
+    *("strcontent", "内容", "消息"),
+)
+TIMES = (
+    *("timestamp_ms", "date_unixtime", "timestamp", "createtime", "create_time", "strtime", "time"),
+    *("date", "ts", "created_at", "时间", "发送时间"),
+)
+OWN = ("issender", "is_sender", "is_self", "issend")  # 1 is one's own message.
+TALKS = (
+    *("talkerid", "room_name", "talker", "conversation_id", "dialogue_id", "dialog_id", "chat_id"),
+    *("session_id", "conv_id", "thread_id", "channel", "conversation", "dialogue", "session"),
+)
+KINDS = ("type_name", "type")
+TEXT_KINDS = frozenset(("1", "text", "message", "文本", "txt", "generic", "share"))
+TEXT_PARTS = (None, "text", "input_text", "output_text")  # Types of the parts of a message.
+# Marks of who speaks in a text that holds a dialogue, each at the beginning of a line.
+_NAMES = (
+    "human|assistant|user|bot|chatbot|ai|gpt|system|instruction|response|prompter|用户|助手|问|答"
+)
+_MARK = re.compile(
+    rf"(?:^|\n)[ \t]*(?:#+ *)?(?i:({_NAMES}|q|a)) *[:：]|(?<=[\s。！？.!?])(Human|Assistant):"
+)
+_TEMPLATE = re.compile(r"<\|im_start\|>\s*(\w+)\s*\n|<\|(user|assistant|system)\|>\s*")
+_ENDS = re.compile(r"<\|im_end\|>|<\|end\|>|</s>|<s>|<\|endoftext\|>|#+\s*$")
+_MARKED = {"q": "user", "问": "user", "a": "assistant", "答": "assistant"} | {
+    "instruction": "user",
+    "response": "assistant",
+}
 
 
-def turns_of(record: Any, columns: Sequence[str] = ()) -> list[str] | None:
+def turns_of(
+    record: Any, layout: Layout | None = None, report: ReadingReport | None = None
+) -> list[str] | None:
     """Returns the texts of the turns of a record, or None if it has none or they are not texts.
 
     A record is a list of turns, or an object with such a list under one of `LIST_KEYS` (what
-    OpenAI calls `messages` and ShareGPT `conversations`) or with named columns. A turn is a text,
-    or an object with its text under one of `CONTENTS`. Where turns have roles, those of a system
-    or a tool and calls of tools are left out, turns in a row of one role are one turn, a message
-    without a text, such as a picture, is an empty turn, and so is the question of an answer at the
-    beginning, so that questions and answers keep their places.
+    OpenAI calls `messages` and ShareGPT `conversations`), with named columns, or with a text that
+    holds a dialogue. A turn is a text, a message with a role under one of `ROLES` and its text
+    under one of `CONTENTS`, or an object with named columns. `turns_of_messages` says what becomes
+    of messages.
 
     Args:
         record: a value as JSON has them.
-        columns: names of the user's; the last one is the answer.
+        layout: the user's names of columns.
+        report: counts the roles, and which keys were taken.
     """
-    if isinstance(record, Mapping):
-        names = find_columns(record, columns)
-        lists = [] if columns else [record[key] for key in LIST_KEYS if _is_list(record.get(key))]
-        if not lists:
-            return None if names is None else columns_of(record, names)
-        record = lists[0]
-    if not _is_list(record):
-        return None
-    if any(isinstance(turn, Mapping) and _role(turn) is not None for turn in record):
-        return _spoken(record)
-    texts = [_text(turn) for turn in record]
-    return [text for text in texts if text is not None] if None not in texts else None
+    layout = layout or Layout()
+    report = report or ReadingReport()
+    if not isinstance(record, Mapping):
+        return _of_list(record, layout, report) if _is_list(record) else None
+    for taken, found in _readings(record, layout):
+        turns = found if found is None else _of_list(found, layout, report)
+        if turns:
+            if taken[1:]:
+                turns = as_answers(turns)
+            report.take(taken, record)
+            return turns
+    return None
 
 
-def not_a_dialogue(columns: Sequence[str]) -> str:
+def _readings(
+    record: Mapping[str, Any], layout: Layout
+) -> Iterator[tuple[tuple[str, ...], list[Any] | None]]:
+    """Yields (keys, the list of turns under them) for each way in which a record may be read."""
+    names = find_columns(record, layout.columns)
+    if not layout.columns:
+        for key in LIST_KEYS:
+            if _is_list(record.get(key)) and not (names and key in ("history", *names)):
+                chosen = record.get("chosen")
+                more = [chosen] if isinstance(chosen, Mapping) else []
+                yield (key, "chosen") if more else (key,), _last_of(record[key]) + more
+        if isinstance(record.get("prompt"), Mapping):
+            yield ("prompt",), list(_best_branch(record["prompt"]))
+    if names:
+        yield from _of_columns(record, names)
+    if not (names or layout.columns):
+        for key in ("text", "chosen", "conversation", "dialogue"):
+            yield (key,), marked_messages(record.get(key))
+
+
+def _of_columns(
+    record: Mapping[str, Any], names: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], list[Any] | None]]:
+    values = [record.get(name) for name in names]
+    lists = [value for value in values if _is_list(value)]
+    if lists:  # Messages, as files of preferences have them.
+        *_, last = values
+        opens = _is_list(last) and len(last) > 1
+        yield names, list(last) if opens else [part for value in values for part in _listed(value)]
+        return
+    turns = columns_of(record, names)
+    if turns is None:
+        yield names, None
+        return
+    said = marked_messages(turns[0])
+    history = record.get("history")
+    earlier = [text for pair in history for text in pair] if _is_history(history) else []
+    if said:
+        answer = {"role": "assistant", "content": turns[1]}
+        yield names, [*said, answer]
+    yield (*names, "history") if earlier else names, [*earlier, *turns]
+
+
+def not_a_dialogue(layout: Layout) -> str:
     """Returns why `turns_of` returned None, as the report says it."""
-    return f"has no texts in {','.join(columns)}" if columns else "is not a dialogue"
+    columns = ",".join(layout.columns)
+    return f"has no texts in {columns}" if columns else "is not a dialogue"
 
 
 def find_columns(names: Iterable[str], columns: Sequence[str] = ()) -> tuple[str, ...] | None:
@@ -68,11 +167,16 @@ def find_columns(names: Iterable[str], columns: Sequence[str] = ()) -> tuple[str
         names: of all columns.
         columns: those of the user; by default the first of `COLUMNS` that are all there.
     """
-    spelled = {str(name).strip().lower(): str(name) for name in names}
+    spelled = spelling_of(names)
     for wanted in (tuple(columns),) if columns else COLUMNS:
         if all(name.strip().lower() in spelled for name in wanted):
             return tuple(spelled[name.strip().lower()] for name in wanted)
     return None
+
+
+def spelling_of(names: Iterable[Any]) -> dict[str, str]:
+    """Returns {name in small letters: as it is spelled}."""
+    return {str(name).strip().lower(): str(name) for name in names}
 
 
 def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | None:
@@ -84,27 +188,137 @@ def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | N
     return [" ".join(text for text in question if text), answer]
 
 
-def _spoken(messages: Sequence[Any]) -> list[str] | None:
-    """Returns the turns of messages with roles."""
-    turns: list[str] = []
-    has_text, last = False, None
-    for message in messages:
-        if not isinstance(message, Mapping):
-            return None
-        role = str(_role(message)).lower()
-        text = _text(message)
-        if role in UNSPOKEN or (text is None and _is_call(message)):
-            continue
-        has_text = has_text or text is not None
-        text = text or ""
-        if not turns and role in ANSWERING:
-            turns.append("")
-        if role == last:
-            turns[-1] = f"{turns[-1]} {text}".strip()
-        else:
-            turns.append(text)
-        last = role
-    return turns if has_text else None
+def marked_messages(text: Any) -> list[dict[str, str]] | None:
+    """Returns the messages of a text whose marks say who speaks, None for another text.
+
+    >>> marked_messages("### Human: Hi.### Assistant: Hello.")
+    [{'role': 'human', 'content': 'Hi.'}, {'role': 'assistant', 'content': 'Hello.'}]
+    >>> marked_messages("He said: no.")
+    """
+    if not isinstance(text, str) or not any(sign in text for sign in (":", "：", "<|")):
+        return None
+    text = _TEMPLATE.sub(r"\n\1\2:", text.replace("###", "\n###"))
+    marks = list(_MARK.finditer(text))
+    if len(marks) < 2 or _ENDS.sub("", text[: marks[0].start()]).strip():
+        return None
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    messages = []
+    for mark, end in zip(marks, ends, strict=True):
+        role = (mark[1] or mark[2]).lower()
+        content = _ENDS.sub("", text[mark.end() : end]).strip()
+        messages.append({"role": _MARKED.get(role, role), "content": content})
+    if not messages[-1]["content"]:  # `Assistant:` asks for the answer, which is elsewhere.
+        messages.pop()
+    return messages
+
+
+def is_marked(line: str) -> bool:
+    """Returns whether a line begins with who speaks."""
+    return _MARK.match(line) is not None
+
+
+class Row(NamedTuple):
+    """A record that is one message.
+
+    Attributes:
+        talk: its conversation, empty where the file has one.
+        message: its text is None where it is of another kind, such as a picture.
+        taken: the keys of all that was understood.
+    """
+
+    talk: str
+    message: Message
+    taken: tuple[str, ...]
+
+
+def message_of(record: Any, layout: Layout) -> Row | None:
+    """Returns the message of a record that is one, None for another."""
+    if not isinstance(record, Mapping):
+        return None
+    spelled, taken = spelling_of(record), dict[str, None]()
+
+    def value_of(names: Sequence[str]) -> Any:
+        keys = (spelled.get(name.strip().lower()) for name in names)
+        key = next((key for key in keys if key and record[key] not in (None, "")), None)
+        return None if key is None else record[taken.setdefault(key) or key]
+
+    when = seconds_of(value_of((layout.time,) if layout.time else TIMES))
+    roles = [role for role in ROLES if when is not None or role not in ("name", "user")]
+    own = None if layout.sender else value_of(OWN)
+    if own is not None:
+        sender = ME if str(own).strip().lower() in ("1", "true", "yes", "是") else OTHER
+    else:
+        sender = value_of((layout.sender,) if layout.sender else roles)
+    names = (layout.text,) if layout.text else CONTENTS
+    if sender is None or not any(name.strip().lower() in spelled for name in names):
+        return None
+    text = text_of(value_of(names))
+    kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
+    is_text = kind is None or str(kind).lower() in TEXT_KINDS
+    text = _unbroken(text) if text and is_text and str(subtype or 0).isdigit() else None
+    message = Message(_unbroken(str(sender)), text, when)
+    return Row(str(value_of(TALKS) or ""), message, tuple(taken))
+
+
+def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | None:
+    """Returns the turns of a list of texts, of messages, or of pairs."""
+    if any(isinstance(item, Mapping) for item in items):
+        messages: list[Message] = []
+        for item in items:
+            if not isinstance(item, Mapping):
+                return None
+            found = _messages_of(item)
+            if found is None:
+                return None
+            messages += found
+        if messages and any(message.sender for message in messages):
+            return turns_of_messages(messages, report, layout.me)
+        texts = [message.text for message in messages]
+    else:
+        texts = [item if isinstance(item, str) else None for item in items]
+    return [text for text in texts if text is not None] if None not in texts else None
+
+
+def _messages_of(item: Mapping[str, Any]) -> list[Message] | None:
+    """Returns the message of an object, the two of a pair of columns, none of a call of a tool."""
+    sender, text = _role(item), text_of(_content(item))
+    if sender is not None:
+        return [] if text is None and _is_call(item) else [Message(str(sender), text)]
+    names = find_columns(item)
+    turns = columns_of(item, names) if names else None
+    if turns is not None:
+        return [Message("user", turns[0]), Message("assistant", turns[1])]
+    return None if text is None else [Message("", text)]
+
+
+def _last_of(items: Sequence[Any]) -> list[Any]:
+    """Returns the turns of a list; of growing histories with candidates the last and its answer."""
+    last = items[-1] if items else None
+    if isinstance(last, Mapping) and _is_list(last.get("history")) and last.get("candidates"):
+        return [*last["history"], last["candidates"][-1]]
+    return list(items)
+
+
+def _best_branch(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields the messages of a tree, at each place the reply that is ranked best."""
+    while True:
+        yield message
+        replies = message.get("replies")
+        usable = [one for one in replies if isinstance(one, Mapping)] if _is_list(replies) else []
+        if not usable:
+            return
+        message = min(usable, key=lambda one: rank if (rank := one.get("rank")) else 0)
+
+
+def _is_history(value: Any) -> bool:
+    return _is_list(value) and all(
+        _is_list(pair) and len(pair) == 2 and all(isinstance(text, str) for text in pair)
+        for pair in value
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if _is_list(value) else [{"role": "user", "content": value}]
 
 
 def _is_list(value: Any) -> bool:
@@ -123,20 +337,40 @@ def _is_call(message: Mapping[str, Any]) -> bool:
 
 
 def _role(message: Mapping[str, Any]) -> Any:
-    return next((message[name] for name in ROLES if message.get(name) is not None), None)
+    role = next((message[name] for name in ROLES if message.get(name) is not None), None)
+    return role.get("role") if isinstance(role, Mapping) else role  # ChatGPT's `author`.
 
 
-def _text(turn: Any) -> str | None:
-    """Returns the text of a turn; of a message in parts, as APIs have them, that of its texts."""
-    if isinstance(turn, Mapping):
-        turn = next((turn[name] for name in CONTENTS if turn.get(name) is not None), None)
-    if _is_list(turn):
-        texts = [_text_of_part(part) for part in turn]
-        return " ".join(text for text in texts if text) if any(texts) else None
-    return turn if isinstance(turn, str) else None
+def _content(message: Mapping[str, Any]) -> Any:
+    return next((message[name] for name in CONTENTS if message.get(name) is not None), None)
+
+
+def text_of(content: Any) -> str | None:
+    """Returns the text of a message; of one in parts, as APIs have them, that of its texts."""
+    if not _is_list(content):
+        return content if isinstance(content, str) else None
+    texts = [_text_of_part(part) for part in content]
+    kinds = {part.get("type") for part in content if isinstance(part, Mapping)}
+    between = " " if kinds.issubset(TEXT_PARTS) or not any(map(_is_text, content)) else ""
+    return between.join(text for text in texts if text) if any(texts) else None
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, str)
 
 
 def _text_of_part(part: Any) -> str | None:
     if isinstance(part, Mapping):
-        part = part.get("text") if part.get("type") in TEXT_PARTS else None
+        is_thought = any(word in str(part.get("type")) for word in ("think", "reason", "tool"))
+        part = None if is_thought else part.get("text")
     return part if isinstance(part, str) else None
+
+
+def _unbroken(text: str) -> str:
+    """Returns a text whose letters are bytes of UTF-8, as Instagram writes them, as its letters."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return text

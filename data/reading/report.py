@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -20,6 +20,11 @@ UNDECODED_FRACTION = 0.1  # Of all lines; above this fraction the encoding is pr
 ENCODING_ADVICE = (
     "its encoding may differ: try another (--encoding), such as gb18030, big5, cp1252 or utf-16"
 )
+
+
+MOST_KINDS = 1000  # Of roles and of keys are counted.
+SHOWN = 8
+MOST_LINES = 3  # Of one sort.
 
 
 @dataclass
@@ -76,6 +81,9 @@ class ReadingReport(Report):
     Attributes:
         num_dialogues: dialogues yielded, also without any usable turn.
         num_turns: turns with text in those dialogues.
+        num_merged: messages that became one turn with the one before.
+        roles: {(who sent messages, what he does): number of messages}.
+        keys: {(the keys that were taken, those that were not): number of records}.
         notes: further information, such as how a file was interpreted.
     """
 
@@ -84,6 +92,9 @@ class ReadingReport(Report):
 
     num_dialogues: int = 0
     num_turns: int = 0
+    num_merged: int = 0
+    roles: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    keys: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
     def keep(self, dialogue: Sequence[str]) -> None:
@@ -92,16 +103,51 @@ class ReadingReport(Report):
         self.num_turns += sum(map(bool, dialogue))
 
     def note(self, text: str) -> None:
-        """Adds a sentence to the summary."""
-        self.notes.append(text)
+        """Adds a sentence to the summary, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def hear(self, sender: str, does: str | None) -> None:
+        """Counts a message; `does` is None for one that is left out."""
+        if len(self.roles) < MOST_KINDS:
+            self.roles[sender, does] += 1
+
+    def take(self, taken: Sequence[str], names: Iterable[str]) -> None:
+        """Counts a record of which some keys were taken."""
+        if len(self.keys) < MOST_KINDS:
+            self.keys[tuple(taken), tuple(names)] += 1
+
+    def understood(self) -> list[str]:
+        """Returns at most a line each about the keys and the roles of records."""
+        lines = []
+        if self.keys:
+            taken: Counter[str] = Counter()
+            left: Counter[str] = Counter()
+            for (used, names), number in self.keys.items():
+                taken.update(dict.fromkeys(used, number))
+                left.update(dict.fromkeys(set(names) - set(used), number))
+            unused = f"; not used: {_listed(left)}" if left else ""
+            lines.append(f"taken: {_listed(taken)}{unused}")
+        if self.roles:
+            sides: dict[str | None, Counter[str]] = {}
+            for (sender, does), number in self.roles.items():
+                sides.setdefault(does, Counter())[sender] += number
+            shown = [
+                f"{does or 'left out'}: {_listed(counts)}"
+                for does, counts in sorted(sides.items(), key=lambda side: side[0] is None)
+            ]
+            merged = f"; {self.num_merged:,} merged with the one before" if self.num_merged else ""
+            lines.append(f"messages by role: {'; '.join(shown)}{merged}")
+        return lines
 
     def lines(self) -> list[str]:
-        """Returns the report as lines of text: the totals, then one line for each reason."""
+        """Returns the report as a few lines of text: the totals, then a line for each reason."""
         return [
             f"read {count(self.num_dialogues, 'dialogue')} of {count(self.num_turns, 'turn')} "
             f"from {count(self.num_files, 'file')} of {count(self.num_lines, 'line')}",
-            *self.changes(),
-            *self.notes,
+            *self.understood(),
+            *_few(self.changes(), "further reason"),
+            *_few(self.notes, "further note"),
             *([ENCODING_ADVICE] if self.suggests_other_encoding else []),
         ]
 
@@ -115,6 +161,8 @@ class ReadingReport(Report):
             skipped=self.skipped - earlier.skipped,
             repaired=self.repaired - earlier.repaired,
             places=self.places,
+            roles=self.roles - earlier.roles,
+            keys=self.keys - earlier.keys,
             notes=self.notes[len(earlier.notes) :],
         )
 
@@ -142,6 +190,19 @@ class TextReport(Report):
         read = f"read {count(self.num_lines, 'line')} from {count(self.num_files, 'file')}"
         advice = [ENCODING_ADVICE] if self.suggests_other_encoding else []
         return [read, *self.changes(), *advice]
+
+
+def _few(lines: Sequence[str], noun: str) -> list[str]:
+    """Returns the first lines, with a word about those that are left."""
+    left = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], *([f"and {count(left, noun)}"] if left > 0 else [])]
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    """Returns names with their numbers, the most frequent first."""
+    order = sorted(counts, key=lambda name: -counts[name])
+    more = f" and {len(order) - SHOWN} more" if len(order) > SHOWN else ""
+    return ", ".join(f"{name[:40]} ({counts[name]:,})" for name in order[:SHOWN]) + more
 
 
 def count(number: int, noun: str) -> str:

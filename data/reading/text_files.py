@@ -86,7 +86,7 @@ def find_texts(paths: Iterable[str | os.PathLike[str]]) -> list[TextFile]:
             if file.resolve() not in found:
                 found[file.resolve()] = file
                 above = file.relative_to(path).parts[:-1]
-                named.append(_part_of(file, [path.name, *above] if len(given) > 1 else above))
+                named.append(part_name(file, [path.name, *above] if len(given) > 1 else above))
     if not found:
         raise ValueError("A text needs at least one file or folder. Received none.")
     pairs = zip(found.values(), parts_of(named), strict=True)
@@ -162,7 +162,7 @@ def kind_of(path: Path) -> str:
     return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
 
 
-def _part_of(path: Path, folders: Sequence[str]) -> str | None:
+def part_name(path: Path, folders: Sequence[str]) -> str | None:
     """Returns the part that the name of a file tells, else that of a folder above it."""
     words = re.split(r"[._\-]+", path.name.lower())
     words += [folder.lower() for folder in reversed(folders)]

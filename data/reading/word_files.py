@@ -42,4 +42,4 @@ def _read_lines(path: Path) -> str:
     if "\0" in text or not text.strip():
         found = "a zero byte" if "\0" in text else "none"
         raise ValueError(f"{path}: expected lines of words, found {found}.")
-    return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")

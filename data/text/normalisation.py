@@ -16,12 +16,22 @@ WIDE = (
 )
 # A letter or digit of a script that separates words by blanks.
 NARROW_LETTER = rf"[^\W_{WIDE}]"
+# The combining marks of scripts whose words they belong to: Hebrew to Khmer, and later blocks.
+MARKS = "".join(
+    chr(code)
+    for block in (range(0x483, 0x1AB0), range(0x1B00, 0x1D00), range(0xA8E0, 0xAC00))
+    for code in block
+    if unicodedata.category(chr(code)) in ("Mn", "Mc")
+)
+JOINERS = "\u200c\u200d"
 # The ends of words that follow an apostrophe, and words that begin with one.
 AFTER_APOSTROPHE = rf"(?:s|m|d|t|re|ve|ll|em|cause|til|bout)(?![^\W{WIDE}])"
 _WIDE_PUNCTUATION = "，？！：；（）【】《》〈〉、。…—"
 
 
-def normalise(text: str, language: str, *, keep_blanks: bool = False) -> str:
+def normalise(
+    text: str, language: str, *, keep_blanks: bool = False, keep_marks: bool = False
+) -> str:
     """Returns the text in its canonical spelling; normalising it again changes nothing.
 
     Letters and digits are half width, quotes are straight, accents are part of their letters
@@ -32,9 +42,13 @@ def normalise(text: str, language: str, *, keep_blanks: bool = False) -> str:
     `…`, a dash one `—`, and blanks between Chinese characters are dropped. English punctuation is
     half width, an ellipsis is `...` and a dash is `-` between blanks.
 
-    `keep_blanks` is for Chinese text with blanks between its tokens.
+    `keep_blanks` is for Chinese text with blanks between its tokens. `keep_marks` keeps the vowel
+    signs of scripts that have them, such as Devanagari, Thai and Arabic, and their joiners.
     """
-    text = unicodedata.normalize("NFC", text).translate(_CHARACTERS)
+    table = _WITH_MARKS if keep_marks and _MARK_OF_SCRIPT.search(text) else _CHARACTERS
+    text = unicodedata.normalize("NFC", text).translate(table)
+    if table is _WITH_MARKS:
+        text = _LOOSE_JOINER.sub("", text)
     # A dropped mark may have been between the parts of a Korean syllable.
     text = " ".join(unicodedata.normalize("NFC", text).split())
     if language == "zh":
@@ -74,7 +88,12 @@ def _canonical(character: str) -> str:
     return "" if category in ("Cc", "Cf", "Mn", "Mc", "Me") else character
 
 
-_CHARACTERS = _CharacterTable()
+_CHARACTERS, _WITH_MARKS = _CharacterTable(), _CharacterTable()
+_WITH_MARKS.update({ord(one): one for one in MARKS + JOINERS})
+_MARK_OF_SCRIPT = re.compile(f"[{MARKS}{JOINERS}]")
+# A joiner that joins no two letters or signs of such a script.
+_JOINED = "\u0590-\u1cff"
+_LOOSE_JOINER = re.compile(f"(?<![{_JOINED}])[{JOINERS}]|[{JOINERS}](?![{_JOINED}])")
 _SAME_MEANING = {
     # Control characters that separate, letters that look like a blank, the replacement character.
     **dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u115f\u1160\u2800\u3164\uffa0\ufffd", " "),

@@ -28,6 +28,7 @@ class TextSettings:
             rare and wrong ("比六多"); otherwise such words are split into shorter ones.
         subword_model: path of the model that `train_subwords` wrote; without one, the preparation
             of a corpus learns a model.
+        marks: whether the vowel signs of scripts that have them stay.
         as_written: whether nothing is normalised, blank lines count, and the vocabulary has whole
             words alone, as in the Penn Treebank; with the tokenizer spaces.
 
@@ -43,6 +44,7 @@ class TextSettings:
     new_words: bool = False
     subword_model: str | None = None
     as_written: bool = False
+    marks: bool = False
 
     def __post_init__(self) -> None:
         check_choice("language", self.language, LANGUAGES)
@@ -84,8 +86,15 @@ class TextSettings:
             text.lower() if self.lowercase else text,
             self.language,
             keep_blanks=self.chosen_tokenizer == "spaces",
+            keep_marks=self.marks,
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the settings by name, as plain values that `TextSettings(**values)` takes."""
-        return dataclasses.asdict(self)
+        """Returns the settings by name, as plain values that `TextSettings(**values)` takes.
+
+        `marks` is absent where it is off: there was no such setting once.
+        """
+        values = dataclasses.asdict(self)
+        if not self.marks:
+            del values["marks"]
+        return values

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
+import io
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from .detokenising import detokenise_chinese, detokenise_english
-from .normalisation import AFTER_APOSTROPHE, WIDE
+from .normalisation import AFTER_APOSTROPHE, JOINERS, MARKS, WIDE
 from .settings import TextSettings
 from .subwords import SubwordTokenizer
 
@@ -79,35 +81,57 @@ class JiebaTokenizer:
     """Chinese words by jieba; everything else as in `WordTokenizer`.
 
     jieba breaks `don't` and `café`, so it only receives runs of Chinese with the plain letters and
-    digits next to them (`T恤`, `卡拉OK`). Its own dictionary is read when the first text comes,
-    files of the user's at once.
+    digits next to them (`T恤`, `卡拉OK`), and never cuts a Latin word. Words of a dictionary with
+    other characters (`C++`) are found before. A dictionary is normalised as the text is. jieba's
+    own is read when the first text comes, files of the user's at once.
     """
 
     def __init__(self, settings: TextSettings) -> None:
         self.detokenise = _detokeniser(settings.language)
-        files = settings.dictionary, settings.user_dictionary
-        self._load = functools.cache(lambda: _load_jieba(*files))
+        self._load = functools.cache(lambda: _load_jieba(settings))
         self._new_words = settings.new_words
-        if any(files):
+        if settings.dictionary or settings.user_dictionary:
             self._load()
 
     def tokenize(self, text: str) -> list[str]:
-        cut = functools.partial(self._load().cut, HMM=self._new_words)
+        jieba, own = self._load()
+        cut = functools.partial(jieba.cut, HMM=self._new_words)
         tokens: list[str] = []
-        for match in _CHINESE_OR_WORDS.finditer(text):
-            tokens.extend(cut(match[0]) if match["chinese"] else [match[0]])
-        return tokens
+        start = 0
+        for match in own.finditer(text) if own else ():
+            tokens += _cut(text[start : match.start()], cut)
+            tokens.append(match[0])
+            start = match.end()
+        return tokens + _cut(text[start:], cut)
+
+
+def _cut(text: str, cut: Callable[[str], Iterable[str]]) -> list[str]:
+    """Returns the tokens of a text, those of Chinese cut; what cuts a Latin word is undone."""
+    tokens: list[str] = []
+    for match in _CHINESE_OR_WORDS.finditer(text):
+        if not match["chinese"]:
+            tokens.append(match[0])
+            continue
+        words: list[str] = []
+        for word in cut(match[0]):
+            if words and _WITHIN_LATIN.fullmatch(words[-1][-1] + word[0]):
+                words[-1] += word
+            else:
+                words.append(word)
+        tokens += words
+    return tokens
 
 
 def _detokeniser(language: str) -> Callable[[Sequence[str]], str]:
     return detokenise_chinese if language == "zh" else detokenise_english
 
 
+_LETTERS = rf"[^\W{WIDE}](?:[^\W{WIDE}]|[{MARKS}{JOINERS}])*"
 _WORD = rf"""
     (?:https?://|www\.)[^\s"'()\[\]{{}}{WIDE}]+      # An address.
     | [0-9]+(?:[.,:/][0-9]+)+                        # 1,000, 3.5 or 7:30.
     | (?:[A-Za-z]\.){{2,}}                           # U.S.
-    | [^\W{WIDE}]+(?:['&-][^\W{WIDE}]+)*             # don't, well-known, C4.
+    | {_LETTERS}(?:['&-]{_LETTERS})*             # don't, well-known, C4.
     | '{AFTER_APOSTROPHE}                            # The 's after another character.
     | \.\.\.
     | \S
@@ -118,19 +142,41 @@ _PLAIN = rf"[A-Za-z0-9]+(?!['&-]?[^\W{WIDE}]|[.,:/][0-9])"
 _CHINESE_RUN = rf"(?P<chinese>[A-Za-z0-9]*{_CHINESE}(?:{_CHINESE}|{_PLAIN})*)"
 _WORDS = re.compile(_WORD, re.VERBOSE | re.IGNORECASE)
 _CHINESE_OR_WORDS = re.compile(f"{_CHINESE_RUN} | {_WORD}", re.VERBOSE | re.IGNORECASE)
+_CHINESE_WORD = re.compile(_CHINESE_RUN, re.VERBOSE)
+_WITHIN_LATIN = re.compile("[A-Za-z0-9]{2}")
 
 
-def _load_jieba(dictionary: str | None, user_dictionary: str | None) -> Any:
-    jieba = _import_jieba()
-    tokenizer = jieba.Tokenizer()
-    frequencies, total = _read_dictionary(Path(dictionary)) if dictionary else _own_dictionary()
+def _load_jieba(settings: TextSettings) -> tuple[Any, re.Pattern[str] | None]:
+    """Returns jieba with its words, and the pattern of those that it cannot find, if any."""
+    tokenizer = _import_jieba().Tokenizer()
+    path = settings.dictionary
+    own, total = _read_dictionary(Path(path)) if path else _own_dictionary()
     # Set here because jieba's own initialisation loads a cache by marshal that every user of the
     # machine can write. Reading the dictionary takes 0.4 s, the cache 0.5 s.
-    tokenizer.FREQ, tokenizer.total, tokenizer.initialized = frequencies, total, True
-    if user_dictionary:
-        tokenizer.FREQ = dict(frequencies)
-        _add_words(tokenizer, Path(user_dictionary))
-    return tokenizer
+    tokenizer.FREQ, tokenizer.total, tokenizer.initialized = dict(own), total, True
+    words = {word: count for word, count in own.items() if count and not _HAN.fullmatch(word)}
+    given = _read_words(Path(settings.user_dictionary)) if settings.user_dictionary else {}
+    special = []
+    for word, count in [*words.items(), *given.items()]:
+        normal = settings.normalise(word)
+        if not _CHINESE_WORD.fullmatch(normal):
+            special.append(normal)
+        elif word in given or not own.get(normal):
+            tokenizer.add_word(normal, count)
+    return tokenizer, _any_of(filter(None, special)) if any(special) else None
+
+
+_HAN = re.compile("[\u4e00-\u9fff]+")
+
+
+def _any_of(words: Iterable[str]) -> re.Pattern[str]:
+    """Returns the pattern of any of some words, the longest first; none begins within a word."""
+    by_first: dict[str, list[str]] = {}
+    for word in sorted(set(words), key=lambda word: (-len(word), word)):
+        before = r"(?<![A-Za-z0-9])" if word[0].isascii() and word[0].isalnum() else ""
+        after = r"(?![A-Za-z0-9])" if word[-1].isascii() and word[-1].isalnum() else ""
+        by_first.setdefault(before + re.escape(word[0]), []).append(re.escape(word[1:]) + after)
+    return re.compile("|".join(f"{one}(?:{'|'.join(rest)})" for one, rest in by_first.items()))
 
 
 def _import_jieba() -> Any:
@@ -149,8 +195,10 @@ def _own_dictionary() -> tuple[dict[str, int], int]:
 
 def _read_dictionary(path: Path) -> tuple[dict[str, int], int]:
     try:
-        with path.open("rb") as file:
-            frequencies, total = _import_jieba().Tokenizer().gen_pfdict(file)
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        file = io.BytesIO(content)
+        file.name = str(path)  # type: ignore[attr-defined]  # jieba names it in its errors.
+        frequencies, total = _import_jieba().Tokenizer().gen_pfdict(file)
     except (OSError, ValueError) as error:
         raise _wrong_dictionary("dictionary", path, error) from error
     if not total or min(frequencies.values()) < 0:
@@ -158,12 +206,17 @@ def _read_dictionary(path: Path) -> tuple[dict[str, int], int]:
     return frequencies, total
 
 
-def _add_words(tokenizer: Any, path: Path) -> None:
+def _read_words(path: Path) -> dict[str, int | None]:
+    """Returns {word: its count, None where the file has none}."""
     try:
-        with path.open("rb") as file:
-            tokenizer.load_userdict(file)
+        lines = path.read_bytes().decode("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise _wrong_dictionary("user_dictionary", path, error) from error
+    matches = (_USER_WORD.fullmatch(line.strip()) for line in lines)
+    return {match[1]: int(match[2]) if match[2] else None for match in matches if match}
+
+
+_USER_WORD = re.compile(r"(.+?)(?:\s+([0-9]+))?(?:\s+[a-z]+)?")  # As jieba reads them.
 
 
 def _wrong_dictionary(name: str, path: Path, found: object) -> ValueError:

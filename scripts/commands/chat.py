@@ -14,7 +14,7 @@ from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Flag, all_settings
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, DeviceOptions, ModelOptions
-from towers.scripts.wrong_input import WrongInputError, wrong_input
+from towers.scripts.wrong_input import WrongInputError, text_of_argument, wrong_input
 
 RARE = all_settings(DeviceOptions)  # Shown by --help-all.
 
@@ -47,6 +47,7 @@ def run(options: ChatOptions) -> int:
 
     decoding = options.decoding
     with wrong_input():
+        questions = [text_of_argument(question) for question in options.ask]
         opened = open_model(options, options.devices)
         make_answerer = functools.cache(functools.partial(open_answerer, opened))
         answerer = make_answerer(decoding)
@@ -56,7 +57,7 @@ def run(options: ChatOptions) -> int:
             conversation.answer_lines(answerer, opened.recipe.fields.context, decoding.seed)
         elif options.ask:
             show(talk.introduction)
-            talk.hold(conversation.asked_lines(options.ask))
+            talk.hold(conversation.asked_lines(questions))
         else:
             show(f"{talk.introduction}\n{conversation.WELCOME}")
             with conversation.line_editing(opened.directory.path / "chat_history"):

@@ -4,14 +4,17 @@ Turns a corpus into the cache that the training reads. `towers train` does it to
 
     towers prepare chatbot --language zh --data my.conv
     towers prepare chatbot --data dialogues/ --processes 4
+    towers prepare chatbot --data chats.jsonl --show 5 --json
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from typing import Annotated, Any
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Parts, Paths, values_of
+from towers.scripts.options.setting import Count, Parts, Paths, values_of
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import check_contradictions, chosen_recipe
 from towers.scripts.training.options import RecipeOptions
@@ -25,10 +28,14 @@ class PrepareOptions(RecipeOptions):
     Attributes:
         data: files and folders (default: the embedded corpus).
         processes: number of processes that tokenise (default: one per core).
+        show: print so many examples as the model will see them (default: none).
+        json: print a JSON object for each of them, and one about the data as the last line.
     """
 
     data: Paths | None = None
     processes: Parts | None = None
+    show: Annotated[Count | None, "N"] = None
+    json: bool = False
 
 
 def run(options: PrepareOptions) -> int:
@@ -53,5 +60,28 @@ def run(options: PrepareOptions) -> int:
     for line in corpus.summary:
         if line not in printed:  # The preparation of a new corpus prints these lines itself.
             show(line)
-    show(f"prepared in {corpus.folder}")
+    remarks = corpus.remarks(recipe.fields)
+    for line in [*remarks, f"prepared in {corpus.folder}"]:
+        show(line)
+    for example in corpus.examples(options.show) if options.show else []:
+        show(as_json(example) if options.json else " -> ".join(map(shown, example.values())))
+    if options.json:
+        show(
+            as_json({"recipe": recipe.name, "folder": str(corpus.folder), **about(corpus, remarks)})
+        )
     return 0
+
+
+def about(corpus: Any, remarks: list[str]) -> dict[str, Any]:
+    """Returns what is known of a prepared corpus: its summary, and its numbers."""
+    return {"summary": [*corpus.summary, *remarks], **corpus.facts}
+
+
+def shown(value: Any) -> str:
+    """Returns a text, or the turns of a question with bars between them."""
+    return " | ".join(value) if isinstance(value, list) else str(value)
+
+
+def as_json(value: dict[str, Any]) -> str:
+    """Returns an object in one line."""
+    return json.dumps(value, ensure_ascii=False)

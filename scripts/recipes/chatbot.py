@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import keras
 
     from towers.data.prepared import DialogueCorpus
+    from towers.data.text import TextCodec
     from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 
 PARTS = ("train", "held_out")
@@ -40,11 +41,15 @@ class Fields(common.TextFields):
     Attributes:
         batch_size: at most so many pairs in one update, over all towers.
         batch_tokens: at most so many tokens in one update, padding included.
-        kind: kind of the files: conv, tsv, json_lines, cornell, speakers, csv, json_array, parquet
-            or auto.
+        kind: kind of the files, such as conv, tsv or json_lines; auto recognises it.
         encoding: encoding of the files.
         columns: names of the columns of question and answer in CSV, Parquet or JSON, such as
             text,reply; by default common names are recognised.
+        sender: name of the column with the sender of a message, of files with a message a record.
+        text: name of the column with its text.
+        time: name of the column with its time.
+        me: the sender whose messages are the answers; by default those of a known role are.
+        answers: a file with an answer on each line, beside the file of questions.
         fix_text: whether broken letters, decoded by another codec than theirs, are mended.
         simplify: whether traditional Chinese characters become simplified ones.
         pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
@@ -86,6 +91,11 @@ class Fields(common.TextFields):
     kind: str = "auto"
     encoding: str = "utf-8"
     columns: tuple[str, ...] = ()
+    sender: str = ""
+    text: str = ""
+    time: str = ""
+    me: str = ""
+    answers: str = ""
     fix_text: bool = False
     simplify: bool = False
     pairing: str = "alternate"
@@ -138,30 +148,45 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     )
 
 
+def make_test_data(fields: Fields, paths: Sequence[Path], seed: int, *, text: TextCodec) -> Data:
+    """Returns the pairs of other files, all to be evaluated with the vocabulary of a run."""
+    from towers.data.batches.pairs import pair_batches
+
+    corpus = prepare(fields, paths, codec=text)
+    limits = {**common.arguments_for(pair_batches, fields), "fixed_shapes": False}
+    test = pair_batches(corpus, "held_out", shuffle=False, **limits)
+    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key)
+
+
 def prepare(
     fields: Fields,
     paths: Sequence[Path] | None,
     *,
     processes: int | None = None,
     write: Callable[[str], None] = show,
+    codec: TextCodec | None = None,
 ) -> DialogueCorpus:
     """Returns the prepared corpus of files, or without paths the embedded one.
 
     Paths are files and folders, such as a.conv, or a.conv:2 to read it twice in an epoch.
     """
     from towers.data.prepared import DialoguePreparation, prepare_dialogues, prepare_files
+    from towers.data.reading import Layout
     from towers.data.samples.conversations import conversations
 
     settings = common.arguments_for(
         DialoguePreparation,
         fields,
         text=fields.settings(),
+        layout=Layout(**common.arguments_for(Layout, fields)),
         copy_unknown=fields.copy_unknown and fields.tokenizer != "subwords",
         min_dialogues=fields.min_dialogues or (EMBEDDED_MIN_DIALOGUES if paths is None else 1),
     )
     preparation = DialoguePreparation(**settings)
     if paths is not None:
-        return prepare_files(paths, preparation, CACHE, processes=processes, write=write)
+        return prepare_files(
+            paths, preparation, CACHE, processes=processes, write=write, codec=codec
+        )
     train, held_out = (conversations(fields.language, part) for part in PARTS)
     return prepare_dialogues(train, held_out, preparation, CACHE, write=write)
 
@@ -197,7 +222,7 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexities, also that of unigrams, which is of answers."""
     found = perplexities(metrics, data.test.source.num_characters)
-    if data.test.source.direction != "backward":
+    if data.test.source.direction != "backward" and len(data.corpus.train_pairs):
         found["unigram_perplexity"] = data.corpus.unigram_perplexity
     return found
 
@@ -245,5 +270,6 @@ RECIPE = Recipe(
     make_tower_fn=make_tower_fn,
     derive_metrics=derive_metrics,
     prepare=prepare,
+    make_test_data=make_test_data,
     make_answer_evaluator=make_answer_evaluator,
 )

@@ -70,13 +70,18 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
             differences += different_fields(before[key], now[key])
         elif before[key] != now[key]:
             differences.append(f"{key}: {before[key]} before, {now[key]} now")
-    if "data_key" in now and before.get("data_key") != now["data_key"]:
+    is_other = "data_key" in now and before.get("data_key") != now["data_key"]
+    if is_other:
         differences.append("the content of the data, or how it is prepared")
     if differences:
         raise ValueError(
             f"{directory.path} holds another run, which cannot go on with these settings: "
             f"{as_many_as_fit(differences, '; ', SHOWN)}. Give the earlier ones, choose another "
             "--run-dir, or remove that run with --overwrite."
+            + (
+                f" Data that grew: give another --run-dir and --init-from {directory.path}."
+                * is_other
+            )
         )
 
 

@@ -81,6 +81,7 @@ class TextFields(Fields):
         subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
             from the text.
         new_words: whether jieba may guess words that are in no dictionary.
+        marks: whether the vowel signs of scripts that have them stay, such as those of Hindi.
     """
 
     language: str = "en"
@@ -90,6 +91,7 @@ class TextFields(Fields):
     user_dictionary: str = ""
     subword_model: str = ""
     new_words: bool = False
+    marks: bool = True
 
     def settings(self) -> TextSettings:
         """Returns how the text is normalised and tokenised."""

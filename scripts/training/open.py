@@ -19,7 +19,7 @@ from towers.scripts.training.engine import (
 from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
-from towers.scripts.training.saved_run import InitialWeights, open_weights
+from towers.scripts.training.saved_run import InitialWeights, open_weights, text_digest
 from towers.scripts.training.session import Session, open_session
 
 
@@ -114,6 +114,16 @@ def open_recipe(
     if session.data.summary:
         output.write(session.data.summary)
     record = {**plan.record, "data_key": session.data.key, "about": session.data.about}
+    if session.data.text is not None:
+        record["text_digest"] = text_digest(session.data.text)
+    if before is not None and before.get("text_digest", record.get("text_digest")) != record.get(
+        "text_digest"
+    ):
+        raise ValueError(
+            "The data has another vocabulary than the run, which cannot go on with it. Give the "
+            "data that it was trained on, or begin another run with --init-from "
+            f"{plan.directory.path}."
+        )
     if choose_placement.record:
         record["trial"] = choose_placement.record
     return session, record

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import towers
+from towers.scripts.training.catalogue import with_fields
 from towers.scripts.training.engine import check_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
@@ -52,6 +53,10 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
             "--overwrite cannot say for several processes which of them removes the run. Remove "
             f"{directory.path} yourself, and leave --overwrite out."
         )
+    if not options.overwrite:  # A run from before some fields goes on with what it meant.
+        given = {one.partition("=")[0].strip().replace("-", "_") for one in options.overrides}
+        unsaid = directory.unsaid_fields(recipe.name)
+        recipe = with_fields(recipe, {k: v for k, v in unsaid.items() if k not in given})
     is_chief = place is None or place.index == 0
     return Plan(recipe, options, directory, describe_run(recipe, options), is_chief)
 

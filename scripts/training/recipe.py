@@ -73,6 +73,8 @@ class Recipe:
         make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry, or
             None; with a state the batches have `num_rows`.
         prepare: `prepare(fields, paths, processes=None, write=print)` makes the data's cache ahead.
+        make_test_data: `make_test_data(fields, paths, seed, text=text) -> Data` of other files, all
+            of which are evaluated with the vocabulary of a run, or None.
         make_answer_evaluator: `make_answer_evaluator(fields, model, data) -> AnswerEvaluator`, or
             None for a model that answers nothing.
     """
@@ -93,6 +95,7 @@ class Recipe:
     derive_metrics: Callable[[dict[str, float], Data], dict[str, float]] | None = None
     make_carried: Callable[..., Any] | None = None
     prepare: Callable[..., Any] | None = None
+    make_test_data: Callable[..., Data] | None = None
     make_answer_evaluator: Callable[..., AnswerEvaluator | None] | None = None
 
 

@@ -24,7 +24,11 @@ from towers.ground.quiet import import_tensorflow_quietly
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 # What runs of earlier releases mean that lack an entry of run.json or, by recipe, a field.
 BEFORE: dict[str, Any] = {}
-FIELDS_BEFORE: dict[str, dict[str, Any]] = {}
+FIELDS_BEFORE: dict[str, dict[str, Any]] = {
+    "chatbot": {"marks": False, **dict.fromkeys(("sender", "text", "time", "me", "answers"), "")},
+    "language_model": {"marks": False},
+    "stories": {"marks": False},
+}
 # What a process that was killed may leave where no run has begun.
 LEFTOVERS = {".lock", ".run.json.partial"}
 
@@ -121,6 +125,18 @@ class RunDirectory:
                 raise
             warnings.warn(f"{error} A checkpoint's copy is used.", RuntimeWarning, stacklevel=2)
             return complete({"starts": [], **record})
+
+    def unsaid_fields(self, recipe: str) -> dict[str, Any]:
+        """Returns what the run means by the fields that its recipe did not have when it began."""
+        try:
+            fields = json.loads(self._record.read_text(encoding="utf-8"))["fields"]
+            return {
+                name: value
+                for name, value in FIELDS_BEFORE.get(recipe, {}).items()
+                if name not in fields
+            }
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return {}  # No run, or a damaged one, which reading it names.
 
     def _read_record(self) -> dict[str, Any]:
         if not self._record.exists():

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import keras
 
 import towers
+from towers.data.prepared import digest_of
 from towers.data.text import LineCodec, TextCodec
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
@@ -118,7 +119,7 @@ def open_model(
         choose_devices(devices)
     towers.steps.set_precision(record["precision"])
     codec = TextCodec if command == "chat" else LineCodec
-    text = codec.load(directory.text)
+    text = load_text(directory, record.get("text_digest"), codec)
     model = recipe.make_model(recipe.fields, Data(None, None, text))
     restore_model(model, chosen)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
@@ -142,6 +143,10 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     if recipe.remake_data is not None:
         remake = functools.partial(recipe.remake_data, about=record["about"])
         recipe = dataclasses.replace(recipe, make_data=remake)
+    if recipe.make_test_data and options.data and list(options.data) != record["data"]:
+        text = load_text(directory, record.get("text_digest"), TextCodec)
+        make_data = functools.partial(recipe.make_test_data, text=text)
+        recipe = dataclasses.replace(recipe, make_data=make_data)
     session = open_session(
         recipe,
         data=options.data or record["data"],
@@ -149,6 +154,8 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         seed=record["seed"],
         precision=record["precision"],
     )
+    if directory.text.exists():
+        load_text(directory, record.get("text_digest"), type(session.data.text))
     check_text(directory.text, session.data.text)
     check_classes(record.get("about"), session.data.about)
     restore_model(session.model, checkpoint)
@@ -200,6 +207,22 @@ def check_text(saved: Path, text: Any) -> None:
             "The data has another vocabulary than the run: a model knows only the ids that it was "
             "trained with. Keep the training data as it was and exchange only the test data."
         )
+
+
+def text_digest(text: Any) -> str | None:
+    """Returns the digest of a codec, None for a recipe without text; it is recorded with a run."""
+    return None if text is None else digest_of(text)
+
+
+def load_text(directory: RunDirectory, recorded: str | None, codec: type[TextCodec]) -> TextCodec:
+    """Returns the codec of a run; raises ValueError if it is not the one that was recorded."""
+    text = codec.load(directory.text)
+    if recorded is not None and text_digest(text) != recorded:
+        raise ValueError(
+            f"{directory.text} has other bytes than the run wrote: its words would get wrong ids. "
+            "Put the original files back, or train again."
+        )
+    return text
 
 
 def check_classes(trained: dict[str, Any] | None, found: dict[str, Any] | None) -> None:

@@ -4,6 +4,8 @@ It needs TensorFlow and, for Chinese, jieba; otherwise only the files beside it.
 """
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -68,9 +70,21 @@ def answer_lines(answer: Callable[[list[str], int], list[str]]) -> None:
         print("\t".join(answer(turns, number)) if turns else "", flush=True)
 
 
+def prepare_streams() -> None:
+    """Makes the input UTF-8 in any locale; what the output's encoding lacks is escaped."""
+    sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # type: ignore[union-attr]
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
 if __name__ == "__main__":
     try:
+        prepare_streams()
         main()
     except KeyboardInterrupt:
         print()
         sys.exit(130)
+    except UnicodeDecodeError as error:
+        sys.exit(f"answer.py: expected text in UTF-8, found: {error}")
+    except BrokenPipeError:  # Its reader has left, such as `head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)

@@ -170,7 +170,9 @@ def test_pairs_with_too_long_answers_are_left_out_and_counted(tmp_path, part):
     assert batches.num_examples == len(rows) and batches.source.left_out == 4 - len(rows)
     if part == "train":  # Held-out numbers are unknown words, spelled by several ids.
         assert batches.source.left_out == 2
-        assert batches.source.summary.endswith("left out: 2 with longer answers")
+        assert batches.source.summary.endswith(
+            "left out: 2 with longer answers (max_answer_length)"
+        )
 
 
 REPEATED = ["yes"] * 9 + ["no"] * 4 + ["yes indeed"] * 2 + ["why on earth not"]
@@ -220,7 +222,10 @@ def test_held_out_pairs_keep_all_repeats_and_zero_keeps_all(repeated):
 def test_the_summary_says_how_many_were_left_out_and_why(repeated):
     limits = LIMITS | {"max_answer_length": 3}
     summary = pair_batches(repeated, "train", max_answer_repeats=2, **limits).source.summary
-    expected = "1 with longer answers, 9 with answers repeated too often"
+    expected = (
+        "1 with longer answers (max_answer_length), "
+        "9 with answers repeated too often (max_answer_repeats)"
+    )
     assert summary.endswith(f"left out: {expected}")
 
 

@@ -5,6 +5,7 @@ import pytest
 from tests.data.prepared.helpers import SPACES
 from towers.data.batches.pairs import pair_batches
 from towers.data.prepared import DialoguePreparation, prepare_files
+from towers.data.reading import Layout
 
 LIMITS = {
     "batch_tokens": 1000,
@@ -58,10 +59,10 @@ def test_names_of_columns_are_part_of_the_key(tmp_path):
     rows = "".join(f"q {n},a {n},b {n}\n" for n in range(30))
     path.write_text("question,answer,other\n" + rows)
     usual = prepare(path, tmp_path / "cache")
-    other = prepare(path, tmp_path / "cache", columns=("question", "other"))
+    other = prepare(path, tmp_path / "cache", layout=Layout(columns=("question", "other")))
     assert answers_of(usual)[0].startswith("a") and answers_of(other)[0].startswith("b")
     with pytest.raises(ValueError, match=r"columns must name .* Received 'question' alone"):
-        prepare(path, tmp_path / "cache", columns=("question",))
+        prepare(path, tmp_path / "cache", layout=Layout(columns=("question",)))
 
 
 def test_answers_that_differ_in_little_count_as_one(tmp_path):

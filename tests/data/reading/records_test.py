@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.reading.helpers import TURNS, expected_turn, read_bytes
+from towers.data.reading import Layout
 from towers.data.reading.records import turns_of
 
 
@@ -82,8 +83,8 @@ def test_each_shape_of_a_record_is_read(record, expected):
 
 def test_columns_of_the_users_win():
     record = {"question": "q", "answer": "a", "Reply ": "r"}
-    assert turns_of(record, ("question", "reply")) == ["q", "r"]
-    assert turns_of(record, ("question", "nothing")) is None
+    assert turns_of(record, Layout(columns=("question", "reply"))) == ["q", "r"]
+    assert turns_of(record, Layout(columns=("question", "nothing"))) is None
 
 
 DIALOGUES = st.lists(st.lists(TURNS, min_size=2, max_size=4), max_size=5)
@@ -175,8 +176,10 @@ def test_a_quote_that_does_not_close_takes_no_other_row_along(tmp_path):
 )
 def test_columns_that_are_not_there_are_told(tmp_path, name, content):
     with pytest.raises(ValueError, match=r"said,reply.*--set columns"):
-        read_bytes(tmp_path, content, name, columns=("said", "reply"))
-    assert read_bytes(tmp_path, content, name, columns=("said", "replied"))[0] == [["q", "a"]]
+        read_bytes(tmp_path, content, name, layout=Layout(columns=("said", "reply")))
+    assert read_bytes(tmp_path, content, name, layout=Layout(columns=("said", "replied")))[0] == [
+        ["q", "a"]
+    ]
 
 
 def test_a_long_record_is_read_and_its_long_turn_skipped(tmp_path):
@@ -200,7 +203,9 @@ def test_the_columns_of_csv_may_be_named(tmp_path):
         read_bytes(tmp_path, content, "talk.csv")
     with pytest.raises(ValueError, match=r"talk.csv:1: expected .*--set columns=NAME,NAME"):
         read_bytes(tmp_path, content, "talk.csv", kind="csv")
-    found, _ = read_bytes(tmp_path, content, "talk.csv", columns=("frage", "antwort"))
+    found, _ = read_bytes(
+        tmp_path, content, "talk.csv", layout=Layout(columns=("frage", "antwort"))
+    )
     assert found == [["Wer?", "Ich."]]
 
 
@@ -236,6 +241,8 @@ def test_parquet_without_the_columns_is_refused(tmp_path):
     content = (tmp_path / "talk").read_bytes()
     with pytest.raises(ValueError, match=r"expected the columns .*found said, heard"):
         read_bytes(tmp_path, content)
-    assert read_bytes(tmp_path, content, columns=("said", "heard"))[0] == [["q", "a"]]
+    assert read_bytes(tmp_path, content, layout=Layout(columns=("said", "heard")))[0] == [
+        ["q", "a"]
+    ]
     with pytest.raises(ValueError, match="cannot be read to its end"):
         read_bytes(tmp_path, content[:-9])

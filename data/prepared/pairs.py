@@ -1,0 +1,133 @@
+"""The pairs of question and answer in a corpus, and those of them that both parts have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from towers.data.prepared.dialogue_index import BEGINS, HAS_ROLES, HELD_OUT, Block, DialogueIndex
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hashing, the golden ratio in 64 bits.
+_ENOUGH = 10  # Held-out pairs must be left, or half of few, else the training gives up its own.
+
+
+class PairFinder:
+    """Finds the pairs whose answer is in a block; blocks come in order.
+
+    Attributes:
+        num_empty: number of pairs left out because their answer, or the turn before it, is empty.
+        num_unpaired: number of turns that are in no pair.
+    """
+
+    def __init__(self, pairing: str, context: int):
+        self._alternates, self._context = pairing == "alternate", context
+        self._num_turns = self._start = 0
+        self._was_empty = True
+        self.num_empty = self.num_unpaired = 0
+
+    def find(self, block: Block) -> np.ndarray:
+        """Returns the first turn of the question and the turn of the answer, int32 [pairs, 2]."""
+        begins, has_roles = ((block.marks & bit) > 0 for bit in (BEGINS, HAS_ROLES))
+        is_empty = block.num_words == 0
+        turns = np.arange(self._num_turns, self._num_turns + len(begins))
+        starts = np.maximum.accumulate(np.where(begins, turns, self._start))
+        within = turns - starts
+        is_answer = (within > 0) & ((within % 2 == 1) | ~(self._alternates | has_roles))
+        self.num_unpaired += (
+            len(turns) - 2 * int(np.sum(is_answer))
+            if self._alternates
+            else int(np.sum(begins)) - int(np.sum(within == 1))
+        )
+        before = np.concatenate([[self._was_empty], is_empty[:-1]])
+        is_usable = is_answer & ~is_empty & ~before
+        self.num_empty += int(np.sum(is_answer & ~is_usable))
+        self._num_turns += len(begins)
+        if len(begins):
+            self._start, self._was_empty = int(starts[-1]), bool(is_empty[-1])
+        answers = turns[is_usable]
+        firsts = np.maximum(starts[is_usable], answers - 1 - self._context)
+        return np.stack([firsts, answers], axis=1).astype(np.int32)
+
+
+class Pairs(NamedTuple):
+    """The pairs whose answers are in a block.
+
+    Attributes:
+        turns: int32 [pairs, 2], as `PairFinder` finds them.
+        hashes: uint64 [pairs], of the last turn of the question with the answer.
+        is_held_out: bool [pairs].
+    """
+
+    turns: np.ndarray
+    hashes: np.ndarray
+    is_held_out: np.ndarray
+
+    def only(self, chosen: np.ndarray) -> Pairs:
+        """Returns those that a mask chooses."""
+        return Pairs(*(array[chosen] for array in self))
+
+
+def blocks_with_pairs(index: DialogueIndex, finder: PairFinder) -> Iterator[tuple[Block, Pairs]]:
+    """Yields the blocks of an index with their pairs."""
+    last = np.zeros(1, np.uint64)
+    for block in index.blocks():
+        turns = finder.find(block)
+        hashes = np.concatenate([last, _hashes(block)])
+        last = hashes[-1:]
+        answers = turns[:, 1] - block.first_turn
+        is_held_out = (block.marks[answers] & HELD_OUT) > 0
+        yield block, Pairs(turns, hashes[answers] * _ODD + hashes[answers + 1], is_held_out)
+
+
+class Repeats(NamedTuple):
+    """Which pairs are in both parts.
+
+    Attributes:
+        hashes: uint64, sorted.
+        leaves: the number of the part that gives them up: 0 is training, 1 is held out.
+    """
+
+    hashes: np.ndarray
+    leaves: int
+
+    def of(self, pairs: Pairs) -> np.ndarray:
+        """Returns which pairs the part that they are in gives up, bool."""
+        return (pairs.is_held_out == bool(self.leaves)) & _is_in(pairs.hashes, self.hashes)
+
+
+def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder]) -> Repeats:
+    """Returns the pairs that both parts have; in memory are the hashes of the held-out ones."""
+    found = [
+        pairs.hashes[pairs.is_held_out] for _, pairs in blocks_with_pairs(index, next(finders))
+    ]
+    held_out = np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
+    is_trained = np.zeros(len(held_out), bool)
+    for _, pairs in blocks_with_pairs(index, next(finders)):
+        trained = pairs.hashes[~pairs.is_held_out]
+        trained = trained[_is_in(trained, held_out)]
+        is_trained |= np.isin(held_out, trained) if len(trained) else False
+    is_enough = np.sum(~is_trained) >= min(_ENOUGH, max(1, len(held_out) // 2))
+    return Repeats(np.unique(held_out[is_trained]), int(is_enough))
+
+
+def _is_in(values: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Returns which values are among some sorted ones."""
+    if not len(some):
+        return np.zeros(len(values), bool)
+    places = np.minimum(np.searchsorted(some, values), len(some) - 1)
+    return some[places] == values
+
+
+def _hashes(block: Block) -> np.ndarray:
+    """Returns a hash of the words of each turn, uint64."""
+    ends = np.cumsum(block.num_words, dtype=np.int64)
+    starts = ends - block.num_words
+    within = np.arange(len(block.words)) - np.repeat(starts, block.num_words)
+    mixed = (block.words.astype(np.uint64) + np.uint64(1)) * _ODD
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= (2 * within + 1).astype(np.uint64) * _ODD
+    mixed ^= mixed >> np.uint64(32)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
+    return sums[ends] - sums[starts]

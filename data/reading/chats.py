@@ -1,0 +1,126 @@
+"""The dialogues of a file's records; messages of people are gathered by conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
+from towers.data.reading.messages import (
+    ANSWERING,
+    ASKING,
+    ME,
+    OTHER,
+    Message,
+    talks,
+    turns_of_messages,
+)
+from towers.data.reading.records import LIST_KEYS, message_of, turns_of
+
+_SHOWN = 8  # Keys of a record that is no dialogue.
+NO_TEXT = "messages that are no text"
+
+
+class Chats:
+    """The messages of a file of people, in memory, by conversation.
+
+    Args:
+        file: that has them.
+    """
+
+    def __init__(self, file: DialogueFile):
+        self._file = file
+        self._messages: dict[str, list[Message]] = {}
+        self._line = Line(1, "", False)
+
+    def add(self, conversation: str, message: Message, line: Line) -> None:
+        """Takes the next message; one without a text is left out, and counted."""
+        if message.text is None:
+            self._file.skip(NO_TEXT, line)
+        else:
+            self._messages.setdefault(conversation, []).append(message)
+            self._line = line
+
+    def dialogues(self) -> Iterator[Dialogue]:
+        """Yields the dialogues of what was taken, one conversation after the other."""
+        report, me = self._file.report, self._file.layout.me
+        for messages in self._messages.values():
+            for talk in talks(messages):
+                turns = turns_of_messages(talk, report, me)
+                yield from self._file.dialogue(turns, self._line, "conversations without a text")
+        self._messages = {}
+
+
+def dialogues_of(
+    records: Iterable[tuple[Line, Any]], file: DialogueFile, flaw: str
+) -> Iterator[Dialogue]:
+    """Yields the dialogues of records, each of which is one, has several, or is one message.
+
+    Args:
+        records: each with its line.
+        file: that has them.
+        flaw: what to call a record that is none of these.
+    """
+    chats = Chats(file)
+    for line, record in records:
+        yield from _dialogues_of(record, line, file, flaw, chats)
+    yield from chats.dialogues()
+
+
+def _dialogues_of(
+    record: Any, line: Line, file: DialogueFile, flaw: str, chats: Chats
+) -> Iterator[Dialogue]:
+    layout = file.layout
+    row = message_of(record, layout) if layout.sender else None
+    if row is None and _add_people(record, line, file, chats):
+        return
+    turns = turns_of(record, layout, file.report) if row is None else None
+    if turns is None:
+        row = row or message_of(record, layout)
+        parts = [] if row or layout.columns else parts_of(record)
+        if row:
+            file.report.take(row.taken, record)
+            chats.add(row.talk, row.message, line)
+            return
+        for part in parts:
+            yield from _dialogues_of(part, line, file, flaw, chats)
+        if parts:
+            return
+        if isinstance(record, Mapping) and not file.report.skipped[flaw]:
+            keys = ", ".join(map(repr, list(record)[:_SHOWN]))
+            file.report.note(f"{file.path}:{line.number} has the keys {keys}")
+    yield from file.dialogue(turns, line, flaw)
+
+
+def parts_of(record: Any) -> list[Any]:
+    """Returns the records that an object holds in lists, such as all chats of an export."""
+    if isinstance(record, list | tuple):
+        return [one for one in record if isinstance(one, Mapping)]
+    found: list[Any] = []
+    for value in record.values() if isinstance(record, Mapping) else ():
+        if isinstance(value, Mapping):
+            found += parts_of(value)
+        elif isinstance(value, list) and all(isinstance(one, Mapping | list) for one in value):
+            found += value
+    return found
+
+
+def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bool:
+    """Takes the messages of an object with a list of people's messages that have times."""
+    if not isinstance(record, Mapping):
+        return False
+    items = next((record[key] for key in LIST_KEYS if isinstance(record.get(key), list)), [])
+    rows = [message_of(item, file.layout) for item in items]
+    heard = [row.message for row in rows if row]
+    if not heard or any(message.time is None for message in heard):
+        return False
+    roles = {message.sender.strip().lower() for message in heard}
+    if roles & (ASKING | ANSWERING) - {ME, OTHER}:
+        return False
+    name = str(record.get("name") or record.get("title") or line.number)
+    for row in rows:
+        if row:
+            chats.add(name, row.message, line)
+        else:
+            file.skip(NO_TEXT, line)
+    return True

@@ -1,0 +1,67 @@
+"""Text that decodes by a wrong codec: told by letters that nobody writes."""
+
+from __future__ import annotations
+
+import codecs
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+from towers.data.compression import decoded
+
+GUOBIAO = ("gb18030", "gbk", "gb2312")
+OTHERS = ("big5hkscs", "shift_jis", "euc_jp", "euc_kr")
+MOST_RARE = 0.2  # Of the Chinese characters; in text that is what it says, some thousandths are.
+LEAST_CHARACTERS = 20
+_SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 2
+
+
+def check_decoded(path: Path, encoding: str) -> None:
+    """Raises ValueError if a file decodes by a Chinese codec, but into characters nobody writes.
+
+    Big5, Shift-JIS and EUC text is also valid GB18030, of other characters.
+    """
+    if codecs.lookup(encoding).name not in GUOBIAO:
+        return
+    decoder = codecs.getincrementaldecoder("latin-1")()
+    with closing(decoded(path, decoder, _SAMPLE_BYTES, lambda _: None)) as chunks:
+        raw = "".join(islice(chunks, _NUM_SAMPLES)).encode("latin-1")
+    rare = rare_fraction(raw.decode(encoding, "ignore"))
+    if rare <= MOST_RARE:
+        return
+    fractions = {name: rare_fraction(text) for name in OTHERS if (text := _strict(raw, name))}
+    best = min(fractions, key=lambda name: fractions[name], default=None)
+    if best and fractions[best] < rare / 4:
+        raise ValueError(
+            f"{path}: expected {encoding}, found characters that nobody writes ({rare:.0%} of the "
+            f"Chinese ones), but none or few if it is {best}. Give --encoding {best}."
+        )
+
+
+def rare_fraction(text: str) -> float:
+    """Returns the fraction of Chinese characters that are common neither in China nor Taiwan.
+
+    >>> rare_fraction("今天天氣真好我們出去走走好嗎今天天气真好我们出去")
+    0.0
+    """
+    chinese = [one for one in text if "\u3400" <= one <= "\u9fff" or "\ue000" <= one <= "\uf8ff"]
+    if len(chinese) < LEAST_CHARACTERS:
+        return 0.0
+    return sum(map(_is_rare, chinese)) / len(chinese)
+
+
+def _is_rare(character: str) -> bool:
+    try:
+        character.encode("gb2312")
+    except UnicodeError:
+        code = character.encode("big5", "ignore")
+        return not b"\xa4" <= code[:1] <= b"\xc6"  # The frequent ones stand first in Big5.
+    return False
+
+
+def _strict(raw: bytes, encoding: str) -> str:
+    """Returns the decoded text, nothing if some of it is no such text; its end may be cut."""
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(raw)
+    except UnicodeError:
+        return ""

@@ -1,0 +1,150 @@
+"""Chats as programs write them into text: WhatsApp, QQ, and texts whose lines say who speaks."""
+# ruff: noqa: RUF001 - full-width punctuation divides names from texts, too.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from towers.data.reading.chats import Chats
+from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
+from towers.data.reading.messages import Message, turns_of_messages
+from towers.data.reading.records import is_marked, marked_messages
+from towers.data.reading.times import seconds_of
+
+_TIME = r"\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"
+_DATE = r"\d{1,4}[./\-年]\s?\d{1,2}[./\-月]\s?\d{1,4}日?\.?"
+_NOON = r"(?:[AaPp]\.?\s?[Mm]\.?|上午|下午|凌晨|早上|中午|晚上|午前|午後|오전|오후)"
+WHATSAPP = re.compile(
+    rf"\[?(?P<time>{_DATE},?\s+(?:{_NOON}\s?)?{_TIME}(?:\s?{_NOON})?)(?:\]|\s-)\s"
+    r"(?:(?P<sender>[^:]{1,100}): ?)?(?P<text>.*)",
+)
+QQ = re.compile(
+    r"(?P<time>\d{4}-\d{2}-\d{2} \d{1,2}:\d{2}:\d{2})\s+"
+    r"(?P<sender>\S.*?)(?:\(\d+\)|<[^<>]+@[^<>]+>)?(?P<text>)"
+)
+_DIVISION = re.compile(r"=+|消息(?:记录|分组|对象)[:：].*")
+_MARKS = "\u200e\u200f\u202a\u202b\u202c\ufeff"  # Of direction, which WhatsApp writes before names.
+_BLANKS = str.maketrans("\u202f\u00a0\u2009", "   ", _MARKS)
+_NO_TEXT = re.compile(
+    r"<[^<>]*(?:omitted|attached|omis|ausgeschlossen|weggelassen|omesso|omitido|oculto|省略|略过|已略)"
+    r"[^<>]*>|<[^<>]{2,40}>|[^.!?]{1,20} (?:omitted|weggelassen|omitido|omessa?|omise?)"
+    r"|(?:\[[^\[\]]{1,6}\])+",
+    re.IGNORECASE,
+)
+SAMPLED = 20
+
+
+def fits_whatsapp(file: DialogueFile) -> bool:
+    """Returns whether messages of WhatsApp begin in at least two of the first lines."""
+    return sum(WHATSAPP.fullmatch(_plain(line)) is not None for line in _first(file)) > 1
+
+
+def fits_qq(file: DialogueFile) -> bool:
+    """Returns whether records of QQ begin in at least two of the first lines."""
+    return sum(QQ.fullmatch(_plain(line)) is not None for line in _first(file)) > 1
+
+
+def fits_marked(file: DialogueFile) -> bool:
+    """Returns whether the first lines say who speaks, and two do."""
+    return _is_whole(_first(file))
+
+
+def _first(file: DialogueFile) -> list[str]:
+    return file.sample()[:SAMPLED]
+
+
+def read_whatsapp(file: DialogueFile) -> Iterator[Dialogue]:
+    """Yields the dialogues of an export of WhatsApp."""
+    return _read(file, WHATSAPP)
+
+
+def read_qq(file: DialogueFile) -> Iterator[Dialogue]:
+    """Yields the dialogues of a record of QQ, whose senders stand in a line of their own."""
+    return _read(file, QQ)
+
+
+def _read(file: DialogueFile, head: re.Pattern[str]) -> Iterator[Dialogue]:
+    chats, day_first = Chats(file), _is_day_first(file, head)
+    conversation = ""
+    for match, texts, line in _messages(file, head):
+        text = "\n".join(texts).strip()
+        if match is None:
+            conversation = text or conversation
+        elif match["sender"] is None:
+            file.skip("lines without a sender", line)
+        else:
+            when = seconds_of(match["time"], day_first=day_first)
+            sender = match["sender"].strip().removeprefix("~").strip()
+            content = None if not text or _NO_TEXT.fullmatch(text) else text
+            chats.add(conversation, Message(sender, content, when), line)
+    yield from chats.dialogues()
+
+
+def _messages(
+    file: DialogueFile, head: re.Pattern[str]
+) -> Iterator[tuple[re.Match[str] | None, list[str], Line]]:
+    """Yields (what begins a message, its lines, the first one); None begins a conversation."""
+    begun: tuple[re.Match[str] | None, list[str], Line] | None = None
+    for line in file.usable_lines():
+        text = _plain(line.text)
+        match = head.fullmatch(text)
+        if match:
+            if begun:
+                yield begun
+            begun = match, [match["text"]], line
+        elif _DIVISION.fullmatch(text):
+            if begun:
+                yield begun
+            begun = None
+            if text.strip("="):
+                yield None, [text], line
+        elif begun:
+            begun[1].append(text)
+        else:
+            file.skip("lines before the first message", line)
+    if begun:
+        yield begun
+
+
+def _plain(line: str) -> str:
+    return line.translate(_BLANKS).strip()
+
+
+def _is_day_first(file: DialogueFile, head: re.Pattern[str]) -> bool:
+    """Returns whether dates begin with the day, as far as the first messages tell."""
+    matches = filter(None, (head.fullmatch(_plain(line)) for line in file.sample()))
+    numbers = [tuple(map(int, re.findall(r"\d+", match["time"])[:2])) for match in matches]
+    return not any(second > 12 >= first for first, second in numbers)
+
+
+def read_marked(file: DialogueFile) -> Iterator[Dialogue]:
+    """Yields the dialogues of `User: ...` and `Bot: ...`, divided by blank lines, or of
+    `### Human: ... ### Assistant: ...`.
+    """
+    block: list[str] = []
+    first, was_blank = Line(1, "", False), False
+    for line in file.lines():
+        if was_blank and is_marked(line.text) and _is_whole(block):
+            yield from _dialogue(file, block, first)
+            block = []
+        was_blank = not line.text.strip()
+        if not block:
+            first = line
+        if block or is_marked(line.text):
+            block.append(line.text)
+        elif not was_blank:
+            file.skip("lines that do not say who speaks", line)
+    yield from _dialogue(file, block, first)
+
+
+def _is_whole(block: Sequence[str]) -> bool:
+    said = marked_messages("\n".join(block))
+    return said is not None and len({message["role"] for message in said}) > 1
+
+
+def _dialogue(file: DialogueFile, block: Sequence[str], line: Line) -> Iterator[Dialogue]:
+    said = marked_messages("\n".join(block)) or []
+    messages = [Message(message["role"], message["content"]) for message in said]
+    turns = turns_of_messages(messages, file.report, file.layout.me)
+    yield from file.dialogue(turns, line, "dialogues without a text")

@@ -1,0 +1,164 @@
+"""Messages to turns: who asks, who answers, and which messages are one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from towers.data.reading.report import ReadingReport
+
+_words = str.split
+ASKING = frozenset(
+    _words(
+        "user human customer client prompter question questioner asker usr patient player student "
+        "seeker caller visitor guest other 用户 问 客户 顾客 患者 病人 提问 买家 学生 访客"
+    )
+)
+ANSWERING = frozenset(
+    _words(
+        "assistant gpt bot chatgpt model bing bard ai agent chatbot answer answerer npc doctor "
+        "teacher operator wizard support staff clerk robot claude gemini llm machine me sys "
+        "助手 答 回答 客服 医生 机器人 卖家 老师 店员"
+    )
+)
+UNSPOKEN = frozenset(
+    _words("system developer tool function observation environment ipython context knowledge 系统")
+)
+ASKS, ANSWERS = "asks", "answers"
+ME, OTHER = "me", "other"  # The senders of an export that tells only which messages are one's own.
+PAUSE = 6 * 3600.0  # Seconds of silence after which people talk about something else.
+
+
+class Message(NamedTuple):
+    """A message.
+
+    Attributes:
+        sender: the name or role of who sent it.
+        text: of it, None for one without a text, such as a picture.
+        time: in seconds, None where it is not known.
+    """
+
+    sender: str
+    text: str | None
+    time: float | None = None
+
+
+class Turns(list[str]):
+    """The turns of a dialogue of which more is known.
+
+    Attributes:
+        has_roles: whether the odd turns alone are answers.
+        is_held_out: whether it is for the evaluation, None where nothing tells.
+    """
+
+    has_roles: bool = False
+    is_held_out: bool | None = None
+
+    def with_texts(self, texts: Iterable[str]) -> Turns:
+        """Returns other turns of which the same is known."""
+        turns = Turns(texts)
+        turns.has_roles, turns.is_held_out = self.has_roles, self.is_held_out
+        return turns
+
+
+def as_answers(turns: list[str]) -> Turns:
+    """Returns turns of which the odd ones alone are answers."""
+    known = Turns(turns)
+    known.has_roles = True
+    return known
+
+
+def turns_of_messages(
+    messages: Sequence[Message], report: ReadingReport, me: str = ""
+) -> list[str] | None:
+    """Returns the turns of a dialogue, or None if no message has a text.
+
+    Messages in a row of one side are one turn. A message without a text is an empty turn, and so
+    is the question of an answer at the beginning, so that questions and answers keep their places.
+    Between people of whom none is known to answer, everyone answers.
+    """
+    sides = sides_of([message.sender for message in messages], me)
+    knows = ANSWERS in sides.values() or ASKS in sides.values()
+    turns = Turns()
+    turns.has_roles = knows
+    last, has_text = None, False
+    for message in messages:
+        side = sides[message.sender]
+        report.hear(
+            message.sender,
+            side if knows or side is None else "answer each other (--set me=NAME lets one answer)",
+        )
+        if side is None:
+            continue
+        has_text = has_text or message.text is not None
+        text = message.text or ""
+        if not turns and side == ANSWERS:
+            turns.append("")
+        if side == last:
+            turns[-1] = f"{turns[-1]} {text}".strip()
+            report.num_merged += 1
+        else:
+            turns.append(text)
+        last = side
+    return turns if has_text else None
+
+
+def sides_of(senders: Iterable[str], me: str = "") -> dict[str, str | None]:
+    """Returns what each sender of a dialogue does: asks, answers, or None, whose messages are left
+    out. Where nobody is known to do either, the side of a sender is his own name.
+
+    >>> sides_of(["system", "user", "assistant"])
+    {'system': None, 'user': 'asks', 'assistant': 'answers'}
+    >>> sides_of(["npc 7", "user"]), sides_of(["USER", "SYSTEM"])
+    ({'npc 7': 'answers', 'user': 'asks'}, {'USER': 'asks', 'SYSTEM': 'answers'})
+    >>> sides_of(["Ann", "Bob"]), sides_of(["Ann", "Bob"], me="bob")
+    ({'Ann': 'Ann', 'Bob': 'Bob'}, {'Ann': 'asks', 'Bob': 'answers'})
+    """
+    order = list(senders)
+    sides = {sender: _known_side(sender.strip().lower(), me.strip().lower()) for sender in order}
+    unknown = [sender for sender, side in sides.items() if side == ""]
+    known = set(sides.values())
+    if ANSWERS not in known:
+        asked = next((place for place, one in enumerate(order) if sides[one] in (ASKS, "")), 0)
+        systems = {one for one in order[asked:] if one.strip().lower() == "system"}
+        if systems:
+            sides.update(dict.fromkeys(systems, ANSWERS))
+        elif ASKS in known and len(unknown) == 1:
+            sides[unknown.pop()] = ANSWERS
+    known = set(sides.values())
+    for sender in unknown:
+        if ANSWERS in known and ASKS not in known:
+            sides[sender] = ASKS
+        else:
+            sides[sender] = None if known & {ASKS, ANSWERS} else sender
+    return sides
+
+
+def _known_side(role: str, me: str) -> str | None:
+    """Returns what a role does, empty if that is not known."""
+    if me:
+        return ANSWERS if role == me else None if _is_unspoken(role) else ASKS
+    if role in ASKING:
+        return ASKS
+    return ANSWERS if role in ANSWERING else None if _is_unspoken(role) else ""
+
+
+def _is_unspoken(role: str) -> bool:
+    return role in UNSPOKEN or "tool" in role or "function" in role
+
+
+def talks(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Yields the messages of people in the order of their times, cut where they were silent."""
+    times = [message.time for message in messages if message.time is not None]
+    if len(times) == len(messages):
+        falls = sum(later < earlier for earlier, later in pairwise(times))
+        if falls > len(times) // 2:
+            messages = messages[::-1]  # Newest first: so are those of the same second.
+        messages = sorted(messages, key=lambda message: message.time or 0.0)
+    start = 0
+    for place, (earlier, later) in enumerate(pairwise(messages), 1):
+        if (later.time or 0.0) - (earlier.time or later.time or 0.0) > PAUSE:
+            yield messages[start:place]
+            start = place
+    yield messages[start:]

@@ -1,0 +1,309 @@
+"""Chats in the forms in which programs and corpora have them: who says what, and what is told."""
+
+import json
+import re
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.data.reading.helpers import TURNS, read, read_bytes
+from towers.data.reading import Layout
+from towers.data.reading.encodings import rare_fraction
+from towers.data.reading.messages import Message, Turns, sides_of, talks
+
+
+def said(*turns, names=("user", "assistant"), role="role", content="content"):
+    return [{role: names[place % 2], content: text} for place, text in enumerate(turns)]
+
+
+def lines_of(*records):
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+ORDERED = ["q", "a", "q2", "a2"]
+PAIRS, BARE = [["q", "a"], ["q2", "a2"]], [["q1", "a1"], ["q2", "a2"]]
+TREE = {"role": "prompter", "text": "q", "replies": [
+    {"role": "assistant", "text": "worse", "rank": 1, "replies": []},
+    {"role": "assistant", "text": "a", "rank": 0, "replies": []},
+]}  # fmt: skip
+RECORDS = {
+    "calls of tools": (
+        {"conversations": [
+            {"from": "human", "value": "q"}, {"from": "function_call", "value": "{}"},
+            {"from": "observation", "value": "7"}, {"from": "gpt", "value": "a"}]},
+        ["q", "a"],
+    ),
+    "a role that only answers": (
+        {"messages": said("hi", "q", "a", names=("npc 7", "user"))}, ["", "hi", "q", "a"]),
+    "a third role": (
+        {"messages": [*said("q", "a"), {"role": "critic", "content": "c"}, *said("q2", "a2")]},
+        ORDERED,
+    ),
+    "speakers": (
+        {"turns": [{"speaker": "USER", "text": "q"}, {"speaker": "USER", "text": "more"},
+                   {"speaker": "SYSTEM", "text": "a"}]},
+        ["q more", "a"],
+    ),
+    "authors": ({"messages": said("q", "q b", "a", names=("Ann", "Ann"), role="author",
+                                  content="text")}, ["q q b a"]),
+    "dialog": ({"dialog": ORDERED, "act": [1, 2, 3, 4]}, ORDERED),
+    "data": ({"id": 0, "data": ORDERED}, ORDERED),
+    "contents": (
+        {"contents": [{"role": "user", "parts": [{"text": "q"}]},
+                      {"role": "model", "parts": [{"text": "a"}]}]}, ["q", "a"]),
+    "pairs": ({"conversation": [{"human": "q", "assistant": "a"},
+                                {"human": "q2", "assistant": "a2"}]}, ORDERED),
+    "context": ({"instruction": "do", "context": "this", "response": "a"}, ["do this", "a"]),
+    "history": ({"instruction": "q2", "input": "", "output": "a2", "history": [["q", "a"]]},
+                ORDERED),
+    "preferences": ({"prompt": "q", "chosen": "a", "rejected": "b"}, ["q", "a"]),
+    "preferred messages": ({"prompt": "q", "chosen": said("q", "a")}, ["q", "a"]),
+    "a preferred message": (
+        {"conversations": said("q"), "chosen": said("x", "a")[1], "rejected": said("b")[0]},
+        ["q", "a"],
+    ),
+    "preferred text": ({"chosen": "\n\nHuman: q\n\nAssistant: a"}, ["q", "a"]),
+    "marks in an instruction": (
+        {"instruction": "Human: q\nAssistant: a\nHuman: q2\nAssistant:", "input": "",
+         "output": "a2"}, ORDERED),
+    "marks": ({"text": "### Human: q### Assistant: a### Human: q2### Assistant: a2"}, ORDERED),
+    "a template": (
+        {"text": "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>"}, ["q", "a"]),
+    "a tree": ({"message_tree_id": 1, "prompt": TREE}, ["q", "a"]),
+    "candidates": (
+        {"utterances": [{"history": ["q"], "candidates": ["x", "a"]},
+                        {"history": ["q", "a", "q2"], "candidates": ["y", "a2"]}]}, ORDERED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_of_each_form_has_its_turns(tmp_path, name):
+    record, expected = RECORDS[name]
+    assert read_bytes(tmp_path, lines_of(record, record).encode())[0] == [expected] * 2
+
+
+WHATSAPP = """\
+[31.12.23, 22:03:11] Ann: q
+[31.12.23, 22:03:40] Bob: a
+[31.12.23, 22:04:00] Bob: \u200eimage omitted
+[1.1.24, 10:04:00] Ann: q2
+[1.1.24, 10:05:00] Bob: a2
+"""
+QQ = """\
+消息记录
+
+================================================================
+消息对象:小明
+================================================================
+
+2019-03-04 12:33:01 小明
+q
+
+2019-03-04 12:33:09 我(12345)
+a
+
+2019-03-04 12:34:09 小明(1234567)
+[图片]
+
+2019-03-05 12:34:29 小明<a@qq.com>
+q2
+
+2019-03-05 12:34:39 我(12345)
+a2
+"""
+WECHAT = """\
+localId,TalkerId,Type,IsSender,CreateTime,StrContent
+1,2,1,0,1600000000,q
+2,5,1,0,1600000005,q2
+3,2,1,1,1600000010,a
+4,2,3,0,1600000020,<msg/>
+5,5,1,1,1600000030,a2
+"""
+PERSONA = """\
+1 your persona: i like cats.
+2 q\ta\t\tx|y|a
+1 your persona: i do not.
+2 q2\ta2\t\tx|a2
+"""
+TELEGRAM = {"name": "Ann", "type": "personal_chat", "messages": [
+    {"type": "service", "date": "2021-01-01T10:00:00", "actor": "Ann", "text": ""},
+    {"type": "message", "date": "2021-01-01T10:00:00", "from": "Ann", "text": "q"},
+    {"type": "message", "date": "2021-01-01T10:01:00", "from": "Me",
+     "text": ["", {"type": "bold", "text": "a"}]},
+    {"type": "message", "date": "2021-01-02T10:00:00", "from": "Ann", "text": "q2"},
+    {"type": "message", "date": "2021-01-02T10:01:00", "from": "Me", "text": "a2"},
+]}  # fmt: skip
+INSTAGRAM = {"participants": [{"name": "Ann"}], "messages": [
+    {"sender_name": "Bob", "timestamp_ms": 1600000002000, "content": "a caf\u00c3\u00a9"},
+    {"sender_name": "Ann", "timestamp_ms": 1600000001000, "content": "q"},
+]}  # fmt: skip
+SLACK = [
+    {"type": "message", "subtype": "channel_join", "user": "U1", "text": "joined", "ts": "16.1"},
+    {"type": "message", "user": "U1", "text": "q", "ts": "1600000001.1"},
+    {"type": "message", "user": "U2", "text": "a", "ts": "1600000002.1"},
+]
+FILES = {
+    "whatsapp.txt": (WHATSAPP, PAIRS),
+    "whatsapp 12 hours.txt": (
+        "12/31/23, 10:03\u202fPM - Ann: q\n12/31/23, 10:04\u202fPM - Bob: a\nand b\n",
+        [["q", "a\nand b"]],
+    ),
+    "qq.txt": (QQ, PAIRS),
+    "wechat.csv": (WECHAT, PAIRS),
+    "result.json": (json.dumps(TELEGRAM, indent=1), PAIRS),
+    "all.json": (json.dumps({"chats": {"list": [TELEGRAM]}}), PAIRS),
+    "message_1.json": (json.dumps(INSTAGRAM, indent=2), [["q", "a café"]]),
+    "slack.json": (json.dumps(SLACK), [["q", "a"]]),
+    "persona.txt": (PERSONA, PAIRS),
+    "marked.txt": ("User: q\nBot: a\n\nUser: q2\nBot: a2\n", PAIRS),
+    "hashes.txt": ("### Human: q\n### Assistant: a\n\n### Human: q2\n### Assistant: a2\n", PAIRS),
+    "eou.txt": ("q __eou__ a __eou__\nq2 __eou__ a2 __eou__\n", PAIRS),
+    "bars.csv": ("q | a\nq2 | a2\n", PAIRS),
+    "separator.csv": ("sep=;\nq1;a1\nq2;a2\n", BARE),
+    "bare.csv": ("q1,a1\nq2,a2\n", BARE),
+    "numbered.tsv": ("0\tq1\ta1\n1\tq2\ta2\n", BARE),
+    "labelled.tsv": ("1\tq1\ta1\n0\tq\tb\n1\tq2\ta2\n", BARE),
+    "pretty.json": ('{\n "q": "q",\n "a": "a"\n}\n{\n "q": "q2",\n "a": "a2"\n}\n', PAIRS),
+    "chatterbot.json": (json.dumps({"conversations": PAIRS}), PAIRS),
+    "chatterbot.yml": ("categories:\n- x\nconversations:\n- - q\n  - a\n- - q2\n  - a2\n", PAIRS),
+    "utterances.jsonl": (
+        lines_of(*({"dialogue_id": number // 2, "speaker": ("USER", "SYSTEM")[number % 2],
+                    "utterance": text} for number, text in enumerate(ORDERED))), PAIRS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_each_form_has_its_dialogues(tmp_path, name):
+    content, expected = FILES[name]
+    if name.endswith(".yml"):
+        pytest.importorskip("yaml")
+    assert read_bytes(tmp_path, content.encode(), name)[0] == expected
+
+
+def test_messages_of_columns_that_are_named(tmp_path):
+    content = b"who,said,at\nAnn,q,2021-01-01 10:00\nBob,a,2021-01-01 10:01\n"
+    layout = Layout(sender="who", text="said", time="at", me="ann")
+    found, report = read_bytes(tmp_path, content, "chat.csv", layout=layout)
+    assert found == [["", "q", "a"]] and found[0].has_roles
+    assert "answers: Ann (1); asks: Bob (1)" in "\n".join(report.lines())
+
+
+def test_two_files_of_lines_are_questions_and_answers(tmp_path):
+    (tmp_path / "train.enc").write_text("q\nq2\n")
+    (tmp_path / "train.dec").write_text("a\na2\n")
+    assert read(tmp_path)[0] == read(tmp_path / "train.enc")[0] == PAIRS
+    (tmp_path / "mine").write_text("a\na2\na3\n")
+    layout = Layout(answers=str(tmp_path / "mine"))
+    with pytest.raises(ValueError, match=r"mine:3: expected as many lines"):
+        read(tmp_path / "train.enc", layout=layout)
+
+
+def test_names_of_files_tell_the_parts(tmp_path):
+    for part in ("train", "validation", "test"):
+        (tmp_path / f"{part}.tsv").write_text(f"{part}\ta\n")
+    dialogues, report = read(tmp_path)
+    assert dialogues == [["train", "a"], ["validation", "a"]]
+    assert [turns.is_held_out for turns in dialogues] == [False, True]
+    assert report.skipped == {"files of a further part, for `towers evaluate --data`": 1}
+    (tmp_path / "validation.tsv").unlink()
+    assert [(*turns, turns.is_held_out) for turns in read(tmp_path)[0]] == [
+        ("test", "a", True),
+        ("train", "a", False),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["big5", "shift_jis"])
+def test_a_codec_that_decodes_into_characters_that_nobody_writes_is_refused(tmp_path, encoding):
+    texts = {"big5": "今天天氣真好我們出去走走", "shift_jis": "今日は良い天気ですね散歩に行きます"}
+    content = (f"{texts[encoding]}\t{texts[encoding]}\n" * 5).encode(encoding)
+    with pytest.raises(ValueError, match=rf"--encoding {encoding}"):
+        read_bytes(tmp_path, content, encoding="gb18030")
+    assert len(read_bytes(tmp_path, content, encoding=encoding)[0]) == 5
+    assert rare_fraction("今天天气真好我们出去走走请问今天天氣真好我們出去走走") == 0
+
+
+def test_one_bad_byte_is_no_other_encoding(tmp_path):
+    with pytest.raises(ValueError, match="lines of no known kind") as error:
+        read_bytes(tmp_path, b"some words\n" * 49 + b"bad \xff byte\n")
+    assert "encoding" not in str(error.value).partition("The kinds are")[0]
+
+
+def test_what_is_not_used_is_told(tmp_path):
+    records = [{"question": "q", "answer": "a", "category": "x"}] * 3
+    _, report = read_bytes(tmp_path, lines_of(*records).encode())
+    assert "taken: question (3), answer (3); not used: category (3)" in report.lines()
+
+
+@pytest.mark.parametrize("content", ['{"greeting": {"a": 1}}', '{\n "greeting": 1}'])
+def test_one_object_is_named_by_its_keys(tmp_path, content):
+    with pytest.raises(ValueError, match=r"the keys? '?greeting"):
+        read_bytes(tmp_path, content.encode(), "one.json")
+
+
+def test_columns_differ():
+    with pytest.raises(ValueError, match="must differ"):
+        Layout(columns=("text", "Text"))
+    with pytest.raises(ValueError, match="give both"):
+        Layout(sender="who")
+
+
+ROLES = st.sampled_from(
+    ["user", "human", "assistant", "gpt", "system", "tool", "function_call", "critic", "Ann", "npc"]
+)
+
+
+@given(messages=st.lists(st.tuples(ROLES, TURNS.filter(str.strip)), min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_no_answer_is_of_one_who_asks(tmp_path_factory, messages):
+    """Whatever the roles are: an odd turn holds no text of a user, an even one none of the bot."""
+    texts = [(role, f"{letter}{number}") for number, ((role, _), letter) in enumerate(
+        zip(messages, string.ascii_letters, strict=False))]  # fmt: skip
+    record = {"messages": [{"role": role, "content": text} for role, text in texts]}
+    try:
+        dialogues, _ = read_bytes(tmp_path_factory.mktemp("roles"), lines_of(record).encode())
+    except ValueError:
+        return  # Nobody said a text.
+    sides = sides_of([role for role, _ in texts])
+    for turns in dialogues:
+        for role, text in texts:
+            places = [place for place, turn in enumerate(turns) if text in turn.split()]
+            assert len(places) == (sides[role] is not None)
+            if turns.has_roles and places:
+                assert places[0] % 2 == (sides[role] == "answers")
+
+
+@given(
+    st.binary(max_size=300)
+    | st.lists(
+        st.sampled_from(
+            re.findall(
+                r"\S+|\s",
+                f"{WHATSAPP}{QQ}{WECHAT}{PERSONA}{json.dumps(TELEGRAM)}{json.dumps(SLACK)}",
+            )
+        ),
+        max_size=80,
+    ).map(lambda words: "".join(words).encode())
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_bytes_turns_are_in_the_file_or_it_is_refused(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("bytes")
+    try:
+        dialogues, _ = read_bytes(folder, content, "chat.csv")
+    except ValueError as error:
+        assert str(folder) in str(error)
+        return
+    text = content.decode("utf-8", "replace")
+    for word in " ".join(turn for turns in dialogues for turn in turns).split():
+        assert word.strip('"') in text or "\\u" in text or '"' in text
+
+
+def test_messages_of_the_newest_first_are_turned_round():
+    messages = [Message("a", str(number), float(number)) for number in (3, 2, 2, 1)]
+    assert [message.text for message in next(talks(messages))] == ["1", "2", "2", "3"]
+
+
+def test_a_pair_of_people_is_not_one_of_roles():
+    assert not Turns(["q", "a"]).has_roles
+    assert sides_of(["Ann", "Bob"]) == {"Ann": "Ann", "Bob": "Bob"}
