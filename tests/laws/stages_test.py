@@ -172,6 +172,25 @@ def test_a_carried_state_goes_on_in_split_layers(parameters):
     assert_same_bits(last_state(PAIRS), last_state([group[0] for group in PAIRS]))
 
 
+@pytest.mark.parametrize("parameters", ["cpu", pytest.param("replicated", marks=SLOW)])
+def test_a_stage_may_have_frozen_layers_alone(parameters):
+    def weights(groups):
+        keras.utils.set_random_seed(3)
+        placement = towers.Placement(groups, parameters, stage_of=lambda layer: int(layer is last))
+        with placement.scope():
+            model = helpers.dense_model()
+        model.layers[1].trainable, last = False, model.layers[2]
+        dataset, sgd = helpers.dataset_of(helpers.dense_batches([4])), keras.optimizers.SGD(0.5)
+        options = towers.StepOptions(probe=False)
+        step = towers.build_train_step(
+            helpers.classify(model), model, sgd, placement, dataset, options
+        )
+        step(*towers.engine.split(dataset, 2), 1)
+        return helpers.weights_of(model)
+
+    assert_same_bits(weights(PAIRS), weights([group[0] for group in PAIRS]))
+
+
 def test_towers_of_several_devices_evaluate_as_one():
     results = []
     for groups in (PAIRS, [group[0] for group in PAIRS]):

@@ -145,6 +145,11 @@ class Exchange:
         stacked = stack_nests([nest[:-1] for nest in nests])
         return add_in_pairs(add_nests, nests), EachTower(*stacked)
 
+    def _bring(self, gradients: Sequence[Gradient], device: str) -> Sequence[Gradient]:
+        """Returns gradients of a device, on the CPU if they are added there."""
+        needs = self._needs_download(device)
+        return download(gradients, device, self.device) if needs else gradients
+
     def _needs_download(self, device: str) -> bool:
         """Returns whether the variables are on the CPU and the tower is on a GPU."""
         return len(self._copy_devices) == 1 and needs_upload(self.device, device)
@@ -169,15 +174,14 @@ class Exchange:
     def _sum_gradients(self, sums: Sequence[TowerSums]) -> list[list[Gradient]]:
         """Returns, for each copy of the variables, the sums of the gradients that are in no pack.
 
-        Each stage sums its own, on its devices; or on the CPU, if they are added there.
+        Each stage sums its own, on its devices.
         """
         rows = [tower.gradients if tower.packed is None else tower.packed.left for tower in sums]
         found: dict[int, Sequence[Gradient]] = {}  # By the variable's index, for each copy.
         for indices, towers, copies in self._stages:
             own = [
-                download(part, tower, self.device) if self._needs_download(tower) else part
+                self._bring([row[index] for index in indices], tower)
                 for row, tower in zip(rows, towers, strict=True)
-                if (part := [row[index] for index in indices])
             ]
             with tf.device(copies[0]):
                 summed = sum_between(own, copies)
