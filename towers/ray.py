@@ -71,8 +71,8 @@ class Run(keras.callbacks.Callback):
         return shutil.rmtree(copy)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Reports the epoch before, whose checkpoint is saved now."""
-        self.on_train_end()
+        """Reports the epoch before, whose checkpoint is saved by now."""
+        self._report_epoch()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Notes what is to be reported."""
@@ -81,6 +81,9 @@ class Run(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Reports the last epoch."""
+        self._report_epoch()
+
+    def _report_epoch(self) -> None:
         if self._logs is not None:
             self.report(self._logs)
             self._logs = None
