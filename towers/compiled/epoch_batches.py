@@ -56,6 +56,7 @@ class EpochData(DataAdapter):
         self.first_epoch: int | None = None
         whole = data.as_in_keras() if isinstance(data, ArrayData) else data
         self._batches = epochs_of(whole, steps, lambda: self.first_epoch or 0)
+        self._size = tf.data.UNKNOWN_CARDINALITY  # Of the epoch.
         # A generator, or what a `PyDataset` does between batches, may be the user's business.
         is_array = isinstance(data, ArrayData)
         self._may_read_ahead = is_array or not getattr(data, "is_generator", True)
@@ -77,6 +78,14 @@ class EpochData(DataAdapter):
         if self.first_epoch is None:
             self.first_epoch = epoch
 
+    def begin_step(self, step: int) -> None:
+        """Raises StopIteration where a step has no batch, if that is known.
+
+        It would find out in its graph, while the next random seed, which needs no batch, is drawn.
+        """
+        if 0 <= self._size <= step:
+            raise StopIteration
+
     def get_tf_dataset(self) -> EpochData:
         """Returns what Keras iterates over in each epoch."""
         return self
@@ -86,6 +95,7 @@ class EpochData(DataAdapter):
         self._is_next_open = self._is_open and self.limit is not None
         self._is_open = True
         batches = self._batches(self.epoch + self._is_next_open, 0)
+        self._size = int(batches.cardinality())
         return iter(batches.prefetch(tf.data.AUTOTUNE) if self._may_read_ahead else batches)
 
     def on_epoch_begin(self) -> None:

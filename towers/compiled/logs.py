@@ -75,7 +75,7 @@ def callback_list(
         return callbacks
     given = callbacks.callbacks if is_list else callbacks
     return keras.callbacks.CallbackList(
-        [given or [], *more],
+        [*keras.tree.flatten(given or []), *more],
         add_history=history,
         add_progbar=verbose != 0 and not is_list,
         verbose=verbose,

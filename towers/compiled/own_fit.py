@@ -74,7 +74,10 @@ def fit_own(
     """
     epochs = asked.epochs
     with calls.scope(), run_in(run_dir, model, own, epochs, quiet=asked.verbose == 0) as savers:
-        begin = keras.callbacks.LambdaCallback(on_epoch_begin=lambda n, logs: own.begin_epoch(n))
+        begin = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda number, logs: own.begin_epoch(number),
+            on_train_batch_begin=lambda number, logs: own.begin_step(number),
+        )
         return keras.Model.fit(
             model, own, epochs=epochs, initial_epoch=own.epoch or asked.initial_epoch,
             steps_per_epoch=own.limit, validation_freq=asked.validation_freq,
