@@ -32,6 +32,7 @@ from towers.scripts.launching.network import enter_private_network
 
 STEPS, FAULT_STEP, PATIENCE = 60, 22, 600
 PAUSE_SECONDS = 60
+VERBOSE = "--verbose"
 STEP = re.compile(r"pid=(\d+)\b.*? worker (\d+): train \| step (\d+) ")
 NOTICED = re.compile(r"FailurePolicy|ended|lost|crash|died|unavailable|error|Error|killed|removed")
 
@@ -83,6 +84,8 @@ class Training:
         def read() -> None:
             for line in driver.stdout or ():
                 self.lines.append((time.monotonic(), line.rstrip()))
+                if VERBOSE in sys.argv:
+                    print(f"{time.monotonic():.1f} {line.rstrip()}", flush=True)
                 match = STEP.search(line)
                 if match:
                     self.workers[int(match[2])] = int(match[1])
@@ -232,7 +235,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE")
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--verbose", action="store_true", help="print what the command printed")
+    parser.add_argument(VERBOSE, action="store_true", help="print what the command printed")
     arguments = parser.parse_args()
     enter_private_network()
     import_tensorflow_quietly()

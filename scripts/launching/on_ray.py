@@ -66,7 +66,11 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
     except (ConnectionError, ValueError) as error:
         raise WrongInputError(f"--ray {options.ray}: no Ray cluster answers ({error}).") from error
     try:
-        notes = ray.remote(num_cpus=0)(Notes).remote()
+        strategies = import_extra("ray.util.scheduling_strategies", "ray", "--ray trains on Ray")
+        here = strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        notes = ray.remote(num_cpus=0, scheduling_strategy=here)(Notes).remote()
         group = Group(make_trainer(options, arguments, notes), notes)
         with forward_signals([group]) as forwarded:
             group.wait()
