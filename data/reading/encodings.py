@@ -31,10 +31,10 @@ def check_decoded(path: Path, encoding: str) -> None:
         return
     fractions = {name: rare_fraction(text) for name in OTHERS if (text := _strict(raw, name))}
     best = min(fractions, key=lambda name: fractions[name], default=None)
-    if best and fractions[best] < rare / 4:
+    if best and fractions[best] < rare / 2:
         raise ValueError(
             f"{path}: expected {encoding}, found characters that nobody writes ({rare:.0%} of the "
-            f"Chinese ones), but none or few if it is {best}. Give --encoding {best}."
+            f"Chinese ones), but fewer if it is {best}. Give --encoding {best}."
         )
 
 

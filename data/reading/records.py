@@ -31,7 +31,6 @@ COLUMNS = (
     ("user", "assistant"),
     ("human", "bot"),
     ("user", "bot"),
-    ("q", "a"),
     ("post", "response"),
     ("query", "answer"),
     ("prompt", "answer"),
@@ -42,6 +41,7 @@ COLUMNS = (
     ("提问", "回答"),
     ("问", "答"),
 )
+RECORD_COLUMNS = (*COLUMNS, ("q", "a"))  # In the first line of a table, these may be a pair.
 LIST_KEYS = (
     *("turns", "dialogue", "messages", "conversations", "conversation", "contents", "dialog"),
     *("data", "utterances", "history", "chosen", "log", "chat"),
@@ -115,7 +115,7 @@ def _readings(
     record: Mapping[str, Any], layout: Layout
 ) -> Iterator[tuple[tuple[str, ...], list[Any] | None]]:
     """Yields (keys, the list of turns under them) for each way in which a record may be read."""
-    names = find_columns(record, layout.columns)
+    names = find_columns(record, layout.columns, RECORD_COLUMNS)
     if not layout.columns:
         for key in LIST_KEYS:
             if _is_list(record.get(key)) and not (names and key in ("history", *names)):
@@ -160,15 +160,20 @@ def not_a_dialogue(layout: Layout) -> str:
     return f"has no texts in {columns}" if columns else "is not a dialogue"
 
 
-def find_columns(names: Iterable[str], columns: Sequence[str] = ()) -> tuple[str, ...] | None:
+def find_columns(
+    names: Iterable[str],
+    columns: Sequence[str] = (),
+    known: Sequence[tuple[str, ...]] = COLUMNS,
+) -> tuple[str, ...] | None:
     """Returns the names of the columns that are question and answer, as the record spells them.
 
     Args:
         names: of all columns.
-        columns: those of the user; by default the first of `COLUMNS` that are all there.
+        columns: those of the user; by default the first known ones that are all there.
+        known: usual names.
     """
     spelled = spelling_of(names)
-    for wanted in (tuple(columns),) if columns else COLUMNS:
+    for wanted in (tuple(columns),) if columns else known:
         if all(name.strip().lower() in spelled for name in wanted):
             return tuple(spelled[name.strip().lower()] for name in wanted)
     return None
@@ -265,9 +270,7 @@ def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | N
     if any(isinstance(item, Mapping) for item in items):
         messages: list[Message] = []
         for item in items:
-            if not isinstance(item, Mapping):
-                return None
-            found = _messages_of(item)
+            found = [Message("", item)] if isinstance(item, str) else _messages_of(item)
             if found is None:
                 return None
             messages += found
@@ -279,12 +282,14 @@ def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | N
     return [text for text in texts if text is not None] if None not in texts else None
 
 
-def _messages_of(item: Mapping[str, Any]) -> list[Message] | None:
+def _messages_of(item: Any) -> list[Message] | None:
     """Returns the message of an object, the two of a pair of columns, none of a call of a tool."""
+    if not isinstance(item, Mapping):
+        return None
     sender, text = _role(item), text_of(_content(item))
     if sender is not None:
         return [] if text is None and _is_call(item) else [Message(str(sender), text)]
-    names = find_columns(item)
+    names = find_columns(item, known=RECORD_COLUMNS)
     turns = columns_of(item, names) if names else None
     if turns is not None:
         return [Message("user", turns[0]), Message("assistant", turns[1])]

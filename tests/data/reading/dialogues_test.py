@@ -94,7 +94,7 @@ def test_no_bytes_crash_a_reader(tmp_path_factory, kind, content, encoding):
 def test_a_wrong_kind_suggests_the_nearest(tmp_path):
     with pytest.raises(ValueError, match=r"Received 'jsonl'\. Did you mean json_lines\?"):
         read_dialogues(tmp_path, kind="jsonl")
-    with pytest.raises(ValueError, match="auto, cornell, json_lines, conv, speakers, tsv"):
+    with pytest.raises(ValueError, match="auto, cornell, json_lines, conv, speakers"):
         read_dialogues(tmp_path, kind="#")
 
 
