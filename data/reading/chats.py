@@ -15,8 +15,9 @@ from towers.data.reading.messages import (
     talks,
     turns_of_messages,
 )
-from towers.data.reading.records import LIST_KEYS, message_of, turns_of
+from towers.data.reading.records import LIST_KEYS, TIMES, message_of, turns_of
 
+_TIMES = frozenset(TIMES)
 _SHOWN = 8  # Keys of a record that is no dialogue.
 NO_TEXT = "messages that are no text"
 
@@ -110,6 +111,8 @@ def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bo
     if not isinstance(record, Mapping):
         return False
     items = next((record[key] for key in LIST_KEYS if isinstance(record.get(key), list)), [])
+    if not any(isinstance(item, Mapping) and not _TIMES.isdisjoint(item) for item in items[:2]):
+        return False
     rows = [message_of(item, file.layout) for item in items]
     heard = [row.message for row in rows if row]
     if not heard or any(message.time is None for message in heard):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -172,8 +173,15 @@ def find_columns(
         columns: those of the user; by default the first known ones that are all there.
         known: usual names.
     """
+    return _find_columns(tuple(names), (tuple(columns),) if columns else tuple(known))
+
+
+@functools.lru_cache(1024)  # Records of a file have the same keys.
+def _find_columns(
+    names: tuple[str, ...], choices: tuple[tuple[str, ...], ...]
+) -> tuple[str, ...] | None:
     spelled = spelling_of(names)
-    for wanted in (tuple(columns),) if columns else known:
+    for wanted in choices:
         if all(name.strip().lower() in spelled for name in wanted):
             return tuple(spelled[name.strip().lower()] for name in wanted)
     return None
