@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from towers.data.reading.layout import Layout
 from towers.data.reading.messages import ME, OTHER, Message, as_answers, turns_of_messages
@@ -307,8 +307,10 @@ def _messages_of(item: Any) -> list[Message] | None:
 def _last_of(items: Sequence[Any]) -> list[Any]:
     """Returns the turns of a list; of growing histories with candidates the last and its answer."""
     last = items[-1] if items else None
-    if isinstance(last, Mapping) and _is_list(last.get("history")) and last.get("candidates"):
-        return [*last["history"], last["candidates"][-1]]
+    if isinstance(last, Mapping):
+        history, candidates = last.get("history"), last.get("candidates")
+        if _is_list(history) and _is_list(candidates) and candidates:
+            return [*history, candidates[-1]]
     return list(items)
 
 
@@ -320,10 +322,15 @@ def _best_branch(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         usable = [one for one in replies if isinstance(one, Mapping)] if _is_list(replies) else []
         if not usable:
             return
-        message = min(usable, key=lambda one: rank if (rank := one.get("rank")) else 0)
+        message = min(usable, key=_rank)
 
 
-def _is_history(value: Any) -> bool:
+def _rank(message: Mapping[str, Any]) -> float:
+    rank = message.get("rank")
+    return rank if isinstance(rank, int | float) else 0
+
+
+def _is_history(value: Any) -> TypeGuard[Sequence[Sequence[str]]]:
     return _is_list(value) and all(
         _is_list(pair) and len(pair) == 2 and all(isinstance(text, str) for text in pair)
         for pair in value
@@ -334,7 +341,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if _is_list(value) else [{"role": "user", "content": value}]
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, list | tuple)
 
 
