@@ -38,6 +38,19 @@ def check_decoded(path: Path, encoding: str) -> None:
         )
 
 
+def told_encoding(path: Path, encoding: str) -> str:
+    """Returns the codec of a file: UTF-16 where it begins with the mark of it, else as given."""
+    if codecs.lookup(encoding).name != "utf-8":
+        return encoding
+    try:
+        with path.open("rb") as file:
+            begin = file.read(4)
+    except OSError:
+        return encoding  # Reading it says why.
+    is_marked = begin[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return "utf-16" if is_marked and begin != codecs.BOM_UTF32_LE else encoding
+
+
 def rare_fraction(text: str) -> float:
     """Returns the fraction of Chinese characters that are common neither in China nor Taiwan.
 
