@@ -144,6 +144,9 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         text = load_text(directory, record.get("text_digest"), TextCodec)
         make_data = functools.partial(recipe.make_test_data, text=text)
         recipe = dataclasses.replace(recipe, make_data=make_data)
+    if recipe.remake_data is not None:
+        remake = functools.partial(recipe.remake_data, about=record["about"])
+        recipe = dataclasses.replace(recipe, make_data=remake)
     session = open_session(
         recipe,
         data=options.data or record["data"],
