@@ -14,7 +14,7 @@ def test_examples_stand_before_the_one_object_of_the_last_line(
     monkeypatch.chdir(tmp_path)
     if recipe == "chatbot":
         rows = "".join(f"question {n}\tanswer {n}\tignored\n" for n in range(60))
-        expected = {"question": ["question 0"], "answer": "answer 0"}
+        expected = {"question": ["question 1"], "answer": "answer 1"}
     else:
         rows = "".join(f"some words {n} in a line\n" for n in range(2000))
         expected = {"text": "some words 0 in a line"}
