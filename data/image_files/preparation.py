@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,10 +27,33 @@ QUALITY = 95  # Of pictures that are made smaller and encoded again as JPEG.
 
 @dataclasses.dataclass
 class Prepared:
-    """A folder of record files, which `--data` takes as it is, and lines about it."""
+    """A folder of record files, which `--data` takes as it is, lines about it, and its pictures."""
 
     folder: Path
     summary: list[str]
+    image_files: ImageFiles
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The numbers of pictures."""
+        return {"pictures": {name: len(part) for name, part in self.image_files.parts.items()}}
+
+    def remarks(self, fields: Any) -> list[str]:
+        """Returns what the summary does not say: nothing."""
+        return []
+
+    def examples(self, number: int) -> list[dict[str, Any]]:
+        """Returns the first pictures of each part in turn: `file`, `label` and `part`."""
+        parts, names = self.image_files.parts.items(), self.image_files.class_names
+        rows = ((n, one, row) for row in range(number) for n, one in parts if row < len(one))
+        return [
+            {
+                "file": one.names[row],
+                "label": " ".join(names[label] for label in one.labels[row]),
+                "part": part,
+            }
+            for part, one, row in itertools.islice(rows, number)
+        ]
 
 
 def prepare_records(
@@ -65,7 +90,7 @@ def prepare_records(
     def open_folder(folder: Path) -> Prepared:
         if not (folder / CLASS_NAMES).is_file():  # It is written last.
             raise ValueError(f"{folder} lacks {CLASS_NAMES}.")
-        return Prepared(folder, image_files.summary)
+        return Prepared(folder, image_files.summary, image_files)
 
     def fill(folder: Path, _: Path) -> None:
         bar = progress(total, "writing records", "record")

@@ -12,7 +12,7 @@ import numpy as np
 from towers.data.prepared.chunks import Chunk, TokenisedChunk
 from towers.data.prepared.filling import TokenFiles
 
-BEGINS, HELD_OUT, HAS_ROLES = 1, 2, 4  # Bits of the mark of a turn.
+BEGINS, HELD_OUT, HAS_ROLES, TRAINED = 1, 2, 4, 8  # Bits of the mark of a turn.
 _DTYPES = {"tokens": np.uint32, "lengths": np.uint32, "characters": np.uint32, "marks": np.uint8}
 _WORDS = "words"
 _BLOCK_TURNS, _BLOCK_TOKENS = 1 << 16, 1 << 20
@@ -21,7 +21,7 @@ _BLOCK_TURNS, _BLOCK_TOKENS = 1 << 16, 1 << 20
 def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
     """Yields the turns of each dialogue, which may be held out, with their marks."""
     for is_held_out, turns in dialogues:
-        mark = HELD_OUT if is_held_out else 0
+        mark = HELD_OUT if is_held_out else TRAINED
         mark |= HAS_ROLES if getattr(turns, "has_roles", False) else 0
         if turns:
             yield Chunk(list(turns), [mark | BEGINS, *[mark] * (len(turns) - 1)])

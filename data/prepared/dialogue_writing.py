@@ -12,7 +12,7 @@ import numpy as np
 from towers.data.prepared.chunks import Spelling
 from towers.data.prepared.corpus import CODEC, array_file, dtype_of_ids, write_manifest
 from towers.data.prepared.dialogue_corpus import PARTS, UNKNOWN_WORDS
-from towers.data.prepared.dialogue_index import HELD_OUT, Block, DialogueIndex
+from towers.data.prepared.dialogue_index import HELD_OUT, TRAINED, Block, DialogueIndex
 from towers.data.prepared.pairs import PairFinder, Pairs, blocks_with_pairs, find_repeats
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.text import TextCodec, Vocabulary, build_vocabulary
@@ -55,7 +55,8 @@ def write_dialogues(
     num_repeated = 0
     num_ids = len(vocabulary) + len(unknown_words)
     with _Arrays(folder, num_ids) as arrays:
-        for block, pairs in blocks_with_pairs(index, finder):
+        hashed = HELD_OUT | TRAINED if len(repeats.hashes) else 0
+        for block, pairs in blocks_with_pairs(index, finder, hashed):
             repeated = repeats.of(pairs)
             num_repeated += int(np.sum(repeated))
             kept = pairs.only(~repeated) if keep_apart else pairs

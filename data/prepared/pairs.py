@@ -7,9 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from towers.data.prepared.dialogue_index import BEGINS, HAS_ROLES, HELD_OUT, Block, DialogueIndex
+from towers.data.prepared.dialogue_index import (
+    BEGINS,
+    HAS_ROLES,
+    HELD_OUT,
+    TRAINED,
+    Block,
+    DialogueIndex,
+)
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hashing, the golden ratio in 64 bits.
+_PLACE = np.uint64(1 << 32)  # Words are smaller.
 _ENOUGH = 10  # Held-out pairs must be left, or half of few, else the training gives up its own.
 
 
@@ -69,12 +77,20 @@ class Pairs(NamedTuple):
         return Pairs(*(array[chosen] for array in self))
 
 
-def blocks_with_pairs(index: DialogueIndex, finder: PairFinder) -> Iterator[tuple[Block, Pairs]]:
-    """Yields the blocks of an index with their pairs."""
+def blocks_with_pairs(
+    index: DialogueIndex, finder: PairFinder, hashed: int = 0
+) -> Iterator[tuple[Block, Pairs]]:
+    """Yields the blocks of an index with their pairs.
+
+    Args:
+        index: of the dialogues.
+        finder: of pairs, from the first block on.
+        hashed: bits of the marks of those turns that are hashed; the hash of others is 0.
+    """
     last = np.zeros(1, np.uint64)
     for block in index.blocks():
         turns = finder.find(block)
-        hashes = np.concatenate([last, _hashes(block)])
+        hashes = np.concatenate([last, _hashes(block, (block.marks & hashed) > 0)])
         last = hashes[-1:]
         answers = turns[:, 1] - block.first_turn
         is_held_out = (block.marks[answers] & HELD_OUT) > 0
@@ -104,7 +120,7 @@ def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder]) -> Repeats
     ]
     held_out = np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
     is_trained = np.zeros(len(held_out), bool)
-    for _, pairs in blocks_with_pairs(index, next(finders)):
+    for _, pairs in blocks_with_pairs(index, next(finders), TRAINED):
         trained = pairs.hashes[~pairs.is_held_out]
         trained = trained[_is_in(trained, held_out)]
         is_trained |= np.isin(held_out, trained) if len(trained) else False
@@ -120,14 +136,22 @@ def _is_in(values: np.ndarray, some: np.ndarray) -> np.ndarray:
     return some[places] == values
 
 
-def _hashes(block: Block) -> np.ndarray:
-    """Returns a hash of the words of each turn, uint64."""
-    ends = np.cumsum(block.num_words, dtype=np.int64)
-    starts = ends - block.num_words
-    within = np.arange(len(block.words)) - np.repeat(starts, block.num_words)
-    mixed = (block.words.astype(np.uint64) + np.uint64(1)) * _ODD
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= (2 * within + 1).astype(np.uint64) * _ODD
+def _hashes(block: Block, chosen: np.ndarray) -> np.ndarray:
+    """Returns a hash of the words of each chosen turn, uint64, 0 for the others."""
+    hashes = np.zeros(len(chosen), np.uint64)
+    if not chosen.any():
+        return hashes
+    num_words = block.num_words[chosen]
+    words = block.words if chosen.all() else block.words[np.repeat(chosen, block.num_words)]
+    ends = np.cumsum(num_words, dtype=np.int64)
+    starts = ends - num_words
+    mixed = np.arange(len(words), dtype=np.uint64)
+    mixed -= np.repeat(starts.astype(np.uint64), num_words)  # The place in its turn.
+    mixed *= _PLACE
+    mixed += words
+    mixed *= _ODD
     mixed ^= mixed >> np.uint64(32)
+    mixed *= _ODD
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-    return sums[ends] - sums[starts]
+    hashes[chosen] = sums[ends] - sums[starts]
+    return hashes

@@ -15,8 +15,10 @@ from towers.data.reading.messages import (
     talks,
     turns_of_messages,
 )
-from towers.data.reading.records import LIST_KEYS, message_of, turns_of
+from towers.data.reading.records import LIST_KEYS, TIMES, message_of, turns_of
 
+_TIMES = frozenset(TIMES)
+_DEPTH = 4  # Of objects that hold chats.
 _SHOWN = 8  # Keys of a record that is no dialogue.
 NO_TEXT = "messages that are no text"
 
@@ -68,7 +70,7 @@ def dialogues_of(
 
 
 def _dialogues_of(
-    record: Any, line: Line, file: DialogueFile, flaw: str, chats: Chats
+    record: Any, line: Line, file: DialogueFile, flaw: str, chats: Chats, depth: int = 0
 ) -> Iterator[Dialogue]:
     layout = file.layout
     row = message_of(record, layout) if layout.sender else None
@@ -77,13 +79,13 @@ def _dialogues_of(
     turns = turns_of(record, layout, file.report) if row is None else None
     if turns is None:
         row = row or message_of(record, layout)
-        parts = [] if row or layout.columns else parts_of(record)
+        parts = [] if row or layout.columns or depth == _DEPTH else parts_of(record)
         if row:
             file.report.take(row.taken, record)
             chats.add(row.talk, row.message, line)
             return
         for part in parts:
-            yield from _dialogues_of(part, line, file, flaw, chats)
+            yield from _dialogues_of(part, line, file, flaw, chats, depth + 1)
         if parts:
             return
         if isinstance(record, Mapping) and not file.report.skipped[flaw]:
@@ -92,14 +94,14 @@ def _dialogues_of(
     yield from file.dialogue(turns, line, flaw)
 
 
-def parts_of(record: Any) -> list[Any]:
+def parts_of(record: Any, depth: int = 0) -> list[Any]:
     """Returns the records that an object holds in lists, such as all chats of an export."""
     if isinstance(record, list | tuple):
         return [one for one in record if isinstance(one, Mapping)]
     found: list[Any] = []
     for value in record.values() if isinstance(record, Mapping) else ():
-        if isinstance(value, Mapping):
-            found += parts_of(value)
+        if isinstance(value, Mapping) and depth < _DEPTH:
+            found += parts_of(value, depth + 1)
         elif isinstance(value, list) and all(isinstance(one, Mapping | list) for one in value):
             found += value
     return found
@@ -109,7 +111,10 @@ def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bo
     """Takes the messages of an object with a list of people's messages that have times."""
     if not isinstance(record, Mapping):
         return False
-    items = next((record[key] for key in LIST_KEYS if isinstance(record.get(key), list)), [])
+    lists = (record[key] for key in LIST_KEYS if isinstance(record.get(key), list))
+    items: list[Any] = next(lists, [])
+    if not any(isinstance(item, Mapping) and not _TIMES.isdisjoint(item) for item in items[:2]):
+        return False
     rows = [message_of(item, file.layout) for item in items]
     heard = [row.message for row in rows if row]
     if not heard or any(message.time is None for message in heard):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.compression import Progress, decoded
+from towers.data.reading.encodings import told_encoding
 from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
 from towers.data.reading.messages import Turns
@@ -208,7 +209,7 @@ def decoded_chunks(
     path: Path, encoding: str, progress: Progress = lambda _: None
 ) -> Generator[str, None, None]:
     """Yields the decoded text of a file, compressed or not; errors as of `read_lines`."""
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    decoder = codecs.getincrementaldecoder(told_encoding(path, encoding))(errors="replace")
     return decoded(path, decoder, CHUNK_BYTES, progress)
 
 

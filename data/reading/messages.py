@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -78,7 +79,7 @@ def turns_of_messages(
     is the question of an answer at the beginning, so that questions and answers keep their places.
     Between people of whom none is known to answer, everyone answers.
     """
-    sides = sides_of([message.sender for message in messages], me)
+    sides = _sides_of(tuple(message.sender for message in messages), me)
     knows = ANSWERS in sides.values() or ASKS in sides.values()
     turns = Turns()
     turns.has_roles = knows
@@ -133,6 +134,9 @@ def sides_of(senders: Iterable[str], me: str = "") -> dict[str, str | None]:
         else:
             sides[sender] = None if known & {ASKS, ANSWERS} else sender
     return sides
+
+
+_sides_of = functools.lru_cache(1024)(sides_of)  # The roles of dialogues are mostly the same.
 
 
 def _known_side(role: str, me: str) -> str | None:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from towers.data.reading.layout import Layout
 from towers.data.reading.messages import ME, OTHER, Message, as_answers, turns_of_messages
@@ -31,7 +32,6 @@ COLUMNS = (
     ("user", "assistant"),
     ("human", "bot"),
     ("user", "bot"),
-    ("q", "a"),
     ("post", "response"),
     ("query", "answer"),
     ("prompt", "answer"),
@@ -42,6 +42,7 @@ COLUMNS = (
     ("提问", "回答"),
     ("问", "答"),
 )
+RECORD_COLUMNS = (*COLUMNS, ("q", "a"))  # In the first line of a table, these may be a pair.
 LIST_KEYS = (
     *("turns", "dialogue", "messages", "conversations", "conversation", "contents", "dialog"),
     *("data", "utterances", "history", "chosen", "log", "chat"),
@@ -115,7 +116,7 @@ def _readings(
     record: Mapping[str, Any], layout: Layout
 ) -> Iterator[tuple[tuple[str, ...], list[Any] | None]]:
     """Yields (keys, the list of turns under them) for each way in which a record may be read."""
-    names = find_columns(record, layout.columns)
+    names = find_columns(record, layout.columns, RECORD_COLUMNS)
     if not layout.columns:
         for key in LIST_KEYS:
             if _is_list(record.get(key)) and not (names and key in ("history", *names)):
@@ -160,15 +161,27 @@ def not_a_dialogue(layout: Layout) -> str:
     return f"has no texts in {columns}" if columns else "is not a dialogue"
 
 
-def find_columns(names: Iterable[str], columns: Sequence[str] = ()) -> tuple[str, ...] | None:
+def find_columns(
+    names: Iterable[str],
+    columns: Sequence[str] = (),
+    known: Sequence[tuple[str, ...]] = COLUMNS,
+) -> tuple[str, ...] | None:
     """Returns the names of the columns that are question and answer, as the record spells them.
 
     Args:
         names: of all columns.
-        columns: those of the user; by default the first of `COLUMNS` that are all there.
+        columns: those of the user; by default the first known ones that are all there.
+        known: usual names.
     """
+    return _find_columns(tuple(names), (tuple(columns),) if columns else tuple(known))
+
+
+@functools.lru_cache(1024)  # Records of a file have the same keys.
+def _find_columns(
+    names: tuple[str, ...], choices: tuple[tuple[str, ...], ...]
+) -> tuple[str, ...] | None:
     spelled = spelling_of(names)
-    for wanted in (tuple(columns),) if columns else COLUMNS:
+    for wanted in choices:
         if all(name.strip().lower() in spelled for name in wanted):
             return tuple(spelled[name.strip().lower()] for name in wanted)
     return None
@@ -265,9 +278,7 @@ def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | N
     if any(isinstance(item, Mapping) for item in items):
         messages: list[Message] = []
         for item in items:
-            if not isinstance(item, Mapping):
-                return None
-            found = _messages_of(item)
+            found = [Message("", item)] if isinstance(item, str) else _messages_of(item)
             if found is None:
                 return None
             messages += found
@@ -279,12 +290,14 @@ def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | N
     return [text for text in texts if text is not None] if None not in texts else None
 
 
-def _messages_of(item: Mapping[str, Any]) -> list[Message] | None:
+def _messages_of(item: Any) -> list[Message] | None:
     """Returns the message of an object, the two of a pair of columns, none of a call of a tool."""
+    if not isinstance(item, Mapping):
+        return None
     sender, text = _role(item), text_of(_content(item))
     if sender is not None:
         return [] if text is None and _is_call(item) else [Message(str(sender), text)]
-    names = find_columns(item)
+    names = find_columns(item, known=RECORD_COLUMNS)
     turns = columns_of(item, names) if names else None
     if turns is not None:
         return [Message("user", turns[0]), Message("assistant", turns[1])]
@@ -294,8 +307,10 @@ def _messages_of(item: Mapping[str, Any]) -> list[Message] | None:
 def _last_of(items: Sequence[Any]) -> list[Any]:
     """Returns the turns of a list; of growing histories with candidates the last and its answer."""
     last = items[-1] if items else None
-    if isinstance(last, Mapping) and _is_list(last.get("history")) and last.get("candidates"):
-        return [*last["history"], last["candidates"][-1]]
+    if isinstance(last, Mapping):
+        history, candidates = last.get("history"), last.get("candidates")
+        if _is_list(history) and _is_list(candidates) and candidates:
+            return [*history, candidates[-1]]
     return list(items)
 
 
@@ -307,10 +322,15 @@ def _best_branch(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         usable = [one for one in replies if isinstance(one, Mapping)] if _is_list(replies) else []
         if not usable:
             return
-        message = min(usable, key=lambda one: rank if (rank := one.get("rank")) else 0)
+        message = min(usable, key=_rank)
 
 
-def _is_history(value: Any) -> bool:
+def _rank(message: Mapping[str, Any]) -> float:
+    rank = message.get("rank")
+    return rank if isinstance(rank, int | float) else 0
+
+
+def _is_history(value: Any) -> TypeGuard[Sequence[Sequence[str]]]:
     return _is_list(value) and all(
         _is_list(pair) and len(pair) == 2 and all(isinstance(text, str) for text in pair)
         for pair in value
@@ -321,7 +341,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if _is_list(value) else [{"role": "user", "content": value}]
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, list | tuple)
 
 

@@ -125,7 +125,7 @@ class ReadingReport(Report):
             left: Counter[str] = Counter()
             for (used, names), number in self.keys.items():
                 taken.update(dict.fromkeys(used, number))
-                left.update(dict.fromkeys(set(names) - set(used), number))
+                left.update({name: number for name in names if name not in used})
             unused = f"; not used: {_listed(left)}" if left else ""
             lines.append(f"taken: {_listed(taken)}{unused}")
         if self.roles:

@@ -33,6 +33,11 @@ OTHER_KINDS = (
     ".7z",
     ".pdf",
     ".docx",
+    ".srt",
+    ".vtt",
+    ".html",
+    ".htm",
+    ".conv",
 )
 _PART_NAMES = {"valid": "valid", "validation": "valid", "val": "valid", "dev": "valid"} | {
     part: part for part in PARTS

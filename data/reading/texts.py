@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from towers.data.compression import Progress, decoded
+from towers.data.reading.encodings import told_encoding
 from towers.data.reading.parquet import rows_of
 from towers.data.reading.report import FEW_UNDECODED, NUL_LINE, UNDECODED_LINE, TextReport
 from towers.data.reading.text_files import TextFile
@@ -186,7 +187,7 @@ def _parquet(path: Path, reader: Reader) -> Iterator[str]:
 
 def _decoded(path: Path, encoding: str, progress: Progress) -> Iterator[str]:
     """Yields the decoded text of a file, compressed or not; marks of byte order are removed."""
-    decoder: Any = codecs.getincrementaldecoder(encoding)(errors="replace")
+    decoder: Any = codecs.getincrementaldecoder(told_encoding(path, encoding))("replace")
     decoder = io.IncrementalNewlineDecoder(decoder, translate=True)  # Any end of a line is \n.
     for text in decoded(path, decoder, CHUNK_BYTES, progress):
         yield text.replace("\ufeff", "")

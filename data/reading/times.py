@@ -9,6 +9,7 @@ from typing import Any
 _NUMBERS = re.compile(r"\d+")
 _AFTERNOON = re.compile(r"p\.?\s?m|下午|晚上|午後|오후", re.IGNORECASE)
 _MORNING = re.compile(r"a\.?\s?m|上午|凌晨|午前|오전", re.IGNORECASE)
+_LARGEST = 1e15
 _MILLISECONDS = 1e11  # A larger number of seconds would be in the year 5138.
 
 
@@ -23,7 +24,8 @@ def seconds_of(value: Any, *, day_first: bool = True) -> float | None:
     300.0
     """
     if isinstance(value, int | float):
-        return float(value) / (1000 if value > _MILLISECONDS else 1)
+        is_finite = abs(value) < _LARGEST
+        return value / (1000 if value > _MILLISECONDS else 1) if is_finite else None
     if not isinstance(value, str):
         return None
     try:

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from towers.data.reading.dialogue_file import Dialogue
-
 MOST = 1000.0
 
 
@@ -83,7 +81,7 @@ def num_copies(number: int, weight: float) -> int:
 
 
 def repeated(
-    dialogues: Iterable[tuple[bool, Dialogue, float]],
+    dialogues: Iterable[tuple[bool, Sequence[str], float]],
 ) -> Iterator[tuple[bool, Sequence[str]]]:
     """Yields (whether it is held out, dialogue), a training dialogue as often as its weight says.
 

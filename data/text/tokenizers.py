@@ -197,7 +197,7 @@ def _read_dictionary(path: Path) -> tuple[dict[str, int], int]:
     try:
         content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
         file = io.BytesIO(content)
-        file.name = str(path)  # type: ignore[attr-defined]  # jieba names it in its errors.
+        file.name = str(path)  # jieba names it in its errors.
         frequencies, total = _import_jieba().Tokenizer().gen_pfdict(file)
     except (OSError, ValueError) as error:
         raise _wrong_dictionary("dictionary", path, error) from error

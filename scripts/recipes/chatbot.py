@@ -148,10 +148,14 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     )
 
 
-def make_test_data(fields: Fields, paths: Sequence[Path], seed: int, *, text: TextCodec) -> Data:
-    """Returns the pairs of other files, all to be evaluated with the vocabulary of a run."""
+def remake_data(
+    fields: Fields, paths: Sequence[Path] | None, seed: int, about: Any, text: TextCodec | None
+) -> Data:
+    """Returns the data of a run; of other files all pairs are evaluated, with its vocabulary."""
     from towers.data.batches.pairs import pair_batches
 
+    if text is None:
+        return make_data(fields, paths, seed)
     corpus = prepare(fields, paths, codec=text)
     limits = {**common.arguments_for(pair_batches, fields), "fixed_shapes": False}
     test = pair_batches(corpus, "held_out", shuffle=False, **limits)
@@ -270,6 +274,6 @@ RECIPE = Recipe(
     make_tower_fn=make_tower_fn,
     derive_metrics=derive_metrics,
     prepare=prepare,
-    make_test_data=make_test_data,
+    remake_data=remake_data,
     make_answer_evaluator=make_answer_evaluator,
 )

@@ -103,7 +103,9 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     return data_of(fields, open_files(fields, folder), seed)
 
 
-def remake_data(fields: Fields, folder: Path | None, seed: int, about: dict[str, Any]) -> Data:
+def remake_data(
+    fields: Fields, folder: Path | None, seed: int, about: dict[str, Any], text: None
+) -> Data:
     """Returns the data for a trained network, which keeps its classes; none without pictures."""
     from towers.data.image_files.image_files import no_image_files
 

@@ -54,7 +54,10 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
             f"{directory.path} yourself, and leave --overwrite out."
         )
     if not options.overwrite:  # A run from before some fields goes on with what it meant.
-        given = {one.partition("=")[0].strip().replace("-", "_") for one in options.overrides}
+        given = {
+            one.partition("=")[0].strip().replace("-", "_")
+            for one in getattr(options, "overrides", ())
+        }
         unsaid = directory.unsaid_fields(recipe.name)
         recipe = with_fields(recipe, {k: v for k, v in unsaid.items() if k not in given})
     is_chief = place is None or place.index == 0

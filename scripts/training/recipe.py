@@ -56,8 +56,9 @@ class Recipe:
         fields: the `Fields` of a run.
         make_data: `make_data(fields, folder, seed) -> Data`; it gets a list of paths instead of a
             folder if the recipe takes files.
-        remake_data: `remake_data(fields, folder, seed, about) -> Data` for a trained run, which
-            also gets what its data was about; None if `make_data` does it.
+        remake_data: `remake_data(fields, paths, seed, about, text) -> Data` for a trained run, with
+            what its data was about, and its codec if these are other files; None if `make_data`
+            does it.
         make_model: `make_model(fields, data) -> keras.Model`; it uses only `data.text`.
         make_tower_fn: `make_tower_fn(fields, model, training) -> tower_fn`.
         initialize: `initialize(fields, model, data)` assigns initial values that the data tells;
@@ -73,8 +74,6 @@ class Recipe:
         make_carried: `make_carried(fields, model) -> specs` of a state that the towers carry, or
             None; with a state the batches have `num_rows`.
         prepare: `prepare(fields, paths, processes=None, write=print)` makes the data's cache ahead.
-        make_test_data: `make_test_data(fields, paths, seed, text=text) -> Data` of other files, all
-            of which are evaluated with the vocabulary of a run, or None.
         make_answer_evaluator: `make_answer_evaluator(fields, model, data) -> AnswerEvaluator`, or
             None for a model that answers nothing.
     """
@@ -95,7 +94,6 @@ class Recipe:
     derive_metrics: Callable[[dict[str, float], Data], dict[str, float]] | None = None
     make_carried: Callable[..., Any] | None = None
     prepare: Callable[..., Any] | None = None
-    make_test_data: Callable[..., Data] | None = None
     make_answer_evaluator: Callable[..., AnswerEvaluator | None] | None = None
 
 

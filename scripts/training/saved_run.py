@@ -141,12 +141,12 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     fields["batch_size"] = options.batch_size or fields["batch_size"]
     recipe = restore_recipe(record["recipe"], fields, options.overrides)
     if recipe.remake_data is not None:
-        remake = functools.partial(recipe.remake_data, about=record["about"])
+        is_other = options.data is not None and list(options.data) != record["data"]
+        text = None
+        if is_other and directory.text.exists():
+            text = load_text(directory, record.get("text_digest"), TextCodec)
+        remake = functools.partial(recipe.remake_data, about=record.get("about"), text=text)
         recipe = dataclasses.replace(recipe, make_data=remake)
-    if recipe.make_test_data and options.data and list(options.data) != record["data"]:
-        text = load_text(directory, record.get("text_digest"), TextCodec)
-        make_data = functools.partial(recipe.make_test_data, text=text)
-        recipe = dataclasses.replace(recipe, make_data=make_data)
     session = open_session(
         recipe,
         data=options.data or record["data"],

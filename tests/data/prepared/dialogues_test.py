@@ -391,7 +391,7 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
         left[0] -= 1
         add(self, chunk, marks)
 
-    def fail_later(*_):
+    def fail_later(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
@@ -406,7 +406,7 @@ def test_a_preparation_that_stopped_goes_on_with_the_same_bits(
     assert files_of(corpus.folder) == files_of(expected.folder)
     assert ("goes on after" in said[0]) == (0 < num_chunks < 100)
     assert bool(read) == (num_chunks < 100)
-    assert [path.name for path in (tmp_path / "caches").iterdir()] == [corpus.key]
+    assert list((tmp_path / "caches").iterdir()) == [corpus.folder]
 
 
 def test_a_preparation_that_stopped_after_its_manifest_goes_on(tmp_path, monkeypatch):
@@ -414,8 +414,8 @@ def test_a_preparation_that_stopped_after_its_manifest_goes_on(tmp_path, monkeyp
     path = conv_file(tmp_path / "some.conv", random_dialogues(100))
     write = module.write_dialogues
 
-    def fail_after(index, folder, *arguments):
-        write(index, folder, *arguments)
+    def fail_after(index, folder, *arguments, **options):
+        write(index, folder, *arguments, **options)
         os.truncate(folder / "manifest.json", 99)
         raise KeyboardInterrupt
 

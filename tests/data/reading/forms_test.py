@@ -230,6 +230,14 @@ def test_one_bad_byte_is_no_other_encoding(tmp_path):
     assert "encoding" not in str(error.value).partition("The kinds are")[0]
 
 
+def test_a_carriage_return_alone_ends_lines(tmp_path):
+    assert read_bytes(tmp_path, b"q\ta\rq2\ta2\r")[0] == PAIRS
+
+
+def test_the_mark_of_utf_16_is_enough(tmp_path):
+    assert read_bytes(tmp_path, "q\ta\nq2\ta2\n".encode("utf-16"))[0] == PAIRS
+
+
 def test_what_is_not_used_is_told(tmp_path):
     records = [{"question": "q", "answer": "a", "category": "x"}] * 3
     _, report = read_bytes(tmp_path, lines_of(*records).encode())

@@ -122,7 +122,7 @@ def test_an_array_may_begin_with_a_long_record(tmp_path):
         (b'[{"turns": ["q", "a"]},\n{"turns": ["q"', r'talk.json:2: .*found \'{"turns"'),
         (b'[{"turns": ["q", "a"]}\n', r"talk.json:2: .*the end of the file"),
         (b'[{"turns": ["q", "a"]}, 7]', r"talk.json:1: expected a JSON array .*found '7"),
-        (b'{"turns": ["q", "a"]}', r"talk.json:1: expected a JSON array"),
+        (b'7 {"turns": ["q", "a"]}', r"talk.json:1: expected a JSON array"),
     ],
 )
 def test_a_damaged_array_is_named_by_file_and_line(tmp_path, content, message):
@@ -163,7 +163,7 @@ def test_a_quote_that_does_not_close_takes_no_other_row_along(tmp_path):
     found, _ = read_bytes(tmp_path, content, "talk.csv")
     assert found == [['He said hi""', "yes"], ["two\nlines", "no"], ["q", "a"]]
     with pytest.raises(ValueError, match=r"talk.csv:1: expected the names of columns"):
-        read_bytes(tmp_path, b'question,"answer\nq,"a\n', "talk.csv", kind="csv")
+        read_bytes(tmp_path, b'question,"answer\nq,"a,b\n', "talk.csv", kind="csv")
 
 
 @pytest.mark.parametrize(

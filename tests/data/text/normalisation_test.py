@@ -1,6 +1,8 @@
 """Normalisation gives one spelling, once and for all, to any string."""
 # ruff: noqa: RUF001 - full-width punctuation and odd quotes are what is tested.
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,3 +89,12 @@ def test_other_language_is_refused():
 def test_chinese_and_its_punctuation_are_wide():
     assert all(map(is_wide, "中々か，。…—\U00020000"))
     assert not any(map(is_wide, "aé1.-'\" "))
+
+
+@pytest.mark.parametrize("text", ["नमस्ते दुनिया", "می\u200cخواهم", "สวัสดีครับ", "שָׁלוֹם"])
+def test_signs_of_scripts_that_have_them_stay_where_they_are_kept(text):
+    text = unicodedata.normalize("NFC", text)
+    kept = normalise(text, "en", keep_marks=True)
+    assert kept == text == normalise(kept, "en", keep_marks=True)
+    assert normalise(text, "en") != text
+    assert normalise("e\u0301 x\u200dy \ufe0f", "en", keep_marks=True) == "é xy"

@@ -190,3 +190,23 @@ def test_jieba_prints_and_writes_nothing(tmp_path):
     )
     assert (done.stdout, done.stderr) == ("5\n", "")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_words_of_a_dictionary_are_one_token_whatever_their_characters(tmp_path, lowercase):
+    words = ["抗原19-9", "*ST船", "Trust 认证", "C++", "Ab超", "node.js"]
+    content = "".join(f"{word} 9999\n" for word in words)
+    (tmp_path / "words.txt").write_bytes(b"\xef\xbb\xbf" + content.encode())
+    path = str(tmp_path / "words.txt")
+    settings = TextSettings(lowercase=lowercase, user_dictionary=path)
+    tokenizer = make_tokenizer(settings)
+    for word in words:
+        normal = settings.normalise(word)
+        assert normal in tokenizer.tokenize(settings.normalise(f"你会{word}吗"))
+    (tmp_path / "one.txt").write_bytes(b"\xef\xbb\xbf\xe4\xbd\xa0\xe5\xa5\xbd 9\n")
+    own = make_tokenizer(TextSettings(dictionary=str(tmp_path / "one.txt")))
+    assert own.tokenize("你好") == ["你好"]
+
+
+def test_a_latin_word_is_not_cut():
+    assert "pythonthing" in make_tokenizer(TextSettings()).tokenize("写pythonthing代码")

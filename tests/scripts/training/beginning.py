@@ -5,11 +5,11 @@ import json
 from tests.file_faults import Watch
 from towers.data.text import TextCodec, TextSettings, build_vocabulary
 from towers.scripts.training.claim import find_run
-from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.run_directory import FIELDS_BEFORE, RunDirectory
 
 RECORD = {
-    "recipe": "chatbot", "fields": {"batch_size": 4}, "seed": 0, "precision": "float32",
-    "batch_norm": "mean", "updates": "sync", "data": None,
+    "recipe": "chatbot", "fields": {"batch_size": 4, **FIELDS_BEFORE["chatbot"]}, "seed": 0,
+    "precision": "float32", "batch_norm": "mean", "updates": "sync", "data": None,
 }  # fmt: skip
 TEXT = TextCodec(TextSettings("en"), build_vocabulary({"hello": 2, "world": 1}, 20))
 
