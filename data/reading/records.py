@@ -152,11 +152,11 @@ def _of_columns(
     record: Mapping[str, Any], names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], list[Any] | None]]:
     values = [record.get(name) for name in names]
-    lists = [value for value in values if _is_list(value)]
-    if lists:  # Messages, as files of preferences have them.
-        *_, last = values
-        opens = _is_list(last) and len(last) > 1
-        yield names, list(last) if opens else [part for value in values for part in _listed(value)]
+    if any(_is_list(value) and isinstance(next(iter(value), None), Mapping) for value in values):
+        *before, last = values  # Messages, as files of preferences have them.
+        asked = [part for value in before for part in _listed(value, "user")]
+        answered = _listed(last, "assistant")
+        yield names, answered if len(answered) > 1 else [*asked, *answered]
         return
     turns = columns_of(record, names)
     if turns is None:
@@ -353,8 +353,8 @@ def _is_history(value: Any) -> TypeGuard[Sequence[Sequence[str]]]:
     )
 
 
-def _listed(value: Any) -> list[Any]:
-    return list(value) if _is_list(value) else [{"role": "user", "content": value}]
+def _listed(value: Any, role: str) -> list[Any]:
+    return list(value) if _is_list(value) else [{"role": role, "content": value}]
 
 
 def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:

@@ -59,6 +59,7 @@ RECORDS = {
     "history": ({"instruction": "q2", "input": "", "output": "a2", "history": [["q", "a"]]},
                 ORDERED),
     "preferences": ({"prompt": "q", "chosen": "a", "rejected": "b"}, ["q", "a"]),
+    "a preferred text after messages": ({"prompt": said("q"), "chosen": "a"}, ["q", "a"]),
     "preferred messages": ({"prompt": "q", "chosen": said("q", "a")}, ["q", "a"]),
     "a preferred message": (
         {"conversations": said("q"), "chosen": said("x", "a")[1], "rejected": said("b")[0]},
