@@ -115,9 +115,8 @@ class Repeats(NamedTuple):
 
 def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder]) -> Repeats:
     """Returns the pairs that both parts have; in memory are the hashes of the held-out ones."""
-    found = [
-        pairs.hashes[pairs.is_held_out] for _, pairs in blocks_with_pairs(index, next(finders))
-    ]
+    blocks = blocks_with_pairs(index, next(finders), HELD_OUT)
+    found = [pairs.hashes[pairs.is_held_out] for _, pairs in blocks]
     held_out = np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
     is_trained = np.zeros(len(held_out), bool)
     for _, pairs in blocks_with_pairs(index, next(finders), TRAINED):
