@@ -52,6 +52,7 @@ def write_dialogues(
     counts = _Counts(len(vocabulary))
     finder, *others = (PairFinder(settings.pairing, settings.context) for _ in range(3))
     repeats = find_repeats(index, iter(others))
+    keep_apart = keep_apart and repeats.is_possible
     num_repeated = 0
     num_ids = len(vocabulary) + len(unknown_words)
     with _Arrays(folder, num_ids) as arrays:

@@ -103,10 +103,12 @@ class Repeats(NamedTuple):
     Attributes:
         hashes: uint64, sorted.
         leaves: the number of the part that gives them up: 0 is training, 1 is held out.
+        is_possible: whether that part has other pairs.
     """
 
     hashes: np.ndarray
     leaves: int
+    is_possible: bool
 
     def of(self, pairs: Pairs) -> np.ndarray:
         """Returns which pairs the part that they are in gives up, bool."""
@@ -115,17 +117,20 @@ class Repeats(NamedTuple):
 
 def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder]) -> Repeats:
     """Returns the pairs that both parts have; in memory are the hashes of the held-out ones."""
-    found = [
-        pairs.hashes[pairs.is_held_out] for _, pairs in blocks_with_pairs(index, next(finders))
-    ]
+    blocks = blocks_with_pairs(index, next(finders), HELD_OUT)
+    found = [pairs.hashes[pairs.is_held_out] for _, pairs in blocks]
     held_out = np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
     is_trained = np.zeros(len(held_out), bool)
+    num_others = 0
     for _, pairs in blocks_with_pairs(index, next(finders), TRAINED):
         trained = pairs.hashes[~pairs.is_held_out]
+        num_others += len(trained)
         trained = trained[_is_in(trained, held_out)]
+        num_others -= len(trained)
         is_trained |= np.isin(held_out, trained) if len(trained) else False
     is_enough = np.sum(~is_trained) >= min(_ENOUGH, max(1, len(held_out) // 2))
-    return Repeats(np.unique(held_out[is_trained]), int(is_enough))
+    is_possible = bool(is_enough or num_others)
+    return Repeats(np.unique(held_out[is_trained]), int(is_enough), is_possible)
 
 
 def _is_in(values: np.ndarray, some: np.ndarray) -> np.ndarray:

@@ -94,14 +94,16 @@ def _dialogues_of(
     yield from file.dialogue(turns, line, flaw)
 
 
-def parts_of(record: Any, depth: int = 0) -> list[Any]:
+def parts_of(record: Any) -> list[Any]:
     """Returns the records that an object holds in lists, such as all chats of an export."""
     if isinstance(record, list | tuple):
         return [one for one in record if isinstance(one, Mapping)]
     found: list[Any] = []
     for value in record.values() if isinstance(record, Mapping) else ():
-        if isinstance(value, Mapping) and depth < _DEPTH:
-            found += parts_of(value, depth + 1)
+        if isinstance(value, Mapping):
+            found += (
+                [value] if any(isinstance(one, Mapping | list) for one in value.values()) else []
+            )
         elif isinstance(value, list) and all(isinstance(one, Mapping | list) for one in value):
             found += value
     return found

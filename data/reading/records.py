@@ -24,6 +24,7 @@ COLUMNS = (
     ("prompt", "completion"),
     ("context", "response"),
     ("input", "output"),
+    ("input", "target"),
     ("query", "response"),
     ("prompt", "chosen"),
     ("question", "chosen"),
@@ -48,7 +49,18 @@ LIST_KEYS = (
     *("data", "utterances", "history", "chosen", "log", "chat"),
 )
 ROLES = (
-    *("role", "from", "speaker", "sender_name", "author", "sender", "from_name", "user", "name"),
+    *(
+        "role",
+        "from",
+        "speaker",
+        "sender_name",
+        "author",
+        "sender",
+        "speaker_idx",
+        "from_name",
+        "user",
+        "name",
+    ),
     *("nickname", "发送人", "发送者", "昵称"),
 )
 CONTENTS = (
@@ -65,7 +77,9 @@ TALKS = (
     *("session_id", "conv_id", "thread_id", "channel", "conversation", "dialogue", "session"),
 )
 KINDS = ("type_name", "type")
-TEXT_KINDS = frozenset(("1", "text", "message", "文本", "txt", "generic", "share"))
+TEXT_KINDS = frozenset(
+    ("1", "text", "message", "文本", "txt", "generic", "share", "default", "reply")
+)
 TEXT_PARTS = (None, "text", "input_text", "output_text")  # Types of the parts of a message.
 # Marks of who speaks in a text that holds a dialogue, each at the beginning of a line.
 _NAMES = (
@@ -123,6 +137,8 @@ def _readings(
                 chosen = record.get("chosen")
                 more = [chosen] if isinstance(chosen, Mapping) else []
                 yield (key, "chosen") if more else (key,), _last_of(record[key]) + more
+        if _is_list(record.get("content")) and _role(record) is None:
+            yield ("content",), list(record["content"])
         if isinstance(record.get("prompt"), Mapping):
             yield ("prompt",), list(_best_branch(record["prompt"]))
     if names:
@@ -136,11 +152,11 @@ def _of_columns(
     record: Mapping[str, Any], names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], list[Any] | None]]:
     values = [record.get(name) for name in names]
-    lists = [value for value in values if _is_list(value)]
-    if lists:  # Messages, as files of preferences have them.
-        *_, last = values
-        opens = _is_list(last) and len(last) > 1
-        yield names, list(last) if opens else [part for value in values for part in _listed(value)]
+    if any(_is_list(value) and isinstance(next(iter(value), None), Mapping) for value in values):
+        *before, last = values  # Messages, as files of preferences have them.
+        asked = [part for value in before for part in _listed(value, "user")]
+        answered = _listed(last, "assistant")
+        yield names, answered if len(answered) > 1 else [*asked, *answered]
         return
     turns = columns_of(record, names)
     if turns is None:
@@ -261,7 +277,7 @@ def message_of(record: Any, layout: Layout) -> Row | None:
     if own is not None:
         sender = ME if str(own).strip().lower() in ("1", "true", "yes", "是") else OTHER
     else:
-        sender = value_of((layout.sender,) if layout.sender else roles)
+        sender = _name_of(value_of((layout.sender,) if layout.sender else roles))
     names = (layout.text,) if layout.text else CONTENTS
     if sender is None or not any(name.strip().lower() in spelled for name in names):
         return None
@@ -337,8 +353,8 @@ def _is_history(value: Any) -> TypeGuard[Sequence[Sequence[str]]]:
     )
 
 
-def _listed(value: Any) -> list[Any]:
-    return list(value) if _is_list(value) else [{"role": "user", "content": value}]
+def _listed(value: Any, role: str) -> list[Any]:
+    return list(value) if _is_list(value) else [{"role": role, "content": value}]
 
 
 def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
@@ -358,7 +374,12 @@ def _is_call(message: Mapping[str, Any]) -> bool:
 
 def _role(message: Mapping[str, Any]) -> Any:
     role = next((message[name] for name in ROLES if message.get(name) is not None), None)
-    return role.get("role") if isinstance(role, Mapping) else role  # ChatGPT's `author`.
+    return _name_of(role)
+
+
+def _name_of(sender: Any) -> Any:
+    """Returns a sender's role or name, also of one that is an object, as ChatGPT's `author`."""
+    return sender.get("role") or sender.get("name") if isinstance(sender, Mapping) else sender
 
 
 def _content(message: Mapping[str, Any]) -> Any:
@@ -369,6 +390,8 @@ def text_of(content: Any) -> str | None:
     """Returns the text of a message; of one in parts, as APIs have them, that of its texts."""
     if not _is_list(content):
         return content if isinstance(content, str) else None
+    if len(content) > 1 and all(map(_is_text, content)):
+        return None  # These are texts of their own.
     texts = [_text_of_part(part) for part in content]
     kinds = {part.get("type") for part in content if isinstance(part, Mapping)}
     between = " " if kinds.issubset(TEXT_PARTS) or not any(map(_is_text, content)) else ""

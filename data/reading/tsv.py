@@ -16,7 +16,10 @@ WRONG_ANSWER = "dialogues whose label 0 says that the answer is wrong"
 
 def looks(line: str) -> bool:
     """Returns whether the line could belong to such a file."""
-    return any(divider in line.strip() for divider in DIVIDERS)
+    line = line.strip()
+    if DIVIDERS[0] in line:
+        return line.endswith(DIVIDERS[0])  # Else it is in a column of something else.
+    return any(divider in line for divider in DIVIDERS)
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:

@@ -59,6 +59,7 @@ RECORDS = {
     "history": ({"instruction": "q2", "input": "", "output": "a2", "history": [["q", "a"]]},
                 ORDERED),
     "preferences": ({"prompt": "q", "chosen": "a", "rejected": "b"}, ["q", "a"]),
+    "a preferred text after messages": ({"prompt": said("q"), "chosen": "a"}, ["q", "a"]),
     "preferred messages": ({"prompt": "q", "chosen": said("q", "a")}, ["q", "a"]),
     "a preferred message": (
         {"conversations": said("q"), "chosen": said("x", "a")[1], "rejected": said("b")[0]},
@@ -168,6 +169,16 @@ FILES = {
     "pretty.json": ('{\n "q": "q",\n "a": "a"\n}\n{\n "q": "q2",\n "a": "a2"\n}\n', PAIRS),
     "chatterbot.json": (json.dumps({"conversations": PAIRS}), PAIRS),
     "chatterbot.yml": ("categories:\n- x\nconversations:\n- - q\n  - a\n- - q2\n  - a2\n", PAIRS),
+    "by name.json": (json.dumps({"d1": {"log": [{"text": "q"}, {"text": "a"}]}, "d2": {
+        "messages": said("q2", "a2", names=("usr", "sys"))}}), PAIRS),
+    "content.json": (json.dumps([{"id": 1, "content": pair} for pair in PAIRS]), PAIRS),
+    "discord.json": (json.dumps({"channel": {"name": "c"}, "messages": [
+        {"type": "Default", "timestamp": f"2021-01-01T10:0{place}:00", "content": text,
+         "author": {"id": "9", "name": name}}
+        for place, (name, text) in enumerate((("Ann", "q"), ("Bob", "a")))]}), [["q", "a"]]),
+    "spoken.csv": (
+        "conv_id,context,prompt,speaker_idx,utterance\n1,sad,x,1,q\n1,sad,x,0,a\n"
+        "2,glad,x,1,q2\n2,glad,x,0,a2\n", PAIRS),
     "utterances.jsonl": (
         lines_of(*({"dialogue_id": number // 2, "speaker": ("USER", "SYSTEM")[number % 2],
                     "utterance": text} for number, text in enumerate(ORDERED))), PAIRS),
@@ -248,6 +259,12 @@ def test_what_is_not_used_is_told(tmp_path):
 def test_one_object_is_named_by_its_keys(tmp_path, content):
     with pytest.raises(ValueError, match=r"the keys? '?greeting"):
         read_bytes(tmp_path, content.encode(), "one.json")
+
+
+def test_ends_of_turns_in_a_column_are_not_read_as_turns(tmp_path):
+    content = b"Context,Utterance,Label\nhi __eou__ __eot__,yes,1\nhi __eou__,no,0\n"
+    with pytest.raises(ValueError, match="lines of no known kind"):
+        read_bytes(tmp_path, content, "ubuntu.csv")
 
 
 def test_columns_differ():
