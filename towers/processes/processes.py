@@ -255,9 +255,9 @@ def check_has_not_begun(count: int, index: int) -> None:
     """Raises ValueError if TensorFlow runs already, which several processes begin together."""
     if has_begun():
         raise ValueError(
-            f"TF_CONFIG makes this process {index} of {count}, and TensorFlow has begun without the "
+            f"This process is number {index} of {count}, and TensorFlow has begun without the "
             "others. Call towers.processes.join_processes() before the first tensor, variable or "
-            "model is made (after select_devices), or remove TF_CONFIG to train alone."
+            "model is made (after select_devices), or remove TF_CONFIG (or srun) to train alone."
         )
 
 
