@@ -36,13 +36,6 @@ NOT_PUBLIC = {
         "step.tower_function.check_kinds", "variables.find_variables.trace_once",
         "variables.outside_writes.unobserved",
     },
-    "parallel": {
-        "batches.shards.check_batch_spec", "devices.placement.check_devices",
-        "step.micro_batches.fold_in", "step.micro_batches.part_of", "step.sums.add_states",
-        "step.sums.merge_state", "step.sums.share_of_state", "step.synchronized.Refusal",
-        "variables.shared_variables.is_seed", "variables.tower_scope.new_variable_error",
-        "variables.tower_scope.no_new_variables",
-    },
     "tower_threads": {"batches.feed.PATIENCE", "batches.feed.drop"},
 }  # fmt: skip
 PRIVATE_APIS = "towers.ground.private_apis"

@@ -1,4 +1,5 @@
 from .devices.stages import stages_by_size as stages_by_size
+from .layers.parallel import parallel as parallel
 from .loop.trial import Trial as Trial
 from .loop.trial import try_parameters as try_parameters
 from .loop.updates import Position as Position
@@ -11,7 +12,6 @@ from .other_steps.asynchronous_step import build_async_step as build_async_step
 from .other_steps.asynchronous_updates import AsynchronousUpdates as AsynchronousUpdates
 from .other_steps.joint import JointUpdate as JointUpdate
 from .other_steps.joint import build_joint_step as build_joint_step
-from .other_steps.parallel import parallel as parallel
 from .other_steps.recompute import recompute as recompute
 from .step.options import LossScale as LossScale
 from .step.options import set_precision as set_precision

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from towers.data.image_files.decoding import decode_window
+from towers.data.image_files.decoding import ANY, USUAL, Look, decode_window
 from towers.data.image_files.rand_augment import rand_augment
 from towers.ground.arguments import check_choice
 
@@ -30,7 +30,8 @@ class Augmentation:
         central_share: side of the central square, which is seen without a random crop, as a
             fraction of the shorter side of the picture.
         magnitude: of RandAugment, from 0 to 1.
-        only_jpeg: whether all pictures are JPEGs.
+        known: what is known of all pictures, as in `decode_window`.
+        look: how pixels become RGB of 8 bits.
     """
 
     size: int
@@ -38,7 +39,8 @@ class Augmentation:
     smallest_crop: float = 0.08
     central_share: float = 0.875
     magnitude: float = 0.5
-    only_jpeg: bool = False
+    known: str = ANY
+    look: Look = USUAL
 
     def __post_init__(self) -> None:
         check_choice("augmentation", self.kind, AUGMENTATIONS)
@@ -59,7 +61,7 @@ class Augmentation:
                 return random_square(shape, crop_seed, self.central_share)
             return random_window(shape, crop_seed, self.smallest_crop)
 
-        pixels = decode_window(encoded, window, self.only_jpeg)
+        pixels = decode_window(encoded, window, self.known, self.look)
         pixels = tf.image.resize(pixels, [self.size, self.size])
         if self.kind == "none":
             return pixels

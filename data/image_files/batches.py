@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.data.image_files.augmentation import Augmentation
+from towers.data.image_files.decoding import ANY
 from towers.data.image_files.image_files import Part
 from towers.ground.epochs import Epoch, Epochs, even_layout
 
@@ -106,7 +107,7 @@ class Pictures:
 
     def pixels_of(self, encoded: tf.Tensor) -> tf.Tensor:
         """Returns float32 [batch, size, size, 3] without augmentation, as in evaluation."""
-        plain = dataclasses.replace(self.augmentation, kind="none", only_jpeg=False)
+        plain = dataclasses.replace(self.augmentation, kind="none", known=ANY)
         seed = tf.zeros([2], tf.int64)
         shape = [plain.size, plain.size, 3]
         return tf.map_fn(
@@ -159,7 +160,7 @@ class Pictures:
     def _read(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """The function from the number of an example to the bytes of its picture."""
         part = self.part
-        if not (part.lengths >= 0).any():
+        if not (part.is_rewritten or (part.lengths >= 0).any()):
             paths = tf.constant([os.fsencode(path) for path in part.paths])
             return lambda row: tf.io.read_file(tf.gather(paths, row))
 

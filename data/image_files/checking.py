@@ -19,12 +19,13 @@ from towers.data.image_files.records import Example, read_picture
 from towers.ground.durable import make_folder
 from towers.ground.progress import progress
 
-FINDINGS = "findings.sqlite"
+FINDINGS = "pictures.sqlite"
 CHUNK = 512  # Examples that are checked at a time.
+SEPARATOR = ","  # Of traits.
 COMMIT_SECONDS = 10.0  # The most that a killed check loses.
 TABLE = """CREATE TABLE IF NOT EXISTS findings (
-    path TEXT, offset INTEGER, stamp TEXT, digest BLOB, labels TEXT, is_jpeg INTEGER, problem TEXT,
-    PRIMARY KEY (path, offset))"""
+    path TEXT, offset INTEGER, stamp TEXT, digest BLOB, labels TEXT, traits TEXT, highest INTEGER,
+    problem TEXT, PRIMARY KEY (path, offset))"""
 
 
 class Finding(NamedTuple):
@@ -33,15 +34,16 @@ class Finding(NamedTuple):
     Attributes:
         digest: of the picture's bytes.
         labels: those of the record, None for another file.
-        is_jpeg: whether the picture is a JPEG.
+        traits, highest: as in `Picture`.
         problem: why it cannot be used, or nothing.
         is_of_content: whether it follows from the file's content; not from an error of the system.
     """
 
-    digest: bytes
-    labels: tuple[str, ...] | None
-    is_jpeg: bool
-    problem: str
+    digest: bytes = b""
+    labels: tuple[str, ...] | None = None
+    traits: frozenset[str] = frozenset()
+    highest: int = 0
+    problem: str = ""
     is_of_content: bool = True
 
 
@@ -133,13 +135,15 @@ def stamps_of(chunk: list[Example]) -> list[str]:
 def known_finding(database: sqlite3.Connection, example: Example, stamp: str) -> Finding | None:
     """Returns what an earlier check found about an unchanged file, or None."""
     row = database.execute(
-        "SELECT stamp, digest, labels, is_jpeg, problem FROM findings WHERE path=? AND offset=?",
+        "SELECT stamp, digest, labels, traits, highest, problem FROM findings"
+        " WHERE path=? AND offset=?",
         key_of(example),
     ).fetchone()
     if row is None or not stamp or row[0] != stamp:
         return None
     labels = None if row[2] is None else tuple(json.loads(row[2]))
-    return Finding(row[1], labels, bool(row[3]), row[4])
+    traits = frozenset(filter(None, row[3].split(SEPARATOR)))
+    return Finding(row[1], labels, traits, row[4], row[5])
 
 
 def remember(
@@ -152,14 +156,15 @@ def remember(
             stamp,
             finding.digest,
             None if finding.labels is None else json.dumps(finding.labels),
-            finding.is_jpeg,
+            SEPARATOR.join(sorted(finding.traits)),
+            finding.highest,
             finding.problem,
         )
         for example, stamp, finding in findings
     ]
     if rows:
         with database:
-            database.executemany("INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?,?,?)", rows)
+            database.executemany("INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?,?,?,?)", rows)
 
 
 def key_of(example: Example) -> tuple[str, int]:
@@ -175,11 +180,11 @@ def check_example(example: Example) -> Finding:
         encoded, labels = read_picture(example.path, example.offset, example.length)
         picture = examine(encoded)
     except FileNotFoundError:
-        return Finding(b"", None, False, "there is no such file", is_of_content=False)
+        return Finding(problem="there is no such file", is_of_content=False)
     except OSError as error:
         problem = f"it cannot be read: {error.strerror}"
-        return Finding(b"", None, False, problem, is_of_content=False)
+        return Finding(problem=problem, is_of_content=False)
     except ValueError as error:
-        return Finding(b"", labels, False, str(error))
+        return Finding(labels=labels, problem=str(error))
     digest = hashlib.blake2b(encoded, digest_size=16).digest()
-    return Finding(digest, labels, picture.is_jpeg, "")
+    return Finding(digest, labels, picture.traits, picture.highest)

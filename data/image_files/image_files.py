@@ -7,14 +7,26 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from towers.data.folders import format_suffixes
 from towers.data.image_files.checking import Finding, check_examples
-from towers.data.image_files.listing import list_examples
+from towers.data.image_files.decoding import (
+    ANY,
+    DEEP_PICTURE,
+    FLAT,
+    JPEG,
+    PLAIN,
+    REWRITTEN,
+    TRANSPARENT,
+    TURNED,
+    UPRIGHT_JPEG,
+    viewable,
+)
+from towers.data.image_files.listing import Listed, Reading, list_examples
 from towers.data.image_files.records import (
     PARTS,
     TRAIN,
@@ -24,7 +36,16 @@ from towers.data.image_files.records import (
     read_picture,
 )
 
-MOST_NAMED = 10  # Broken pictures that the summary names.
+HIGHEST = 2**16 - 1  # Of 16 bits.
+USUAL = Reading()
+MOST_NAMED = 10  # Broken pictures, classes and others that the summary names.
+# What is said of pictures with a trait; one of these is not as TensorFlow decodes it.
+UNUSUAL = {
+    TURNED: "turned upright, as their tags say",
+    TRANSPARENT: "put on the background",
+    DEEP_PICTURE: "of 16 bits scaled",
+    REWRITTEN: "rewritten, since TensorFlow does not decode them as viewers do",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +57,8 @@ class Part:
         paths: the files.
         offsets, lengths: int64, as in `Example`; length -1 for a whole file.
         labels: the numbers of each example's classes.
-        is_jpeg: whether all pictures are JPEGs.
+        known: what is known of all pictures, as in `decode_window`.
+        is_rewritten: whether some have to be rewritten before TensorFlow decodes them.
     """
 
     names: list[str]
@@ -44,16 +66,26 @@ class Part:
     offsets: np.ndarray
     lengths: np.ndarray
     labels: list[tuple[int, ...]]
-    is_jpeg: bool
+    known: str = ANY
+    is_rewritten: bool = False
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def picture(self, row: int) -> bytes:
+    def encoded(self, row: int) -> bytes:
         """Returns the bytes of an example's picture."""
         length = int(self.lengths[row])
         offset = int(self.offsets[row])
         return read_picture(self.paths[row], offset, None if length < 0 else length)[0]
+
+    def picture(self, row: int) -> bytes:
+        """Returns the bytes of an example's picture as TensorFlow decodes it rightly."""
+        return viewable(self.encoded(row)) if self.is_rewritten else self.encoded(row)
+
+    @property
+    def counts(self) -> Counter[int]:
+        """How many examples each class has."""
+        return Counter(label for labels in self.labels for label in labels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +97,10 @@ class ImageFiles:
         class_names: in the order of the labels.
         parts: by name; a part without an example is absent.
         broken: names of the pictures that are left out, with the reasons.
-        others: how many files in class folders are no pictures, by suffix.
+        listed: what the listing said besides.
+        traits: how many pictures have each trait.
+        highest: the level of 16-bit pictures that becomes 255.
+        twice: pairs of names with the same bytes in two classes or parts.
         key: a digest of the labels and of the pictures' bytes, in their order.
     """
 
@@ -73,19 +108,16 @@ class ImageFiles:
     class_names: tuple[str, ...]
     parts: dict[str, Part]
     broken: list[str]
-    others: Counter[str]
+    listed: Listed
+    traits: Counter[str]
+    highest: int
+    twice: list[tuple[str, str]]
     key: str
 
     @property
     def num_classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
-
-    @property
-    def no_examples(self) -> Part:
-        """A part without an example."""
-        none = np.zeros([0], np.int64)
-        return Part([], [], none, none, [], is_jpeg=True)
 
     def part(self, name: str) -> Part:
         """Returns a part; ValueError that says which parts there are."""
@@ -101,118 +133,192 @@ class ImageFiles:
     def summary(self) -> list[str]:
         """Lines about what there is, and what is left out and why."""
         counts = ", ".join(f"{len(part):,} {name}" for name, part in self.parts.items())
-        lines = [f"{counts} pictures of {self.num_classes} classes in {self.path}"]
+        lines = [f"{counts or 'no'} pictures of {self.num_classes} classes in {self.path}"]
+        lines += [*self._of_classes(), *self._of_pictures(), *self.listed.notes]
         if self.broken:
             lines.append(f"left out {len(self.broken)} pictures that cannot be decoded:")
-            lines += [f"  {text}" for text in self.broken[:MOST_NAMED]]
-            if len(self.broken) > MOST_NAMED:
-                lines.append(f"  and {len(self.broken) - MOST_NAMED} more")
-        if self.others:
-            others = format_suffixes(self.others)
-            lines.append(f"left out files that are no JPEG, PNG, WebP, BMP or GIF: {others}")
+            lines += [f"  {text}" for text in shortened(self.broken)]
+        if self.listed.others:
+            lines.append(f"left out other files: {format_suffixes(self.listed.others)}")
         return lines
+
+    def _of_classes(self) -> Iterator[str]:
+        """Yields how many pictures each class has in each part, and which has none to learn."""
+        counts = [part.counts for part in self.parts.values()]
+        texts = [
+            f"{name} {' + '.join(f'{count[number]:,}' for count in counts)}"
+            for number, name in enumerate(self.class_names)
+        ]
+        if counts:
+            yield f"{' + '.join(self.parts)}: {', '.join(shortened(texts))}"
+        train = self.parts[TRAIN].counts if TRAIN in self.parts else Counter[int]()
+        missing = [name for number, name in enumerate(self.class_names) if not train[number]]
+        if missing and train:
+            yield f"no picture to train on: {', '.join(shortened(missing))}"
+
+    def _of_pictures(self) -> Iterator[str]:
+        """Yields what is done to pictures, and which of them look wrong."""
+        done = [f"{self.traits[one]:,} {text}" for one, text in UNUSUAL.items() if self.traits[one]]
+        if done:
+            scaled = f" by {self.highest}" if self.traits[DEEP_PICTURE] else ""
+            yield f"pictures {', '.join(done)}{scaled}"
+        if self.traits[FLAT]:
+            yield f"{self.traits[FLAT]:,} pictures are of one colour"
+        if self.twice:
+            pairs = shortened([f"{one} and {other}" for one, other in self.twice], 3)
+            yield f"{len(self.twice):,} pictures are in two classes or parts: {', '.join(pairs)}"
+
+
+NO_EXAMPLES = Part([], [], np.zeros([0], np.int64), np.zeros([0], np.int64), [])
+
+
+def no_image_files(class_names: Sequence[str], highest: int) -> ImageFiles:
+    """Returns an image set without pictures, for a network that knows its classes."""
+    most = highest or HIGHEST
+    return ImageFiles(
+        Path(), tuple(class_names), {}, [], Listed(), Counter(), most, [], "no pictures"
+    )
+
+
+def shortened(texts: Sequence[str], most: int = MOST_NAMED) -> list[str]:
+    """Returns the first texts, and how many more there are."""
+    more = len(texts) - most
+    return [*texts[:most], *([f"{more:,} more"] if more > 0 else [])]
 
 
 def open_image_files(
     path: str | os.PathLike[str],
     cache: Path,
+    reading: Reading = USUAL,
     *,
     validation_share: float = 0.1,
-    several_labels: bool = False,
     max_broken: int = 100,
     threads: int | None = None,
+    class_names: Sequence[str] = (),
+    highest: int = 0,
 ) -> ImageFiles:
     """Returns an image set, each picture checked now or earlier.
 
     Args:
         path: as `list_examples` takes it.
         cache: the folder that keeps what the check found.
+        reading: how a folder or a table is understood.
         validation_share: fraction of the examples that are held out, where nothing says to which
-            part they belong: chosen by their names, so that new pictures move no others.
-        several_labels: whether an example has any number of labels.
+            part they belong: chosen by their names, so that new pictures move no others, and at
+            least one of each class that has two.
         max_broken: the most pictures that may be left out since they cannot be decoded.
         threads: that check; by default one per core.
+        class_names: those of a trained network, in its order; a class that the data lacks is
+            kept.
+        highest: the level of 16-bit pictures that becomes 255; 0 for what the data needs.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
         ValueError: it is no image set, it has fewer than two classes, or too much of it is broken.
     """
-    builder = Builder(Path(path), max_broken)
-    listed = list_examples(path, several_labels=several_labels, others=builder.others)
+    builder = Builder(Path(path), max_broken, validation_share)
+    reading = reading._replace(cache=cache)
+    listed = list_examples(path, reading, builder.listed)
     for example, finding in check_examples(listed, cache, threads=threads):
-        builder.add(example, finding, example.part or held_out_part(example, validation_share))
-    return builder.finish(several_labels)
+        builder.add(example, finding)
+    return builder.finish(reading.several_labels, class_names, highest)
 
 
-def held_out_part(example: Example, fraction: float) -> str:
-    """Returns validation or train, a function of the example's name alone."""
-    name = os.fsencode(example.name)
-    number = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
-    return VALIDATION if number < fraction * 2**64 else TRAIN
+def held_out(name: str) -> float:
+    """Returns a number from 0 to 1 that follows from the name alone; low ones are held out."""
+    digest = hashlib.blake2b(os.fsencode(name), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
 
 
 class Builder:
     """Collects the examples of an image set, at most so many of them broken.
 
     Attributes:
-        others: how many files are no pictures, by suffix.
+        listed: what the listing said besides.
     """
 
-    def __init__(self, path: Path, max_broken: int):
-        self.others: Counter[str] = Counter()
-        self._path, self._max_broken = path, max_broken
-        self._columns: dict[str, list[tuple[str, str, int, int]]] = {name: [] for name in PARTS}
-        self._labels: dict[str, list[tuple[str, ...]]] = {name: [] for name in PARTS}
-        self._digests = {name: hashlib.blake2b(digest_size=16) for name in PARTS}
-        self._not_jpeg: set[str] = set()
+    def __init__(self, path: Path, max_broken: int, validation_share: float):
+        self.listed = Listed()
+        self._path, self._max_broken, self._share = path, max_broken, validation_share
+        self._rows: list[tuple[Example, Finding, tuple[str, ...]]] = []
         self._broken: list[str] = []
 
-    def add(self, example: Example, finding: Finding, part: str) -> None:
+    def add(self, example: Example, finding: Finding) -> None:
         """Adds an example, or names it if it is broken; ValueError if too many are."""
-        if finding.problem:
-            self._broken.append(f"{example.name}: {finding.problem}")
-            if len(self._broken) > self._max_broken:
-                named = "; ".join(self._broken[:3])
-                raise ValueError(
-                    f"More than {self._max_broken} pictures of {self._path} cannot be decoded, "
-                    f"such as {named}. Repair them, or raise the bound with --set max_broken=N."
-                )
+        if not finding.problem:
+            labels = finding.labels if example.labels is None else example.labels
+            self._rows.append((example, finding, labels or ()))
             return
-        labels = finding.labels if example.labels is None else example.labels
-        length = -1 if example.length is None else example.length
-        row = (example.name, str(example.path), example.offset, length)
-        self._columns[part].append(row)
-        self._labels[part].append(labels or ())
-        self._digests[part].update(finding.digest)
-        if not finding.is_jpeg:
-            self._not_jpeg.add(part)
-
-    def finish(self, several_labels: bool) -> ImageFiles:
-        """Returns the image set."""
-        class_names, numbers = self._classes()
-        parts = {
-            name: self._part(name, columns, numbers, several_labels)
-            for name, columns in self._columns.items()
-            if columns
-        }
-        if len(class_names) < 2 or not parts:
+        self._broken.append(f"{example.name}: {finding.problem}")
+        if len(self._broken) > self._max_broken:
+            named = "; ".join(self._broken[:3])
             raise ValueError(
-                f"{self._path} has {len(class_names)} classes ({', '.join(class_names)}). Expected "
+                f"More than {self._max_broken} pictures of {self._path} cannot be decoded, "
+                f"such as {named}. Repair them, or raise the bound with --set max_broken=N."
+            )
+
+    def finish(self, several_labels: bool, class_names: Sequence[str], highest: int) -> ImageFiles:
+        """Returns the image set; arguments as of `open_image_files`."""
+        names, numbers = self._classes(class_names)
+        parts_of = self._parts()
+        rows = {part: [row for row, own in zip(self._rows, parts_of, strict=True) if own == part]
+                for part in PARTS}  # fmt: skip
+        parts = {name: part_of(own, numbers, several_labels) for name, own in rows.items() if own}
+        if len(names) < 2 or not parts:
+            raise ValueError(
+                f"{self._path} has {len(names)} classes ({', '.join(names)}). Expected "
                 "at least two, each with a picture that can be decoded."
                 + (f" Left out were {'; '.join(self._broken[:3])}." if self._broken else "")
             )
-        key = hashlib.blake2b("\n".join(class_names).encode("utf-8", "replace"), digest_size=16)
+        key = hashlib.blake2b("\n".join(names).encode("utf-8", "replace"), digest_size=16)
         for name, part in parts.items():
             key.update(f"{name} {part.labels}".encode())
-            key.update(self._digests[name].digest())
-        digest = key.hexdigest()
-        return ImageFiles(self._path, class_names, parts, self._broken, self.others, digest)
+            of_part = hashlib.blake2b(digest_size=16)
+            for _, finding, _ in rows[name]:
+                of_part.update(finding.digest)
+            key.update(of_part.digest())
+        traits = Counter(trait for _, finding, _ in self._rows for trait in finding.traits)
+        found = max((finding.highest for _, finding, _ in self._rows), default=0)
+        return ImageFiles(
+            self._path, names, parts, self._broken, self.listed, traits,
+            highest or 2 ** found.bit_length() - 1 or HIGHEST, self._twice(parts_of),
+            key.hexdigest(),
+        )  # fmt: skip
 
-    def _classes(self) -> tuple[tuple[str, ...], dict[str, int]]:
+    def _parts(self) -> list[str]:
+        """Returns the part of each example; of a class that has two, both parts have one."""
+        numbers = [held_out(example.name) for example, *_ in self._rows]
+        free = [i for i, (example, *_) in enumerate(self._rows) if example.part is None]
+        chosen = {i for i in free if numbers[i] < self._share}
+        of_class: dict[tuple[str, ...], list[int]] = {}
+        for i in free:
+            of_class.setdefault(self._rows[i][2], []).append(i)
+        for own in of_class.values():
+            own.sort(key=numbers.__getitem__)
+            if len(own) > 1 and self._share:
+                chosen.add(own[0])
+                chosen.discard(own[-1])
+        return [
+            example.part or (VALIDATION if i in chosen else TRAIN)
+            for i, (example, *_) in enumerate(self._rows)
+        ]
+
+    def _twice(self, parts: Sequence[str]) -> list[tuple[str, str]]:
+        """Returns the names of pictures with the same bytes in two classes or parts."""
+        first: dict[bytes, int] = {}
+        found = []
+        for i, (example, finding, labels) in enumerate(self._rows):
+            j = first.setdefault(finding.digest, i)
+            other, _, other_labels = self._rows[j]
+            if (labels, parts[i]) != (other_labels, parts[j]):
+                found.append((other.name, example.name))
+        return found
+
+    def _classes(self, trained: Sequence[str]) -> tuple[tuple[str, ...], dict[str, int]]:
         """Returns the names of the classes, and the number of each label."""
-        found = {label for labels in self._labels.values() for one in labels for label in one}
+        found = {label for *_, labels in self._rows for label in labels}
         are_numbers = all(re.fullmatch(r"-?[0-9]+", label) for label in found)
-        names = class_names_beside(self._path)
+        names = class_names_beside(self._path) or self.listed.class_names
         if names and are_numbers and found and min(map(int, found)) >= 0:
             largest = max(map(int, found))
             if largest >= len(names):
@@ -221,22 +327,34 @@ class Builder:
                     f"{len(names)} names, for the labels 0 to {len(names) - 1}."
                 )
             return names, {label: int(label) for label in found}
+        if trained and found <= set(trained):
+            return tuple(trained), {label: number for number, label in enumerate(trained)}
         ordered = sorted(sorted(found), key=int) if are_numbers else sorted(found)
         return tuple(ordered), {label: number for number, label in enumerate(ordered)}
 
-    def _part(
-        self,
-        name: str,
-        columns: Sequence[tuple[str, str, int, int]],
-        numbers: dict[str, int],
-        several_labels: bool,
-    ) -> Part:
-        labels = [tuple(sorted(numbers[one] for one in given)) for given in self._labels[name]]
-        names, paths, offsets, lengths = (list(column) for column in zip(*columns, strict=True))
-        if not several_labels:
-            check_single(names, labels)
-        where = np.array(offsets, np.int64), np.array(lengths, np.int64)
-        return Part(names, paths, *where, labels, name not in self._not_jpeg)
+
+def part_of(
+    rows: Sequence[tuple[Example, Finding, tuple[str, ...]]],
+    numbers: dict[str, int],
+    several_labels: bool,
+) -> Part:
+    """Returns a part with these examples; ValueError if one does not have one label."""
+    names = [example.name for example, *_ in rows]
+    labels = [tuple(sorted(numbers[one] for one in given)) for *_, given in rows]
+    if not several_labels:
+        check_single(names, labels)
+    lengths = [-1 if example.length is None else example.length for example, *_ in rows]
+    traits = [finding.traits for _, finding, _ in rows]
+    known = PLAIN if all(found.isdisjoint(UNUSUAL) for found in traits) else ANY
+    return Part(
+        names,
+        [str(example.path) for example, *_ in rows],
+        np.array([example.offset for example, *_ in rows], np.int64),
+        np.array(lengths, np.int64),
+        labels,
+        JPEG if all(UPRIGHT_JPEG in found for found in traits) else known,
+        any(REWRITTEN in found for found in traits),
+    )
 
 
 def check_single(names: Sequence[str], labels: Sequence[tuple[int, ...]]) -> None:

@@ -2,102 +2,256 @@
 
 from __future__ import annotations
 
-import csv
+import dataclasses
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from towers.data.folders import files_below, format_suffixes, suffix_of
+from towers.data.folders import files_below, folders_below, format_suffixes, suffix_of
 from towers.data.image_files.decoding import SUFFIXES
-from towers.data.image_files.records import PART_NAMES, TRAIN, Example, is_record_file, list_records
+from towers.data.image_files.parquet import PARQUET, unpacked
+from towers.data.image_files.records import (
+    PART_NAMES,
+    TRAIN,
+    Example,
+    class_names_beside,
+    is_record_file,
+    list_records,
+)
+from towers.data.image_files.tables import TABLE_SUFFIXES, list_table
 
 LAYOUT = (
     "Expected class folders (FOLDER/CLASS/PICTURE.jpg), folders train/, val/ or test/ of class "
-    "folders, a CSV or TSV file with the columns path and label, or TFRecord or "
-    "ArrayRecord files"
+    "folders, a CSV or TSV file with the columns path and label, metadata.jsonl, or Parquet, "
+    "TFRecord or ArrayRecord files"
 )
-TABLE_SUFFIXES = (".csv", ".tsv")
-SEPARATOR = "|"
-PATH_COLUMNS, LABEL_COLUMNS = ("path", "file", "filename"), ("label", "labels")
-PART_COLUMNS = ("split", "part")
+REFUSED, CLASSES, ONE = NESTED = ("refused", "classes", "one")
+FILLERS = {
+    "set", "sets", "image", "images", "img", "imgs", "picture", "pictures", "photo", "photos",
+    "data", "dataset", "folder", "split", "seg", "cropped",
+}  # fmt: skip
+PART_WORD = re.compile(rf"({'|'.join(PART_NAMES)})(set|images|data)?$")
+
+
+class Reading(NamedTuple):
+    """How a folder or a table is understood.
+
+    Attributes:
+        several_labels: whether a row of a table has any number of labels.
+        columns: of a table, the names of the columns of the path and of the label.
+        nested: what folders with pictures in a class folder are: `refused`, `classes` of their own,
+            or of `one` class.
+        cache: where Parquet files are unpacked.
+    """
+
+    several_labels: bool = False
+    columns: tuple[str, ...] = ()
+    nested: str = REFUSED
+    cache: Path | None = None
+
+
+@dataclasses.dataclass
+class Listed:
+    """What a listing says besides its examples.
+
+    Attributes:
+        others: how many files in class folders are no pictures, by suffix.
+        notes: sentences about what else is not taken.
+        class_names: in the order of the labels, where these are numbers.
+    """
+
+    others: Counter[str] = dataclasses.field(default_factory=Counter)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    class_names: tuple[str, ...] | None = None
+
+
+PLAIN = Reading()
 
 
 def list_examples(
-    path: str | os.PathLike[str],
-    *,
-    several_labels: bool = False,
-    others: Counter[str] | None = None,
+    path: str | os.PathLike[str], reading: Reading = PLAIN, listed: Listed | None = None
 ) -> Iterator[Example]:
     """Yields the examples of a folder or of a file.
 
     Args:
         path: a folder of class folders, of `train/`, `val/` or `test/` folders of those, of one
-            table or of record files; or a table or a record file.
-        several_labels: whether a table has any number of labels in a row, joined by `|`.
-        others: counts the files of class folders that are no pictures, by suffix.
+            table, of Parquet or of record files; or one of these files.
+        reading: how it is understood.
+        listed: is filled with what else there is to say.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
         ValueError: it has none of these forms.
     """
-    path = Path(path)
-    others = Counter() if others is None else others
+    path, listed = Path(path), Listed() if listed is None else listed
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. {LAYOUT}.")
     if path.is_dir():
-        yield from list_folder(path, several_labels, others)
-    elif path.suffix.lower() in TABLE_SUFFIXES:
-        yield from list_table(path, several_labels)
+        yield from list_folder(path, reading, listed)
+    elif is_table(path):
+        yield from table_of(path, reading, listed)
+    elif path.suffix == PARQUET:
+        yield from parquet_of([path], reading, listed)
     elif is_record_file(path):
         yield from list_records([path])
     else:
         raise ValueError(f"{path} is no image set. {LAYOUT}.")
 
 
-def list_folder(folder: Path, several_labels: bool, others: Counter[str]) -> Iterator[Example]:
+def is_table(path: Path) -> bool:
+    """Returns whether a file is a table of pictures."""
+    return path.suffix.lower() in TABLE_SUFFIXES or path.name == "metadata.jsonl"
+
+
+def table_of(path: Path, reading: Reading, listed: Listed) -> Iterator[Example]:
+    """Yields the examples of a table, and notes the columns that are not used."""
+    return list_table(path, reading.columns, reading.several_labels, listed.notes)
+
+
+def parquet_of(paths: list[Path], reading: Reading, listed: Listed) -> Iterator[Example]:
+    """Yields the examples of Parquet files, and tells the names of their classes."""
+    records = unpacked(paths, reading.cache)
+    listed.class_names = class_names_beside(records[0])
+    return list_records(records)
+
+
+def list_folder(folder: Path, reading: Reading, listed: Listed) -> Iterator[Example]:
     """Yields the examples of a folder, whatever form it has; arguments as in `list_examples`."""
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    top = descend(folder)
+    entries = visible(top)
     records = [entry for entry in entries if is_record_file(entry)]
-    tables = [entry for entry in entries if entry.suffix.lower() in TABLE_SUFFIXES]
+    parquet = [entry for entry in entries if entry.suffix == PARQUET]
+    if not parquet and not records:  # The Hub keeps Parquet files in data/.
+        parquet = [one for e in entries if e.is_dir() for one in e.glob(f"*{PARQUET}")]
+    tables = [entry for entry in entries if is_table(entry)]
+    check_no_boxes(top, entries)
     if records:
         yield from list_records(records)
+    elif parquet:
+        yield from parquet_of(sorted(parquet), reading, listed)
     elif len(tables) == 1:
-        yield from list_table(tables[0], several_labels)
+        yield from table_of(tables[0], reading, listed)
     elif len(tables) > 1:
         names = ", ".join(table.name for table in tables)
         raise ValueError(f"{folder} holds several tables: {names}. Give one of them.")
     else:
-        folders = [entry for entry in entries if entry.is_dir()]
-        yield from list_class_folders(folder, folders, others)
+        yield from list_class_folders(folder, top, reading, listed)
+
+
+def descend(folder: Path, *, into_parts: bool = False) -> Path:
+    """Returns the folder that holds the data: a folder's only one, if that holds folders.
+
+    Args:
+        folder: the folder.
+        into_parts: whether the only one may have the name of a part.
+    """
+    while True:
+        entries = visible(folder)
+        is_one = len(entries) == 1 and entries[0].is_dir()
+        if not is_one or (part_of_folder(entries[0].name) and not into_parts):
+            return folder
+        if not any(entry.is_dir() or is_table(entry) for entry in visible(entries[0])):
+            return folder
+        folder = entries[0]
+
+
+def visible(folder: Path) -> list[Path]:
+    """Returns what is in a folder, sorted, without what is hidden or written by systems."""
+    entries = (entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX")))
+    return sorted(entries)
 
 
 def list_class_folders(
-    folder: Path, folders: list[Path], others: Counter[str]
+    folder: Path, top: Path, reading: Reading, listed: Listed
 ) -> Iterator[Example]:
     """Yields the pictures in class folders, or in those of each part, and counts other files."""
-    parts = [entry for entry in folders if entry.name.lower() in PART_NAMES]
-    if not parts:
-        classes: list[tuple[Path, str | None]] = [(entry, None) for entry in folders]
-    else:
-        check_beside(folder, parts, folders)
-        names = {PART_NAMES[part.name.lower()] for part in parts}
+    folders = [entry for entry in visible(top) if entry.is_dir()]
+    parts = {entry: part for entry in folders if (part := part_of_folder(entry.name)) is not None}
+    if parts:
+        check_beside(top, list(parts), folders)
+        parts = with_classes(parts, listed)
+        only_train = {*parts.values()} == {TRAIN}  # Then a fraction of it is held out.
         classes = [
-            # Where there is no other part, a fraction of train is held out.
-            (entry, None if names == {TRAIN} else PART_NAMES[part.name.lower()])
-            for part in parts
-            for entry in sorted(part.iterdir())
-            if entry.is_dir() and not entry.name.startswith(".")
+            (entry, None if only_train else part)
+            for parent, part in parts.items()
+            for entry in class_folders(parent, listed)
         ]
+    else:
+        check_no_parts_below(top, folders)
+        classes = [(entry, None) for entry in class_folders(top, listed)]
     found = False
     for entry, part in classes:
-        labels = (entry.name,)
-        for path in pictures_below(entry, others):
-            found = True
-            yield Example(path.relative_to(folder).as_posix(), path, labels, part)
+        is_empty = True
+        for label, path in labelled(entry, reading.nested, listed):
+            found, is_empty = True, False
+            yield Example(path.relative_to(folder).as_posix(), path, (label,), part)
+        if is_empty:
+            listed.notes.append(f"no picture in the class folder {entry.relative_to(folder)}/")
     if not found:
+        others = listed.others
         found_instead = f" It holds {format_suffixes(others)}." if others else ""
         raise ValueError(f"{folder} holds no picture in a class folder.{found_instead} {LAYOUT}.")
+
+
+def part_of_folder(name: str) -> str | None:
+    """Returns the part that a folder's name says, None for another name.
+
+    >>> part_of_folder("seg_train"), part_of_folder("TestSet"), part_of_folder("trains")
+    ('train', 'test', None)
+    """
+    words = [word for word in re.split(r"[\W_\d]+", name.lower()) if word not in FILLERS and word]
+    match = PART_WORD.match(words[0]) if len(words) == 1 else None
+    return PART_NAMES[match[1]] if match else None
+
+
+def with_classes(parts: dict[Path, str], listed: Listed) -> dict[Path, str]:
+    """Returns the parts whose pictures are in class folders, and notes the others."""
+    kept = {}
+    for entry, part in parts.items():
+        inner = descend(entry, into_parts=True)
+        if any(child.is_dir() and any(pictures_below(child)) for child in visible(inner)):
+            kept[inner] = part
+        elif count := sum(1 for _ in pictures_below(entry)):
+            listed.notes.append(
+                f"left out {count:,} pictures of {entry.name}/, which are in no class folder"
+            )
+    return kept
+
+
+def class_folders(parent: Path, listed: Listed) -> list[Path]:
+    """Returns the folders in a folder; pictures beside them are noted."""
+    entries = visible(parent)
+    beside = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
+    if beside:
+        listed.notes.append(
+            f"left out {len(beside):,} pictures of {parent} in no class folder, such as "
+            f"{beside[0].name}"
+        )
+    return [entry for entry in entries if entry.is_dir()]
+
+
+def labelled(folder: Path, nested: str, listed: Listed) -> Iterator[tuple[str, Path]]:
+    """Yields the pictures of a class folder, each with its label; other files are counted."""
+    found: dict[Path, list[Path]] = {}
+    for here, names in folders_below(folder):
+        for path in (here / name for name in names):
+            if path.name.lower().endswith(SUFFIXES):
+                found.setdefault(here, []).append(path)
+            else:
+                listed.others[suffix_of(path)] += 1
+    if nested == REFUSED and len(found) > 1:
+        first = ", ".join(here.name for here in list(found)[:3])
+        raise ValueError(
+            f"{folder} holds pictures in several folders ({first}). Add --set nested=classes if "
+            "each is a class of its own, or --set nested=one if all are of one class."
+        )
+    for here, paths in found.items():
+        inner = here.relative_to(folder).as_posix() if nested == CLASSES else "."
+        for path in paths:
+            yield folder.name if inner == "." else f"{folder.name}/{inner}", path
 
 
 def check_beside(folder: Path, parts: list[Path], folders: list[Path]) -> None:
@@ -111,86 +265,41 @@ def check_beside(folder: Path, parts: list[Path], folders: list[Path]) -> None:
         )
 
 
-def pictures_below(folder: Path, others: Counter[str] | None = None) -> Iterator[Path]:
-    """Yields the picture files of a folder and of those in it, sorted, hidden ones left out.
+def check_no_parts_below(folder: Path, folders: list[Path]) -> None:
+    """Raises ValueError for a folder of several in which parts are, not classes."""
+    for entry in folders:
+        parts = [one for one in visible(entry) if one.is_dir() and part_of_folder(one.name)]
+        if parts and len(folders) > 1:
+            raise ValueError(
+                f"{folder} holds {entry.name}/ with the part {parts[0].name}/ beside other "
+                f"folders. Give the folder that holds the parts, such as --data {entry}."
+            )
 
-    The files that are no pictures are counted by suffix.
+
+def check_no_boxes(folder: Path, entries: list[Path]) -> None:
+    """Raises ValueError for a data set of detection, whose pictures have boxes and no class."""
+    names = {entry.name.lower() for entry in entries}
+    kind = ""
+    if {"images", "labels"} <= names or {"data.yaml", "dataset.yaml"} & names:
+        kind = "YOLO"
+    elif "annotations" in names:
+        files = next(entry for entry in entries if entry.name.lower() == "annotations")
+        inner = {path.suffix.lower() for path in files.iterdir()} if files.is_dir() else set()
+        kind = "COCO" if ".json" in inner else "VOC" if ".xml" in inner else ""
+    elif any(path.name == "_annotations.coco.json" for path in folder.glob("*/*.json")):
+        kind = "COCO"
+    if kind:
+        raise ValueError(
+            f"{folder} is a data set of detection ({kind}): its pictures have boxes, and no class "
+            f"of their own. Cut the boxes out into class folders. {LAYOUT}."
+        )
+
+
+def pictures_below(folder: Path) -> Iterator[Path]:
+    """Yields the picture files of a folder and of those in it, sorted, hidden ones left out.
 
     Raises:
         ValueError: a link leads back to a folder that it is in.
         OSError: a folder cannot be read.
     """
-    for path in files_below(folder):
-        if path.name.lower().endswith(SUFFIXES):
-            yield path
-        elif others is not None:
-            others[suffix_of(path)] += 1
-
-
-def list_table(path: Path, several_labels: bool = False) -> Iterator[Example]:
-    """Yields the examples of a table, whose paths are relative to its folder.
-
-    It is in UTF-8, and its first row names the columns. A row may have several labels, joined by
-    `|`.
-
-    Raises:
-        ValueError: a row is malformed; the message names the file and the line.
-    """
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            columns = find_columns(path, next(reader, []))
-            for row in reader:
-                if row:
-                    place = f"{path}:{reader.line_num}"
-                    yield read_row(path.parent, place, row, columns, several_labels)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not in UTF-8 ({error.reason}). Save it as UTF-8.") from error
-    except csv.Error as error:
-        raise ValueError(f"{path}:{reader.line_num}: {error}.") from error
-
-
-def find_columns(path: Path, header: list[str]) -> tuple[int, int, int | None]:
-    """Returns the numbers of the columns of the path, of the label and, or None, of the part."""
-    names = [name.strip().lower() for name in header]
-
-    def find(choices: tuple[str, ...]) -> int | None:
-        return next((names.index(name) for name in choices if name in names), None)
-
-    of_path, of_label = find(PATH_COLUMNS), find(LABEL_COLUMNS)
-    if of_path is None or of_label is None:
-        raise ValueError(
-            f"{path}:1: the first row has to name the columns path and label (and maybe split). "
-            f"Received {', '.join(header) or 'an empty row'}."
-        )
-    return of_path, of_label, find(PART_COLUMNS)
-
-
-def read_row(
-    folder: Path,
-    place: str,
-    row: list[str],
-    columns: tuple[int, int, int | None],
-    several_labels: bool,
-) -> Example:
-    """Returns the example of a row; ValueError names its place."""
-    of_path, of_label, of_part = columns
-    if len(row) <= max(of_path, of_label, of_part or 0):
-        raise ValueError(f"{place}: the row has only {len(row)} columns: {row!r}.")
-    name, text, part = row[of_path].strip(), row[of_label].strip(), None
-    if not name or "\0" in name:
-        raise ValueError(f"{place}: the path is empty or holds a zero byte.")
-    if of_part is not None:
-        part = PART_NAMES.get(row[of_part].strip().lower())
-        if part is None:
-            raise ValueError(
-                f"{place}: split must be train, val or test. Received {row[of_part]!r}."
-            )
-    labels = tuple(dict.fromkeys(one.strip() for one in text.split(SEPARATOR) if one.strip()))
-    if not several_labels and len(labels) != 1:
-        raise ValueError(
-            f"{place}: a row has one label. Received {text!r}. If pictures have any number of "
-            "labels, joined by |, add --set multi_label=true."
-        )
-    return Example(name, folder / name, labels, part)
+    return (path for path in files_below(folder) if path.name.lower().endswith(SUFFIXES))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from towers.data.image_files.decoding import decode
+from towers.data.image_files.decoding import USUAL, Look, decode
 from towers.data.image_files.image_files import ImageFiles, Part
 from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record
 from towers.data.prepared.caches import open_or_prepare
@@ -36,6 +36,7 @@ def prepare_records(
     cache: Path,
     *,
     stored_side: int = 0,
+    background: int = USUAL.background,
     threads: int | None = None,
     write: Callable[[str], None] = print,
 ) -> Prepared:
@@ -49,6 +50,7 @@ def prepare_records(
         cache: the folder in which the new one is made, named by the digest of the pictures.
         stored_side: shorter side to which larger pictures are reduced; 0 keeps their bytes, and
             so the training's data key.
+        background: grey level that smaller pictures get behind what is transparent.
         threads: that read; by default one per core.
         write: called with the lines of the summary.
 
@@ -58,6 +60,7 @@ def prepare_records(
     """
     names = lines_of_names(image_files.class_names)  # What cannot be written is refused at once.
     total = sum(len(part) for part in image_files.parts.values())
+    look = Look(background, image_files.highest)
 
     def open_folder(folder: Path) -> Prepared:
         if not (folder / CLASS_NAMES).is_file():  # It is written last.
@@ -70,7 +73,9 @@ def prepare_records(
             for name, part in image_files.parts.items():
                 for path, rows in shards_of(folder / name, len(part)):
                     if not path.is_file():
-                        make = functools.partial(record_of, part, stored_side=stored_side)
+                        make = functools.partial(
+                            record_of, part, stored_side=stored_side, look=look
+                        )
                         write_shard(path, in_order(pool, make, rows))
                     bar.update(len(rows))
         write_file(folder / CLASS_NAMES, names)
@@ -105,20 +110,18 @@ def write_shard(path: Path, records: Iterable[bytes]) -> None:
     publish(partial, path)
 
 
-def record_of(part: Part, row: int, *, stored_side: int) -> bytes:
+def record_of(part: Part, row: int, *, stored_side: int, look: Look) -> bytes:
     """Returns the record of an example."""
-    encoded = part.picture(row)
-    if stored_side:
-        encoded = reduced(encoded, stored_side)
-    return make_record(encoded, part.labels[row], part.names[row])
+    encoded = reduced(part.picture(row), stored_side, look) if stored_side else b""
+    return make_record(encoded or part.encoded(row), part.labels[row], part.names[row])
 
 
-def reduced(encoded: bytes, side: int) -> bytes:
-    """Returns a picture whose shorter side is `side`, as JPEG; a smaller one as it is."""
-    pixels = decode(tf.constant(encoded))
+def reduced(encoded: bytes, side: int, look: Look) -> bytes:
+    """Returns a picture whose shorter side is `side`, as JPEG; nothing for a smaller one."""
+    pixels = decode(tf.constant(encoded), look)
     height, width, _ = pixels.shape
     if min(height, width) <= side:
-        return encoded
+        return b""
     scale = side / min(height, width)
     extent = [max(side, round(height * scale)), max(side, round(width * scale))]
     small = tf.image.resize(pixels, extent, method="area")

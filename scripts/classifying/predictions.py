@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.data.image_files.decoding import SUFFIXES, decode, examine
+from towers.data.image_files.decoding import CHANNELS, SUFFIXES, decode, examine, viewable
 from towers.data.image_files.listing import pictures_below
 from towers.ground.progress import counted
 from towers.scripts.training.session import Session
@@ -98,15 +98,15 @@ def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def read_picture(path: Path) -> bytes:
-    """Returns the bytes of a picture file; ValueError that names it if it cannot be decoded."""
+    """Returns the bytes of a picture that TensorFlow decodes; ValueError that names the file."""
     content = path.read_bytes()
     try:
         examine(content)
+        return viewable(content)
     except ValueError as error:
         raise ValueError(
             f"{path} cannot be predicted: {error}. Expected one of {', '.join(SUFFIXES)}."
         ) from error
-    return content
 
 
 def pixels_of(content: bytes, shape: Sequence[int]) -> tf.Tensor:
@@ -121,10 +121,8 @@ def pixels_of(content: bytes, shape: Sequence[int]) -> tf.Tensor:
 
 def decoded(content: bytes, channels: int) -> tf.Tensor:
     """Returns the pixels of a picture that can be decoded, uint8; of one channel they are grey."""
-    try:
-        return tf.io.decode_image(content, channels=channels, expand_animations=False)
-    except tf.errors.InvalidArgumentError:  # TensorFlow makes a BMP, say, or CMYK in no case grey.
-        return tf.image.rgb_to_grayscale(decode(tf.constant(content)))
+    pixels = decode(tf.constant(content))
+    return pixels if channels == CHANNELS else tf.image.rgb_to_grayscale(pixels)
 
 
 def check_images(session: Session, what: str) -> None:

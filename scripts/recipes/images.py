@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CACHE = DATA_SETS / "prepared"
 CHANNELS = 3
 UP_TO_1 = common.Bound("from 0 to 1", lambda value: 0 <= value <= 1)
+GREY_LEVEL = common.Bound("from 0 to 255", lambda value: 0 <= value <= 255)
 USUAL = -1.0
 DECAYED = ("cifar_resnet", "cifar_cnn")
 OURS = (*DECAYED, "lenet", "mlp", "softmax")
@@ -65,6 +66,10 @@ class Fields(common.Fields):
         mixup: parameter of mixup's beta distribution, such as 0.2; 0 for none.
         label_smoothing: fraction of each label that is spread evenly over all classes.
         max_broken: the most pictures that are left out since they cannot be decoded.
+        columns: names of the columns of path and label in a table, if they are not usual.
+        nested: what folders with pictures in a class folder are: refused, classes or one.
+        background: grey level behind transparent pictures, 0 black to 255 white.
+        levels: highest level of 16-bit pictures, which becomes 255; 0 for that of the data.
         stored_side: towers prepare shrinks pictures to this shorter side; 0 keeps their bytes.
     """
 
@@ -86,41 +91,75 @@ class Fields(common.Fields):
     mixup: Annotated[float, common.NOT_NEGATIVE] = 0.0
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
     max_broken: Annotated[int, common.NOT_NEGATIVE] = 100
+    columns: tuple[str, ...] = ()
+    nested: str = "refused"
+    background: Annotated[int, GREY_LEVEL] = 255
+    levels: Annotated[int, common.NOT_NEGATIVE] = 0
     stored_side: Annotated[int, common.NOT_NEGATIVE] = 0
 
 
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels from 0 to 255."""
+    check_fields(fields)
+    return data_of(fields, open_files(fields, folder), seed)
+
+
+def remake_data(fields: Fields, folder: Path | None, seed: int, about: dict[str, Any]) -> Data:
+    """Returns the data for a trained network, which keeps its classes; none without pictures."""
+    from towers.data.image_files.image_files import no_image_files
+
+    known = {"class_names": about["classes"], "highest": about.get("highest", 0)}
+    if folder is None or not folder.exists():
+        return data_of(fields, no_image_files(**known), seed, about)
+    return data_of(fields, open_files(fields, folder, **known), seed)
+
+
+def data_of(
+    fields: Fields, image_files: ImageFiles, seed: int, about: dict[str, Any] | None = None
+) -> Data:
+    """Returns the batches over an image set."""
     from towers.data.image_files.augmentation import Augmentation
     from towers.data.image_files.batches import image_file_batches
+    from towers.data.image_files.decoding import Look
+    from towers.data.image_files.image_files import NO_EXAMPLES
     from towers.data.image_files.records import TRAIN
 
-    check_fields(fields)
-    image_files = open_files(fields, folder)
-    num_classes = image_files.num_classes
+    look = Look(fields.background, image_files.highest)
 
     def batches(part: Part, kind: str, **options: Any) -> Epochs:
-        own = common.arguments_for(Augmentation, fields, kind=kind, only_jpeg=part.is_jpeg)
-        augmentation = Augmentation(**own)
-        several = fields.multi_label
+        own = common.arguments_for(Augmentation, fields, kind=kind, known=part.known, look=look)
+        augmentation, several = Augmentation(**own), fields.multi_label
         return image_file_batches(
-            part, num_classes, fields.batch_size, augmentation, several, **options
+            part, image_files.num_classes, fields.batch_size, augmentation, several, **options
         )
 
-    train = image_files.parts.get(TRAIN, image_files.no_examples)
     evaluated = evaluated_part(fields, image_files)
+    held_out = NO_EXAMPLES if about else image_files.part(evaluated)
     return Data(
-        batches(train, fields.augmentation, mixup=fields.mixup, seed=seed),
-        batches(image_files.part(evaluated), "none", shuffle=False),
+        batches(
+            image_files.parts.get(TRAIN, NO_EXAMPLES),
+            fields.augmentation,
+            mixup=fields.mixup,
+            seed=seed,
+        ),
+        batches(held_out, "none", shuffle=False),
         key=content_key(image_files, fields),
         summary="\n".join(image_files.summary),
-        about={"classes": list(image_files.class_names), "evaluated": evaluated},
+        about=about
+        or {
+            "classes": list(image_files.class_names),
+            "evaluated": evaluated,
+            "highest": image_files.highest,
+        },
     )
 
 
-def open_files(fields: Fields, folder: Path | None, threads: int | None = None) -> ImageFiles:
-    """Returns the image set; ValueError if none is given."""
+def open_files(
+    fields: Fields, folder: Path | None, threads: int | None = None, **known: Any
+) -> ImageFiles:
+    """Returns the image set, with what a trained network knows; ValueError if none is given."""
     from towers.data.image_files.image_files import open_image_files
+    from towers.data.image_files.listing import Reading
 
     if folder is None:
         raise ValueError(
@@ -130,10 +169,11 @@ def open_files(fields: Fields, folder: Path | None, threads: int | None = None) 
     return open_image_files(
         folder,
         CACHE,
+        Reading(fields.multi_label, fields.columns, fields.nested),
         validation_share=fields.validation_share,
-        several_labels=fields.multi_label,
         max_broken=fields.max_broken,
         threads=threads,
+        **{"highest": fields.levels, **known},
     )
 
 
@@ -160,7 +200,9 @@ def content_key(image_files: ImageFiles, fields: Fields) -> str:
 
 def check_fields(fields: Fields) -> None:
     """Raises ValueError for fields that do not go together."""
+    from towers.data.image_files.listing import NESTED
     from towers.data.image_files.records import PARTS
+    from towers.ground.arguments import check_choice
     from towers.models import applications
 
     is_ours = fields.network in OURS
@@ -184,6 +226,12 @@ def check_fields(fields: Fields) -> None:
         )
     if fields.frozen and not fields.weights:
         raise ValueError("frozen=true keeps the body as it is: give its weights=FILE too.")
+    check_choice("nested", fields.nested, NESTED)
+    if len(fields.columns) not in (0, 2) or len(set(fields.columns)) != len(fields.columns):
+        raise ValueError(
+            "Field columns names two columns, that of the path and that of the label. Received "
+            f"columns={','.join(fields.columns)}."
+        )
     if fields.part not in ("", *PARTS):
         raise ValueError(f"Field part must be validation, test or train. Received {fields.part!r}.")
 
@@ -262,15 +310,15 @@ def prepare(
     from towers.data.image_files.preparation import prepare_records
 
     image_files = open_files(fields, folder, threads=processes)
-    return prepare_records(
-        image_files, CACHE, stored_side=fields.stored_side, threads=processes, write=write
-    )
+    own = common.arguments_for(prepare_records, fields)
+    return prepare_records(image_files, CACHE, **own, threads=processes, write=write)
 
 
 RECIPE = Recipe(
     name="images",
     fields=Fields(batch_size=64, schedule="cosine", warmup_steps=100),
     make_data=make_data,
+    remake_data=remake_data,
     make_model=make_model,
     make_tower_fn=make_tower_fn,
     prepare=prepare,

@@ -56,6 +56,8 @@ class Recipe:
         fields: the `Fields` of a run.
         make_data: `make_data(fields, folder, seed) -> Data`; it gets a list of paths instead of a
             folder if the recipe takes files.
+        remake_data: `remake_data(fields, folder, seed, about) -> Data` for a trained run, which
+            also gets what its data was about; None if `make_data` does it.
         make_model: `make_model(fields, data) -> keras.Model`; it uses only `data.text`.
         make_tower_fn: `make_tower_fn(fields, model, training) -> tower_fn`.
         initialize: `initialize(fields, model, data)` assigns initial values that the data tells;
@@ -80,6 +82,7 @@ class Recipe:
     make_data: Callable[..., Data]
     make_model: Callable[..., Any]
     make_tower_fn: Callable[..., Callable[..., Any]]
+    remake_data: Callable[..., Data] | None = None
     initialize: Callable[..., None] | None = None
     data_set: str | None = None
     takes_files: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import filecmp
+import functools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -137,8 +138,12 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     checkpoint = choose_checkpoint(directory, options.checkpoint)
     fields = dict(record["fields"])
     fields["batch_size"] = options.batch_size or fields["batch_size"]
+    recipe = restore_recipe(record["recipe"], fields, options.overrides)
+    if recipe.remake_data is not None:
+        remake = functools.partial(recipe.remake_data, about=record["about"])
+        recipe = dataclasses.replace(recipe, make_data=remake)
     session = open_session(
-        restore_recipe(record["recipe"], fields, options.overrides),
+        recipe,
         data=options.data or record["data"],
         devices=options.devices,
         seed=record["seed"],

@@ -39,7 +39,7 @@ def files(folder, **options):
     whole_files = -np.ones(len(paths), np.int64)
     names = list(map(str, paths))
     labels = [(number % 3,) for number in range(len(paths))]
-    part = Part(names, names, whole_files, whole_files, labels, is_jpeg=False)
+    part = Part(names, names, whole_files, whole_files, labels)
     return image_file_batches(part, 3, 5, Augmentation(4, "flip"), **options)
 
 

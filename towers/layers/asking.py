@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from towers.ground.private_apis import flatten_layers, stop_recording
 from towers.layers.draws import draws_by_row
-from towers.layers.gradient import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
 from towers.layers.part import Call, Outcome, Surroundings
-from towers.other_steps.parallel import CallScope
+from towers.layers.scope import CallScope
+from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
 from towers.step.sums import way_to_merge
 from towers.travel.pairs import part_sizes
 from towers.variables.shared_variables import is_seed
@@ -40,6 +40,7 @@ class Answer(NamedTuple):
         ways: how each of the tensors that come out of it becomes one.
         reason: why it is not cut.
         fixed: the indices of the layer's variables of which all towers look up the same rows.
+        is_synchronized: whether its towers may add in the middle, for which they need a graph.
     """
 
     way: str
@@ -47,6 +48,7 @@ class Answer(NamedTuple):
     ways: Sequence[Way] = ()
     reason: str = ""
     fixed: frozenset[int] = frozenset()
+    is_synchronized: bool = False
 
 
 def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
@@ -61,8 +63,6 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
     """
     if not call.has_rows():
         return not_cut(call, "takes no dense tensor with rows")
-    if any(getattr(layer, "synchronized", False) for layer in flatten_layers(call.layer)):
-        return not_cut(call, "is synchronized")
     rows = call.rows()
     if call.leaves[rows[0]].shape[0] == 0:
         return not_cut(call, "takes no rows")
@@ -79,7 +79,9 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
     if ways is None:
         return not_cut(call, "couples the rows of a batch")
-    return Answer(CUT, rows, ways, fixed=around.fixed)
+    layers = flatten_layers(call.layer)
+    is_synchronized = any(getattr(one, "synchronized", False) for one in layers)
+    return Answer(CUT, rows, ways, "", around.fixed, is_synchronized)
 
 
 def needs_trace(layer: Any, repeated_rows: str) -> bool:
@@ -101,8 +103,9 @@ def not_cut(call: Call, reason: str) -> Answer:
 
 
 def summary(error: BaseException) -> str:
-    """Returns the first line of an error, shortened."""
-    lines = str(error).strip().splitlines() or [""]
+    """Returns the first line of an error, shortened, without what Keras says around it."""
+    _, _, inner = str(error).partition("\x1b[1m")
+    lines = (inner or str(error)).replace("\x1b[0m", "").strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:80]}"
 
 
@@ -145,7 +148,7 @@ def compare(call: Call, rows: Sequence[int], start: int, count: int) -> list[set
     cuts = [(0, count), (0, middle), (middle, count)]
     outcomes = []
     for first, stop in cuts:
-        scope = CallScope(0, ())
+        scope = CallScope(0)
         scope.state_mapping.update(weights)
         part, own = (
             {index: one[first:stop] for index, one in each.items()} for each in (values, masks)

@@ -7,7 +7,7 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -16,43 +16,29 @@ import tensorflow as tf
 from towers.devices.placement import check_devices
 from towers.ground.arguments import check_choice
 from towers.ground.hooks import Hook
-from towers.ground.host import HOST
 from towers.ground.private_apis import (
     CompileLoss,
     Function,
     Operation,
     added_losses,
+    could_possibly_record,
     flatten_layers,
-    get_default_graph,
     in_stateless_scope,
     set_keras_mask,
-    stored_value,
     twin_of,
-    variable_accessed,
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
-from towers.layers.gradient import (
-    CONCATENATE,
-    TABLE,
-    VARIABLE,
-    Source,
-    Towers,
-    Way,
-    is_differentiable,
-)
+from towers.layers.gradient import Towers
 from towers.layers.part import Call, Outcome, attributes_of, settings_of
-from towers.layers.reads import READS, Reads
-from towers.layers.rows import Cut, cut_rows, even_cut, parts_of
-from towers.other_steps.parallel import CallScope, assign_once
-from towers.variables.shared_variables import is_seed
+from towers.layers.rows import Cut, even_cut, parts_of
+from towers.layers.scope import CallScope
+from towers.layers.sources import is_differentiable
 
 CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
 COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
-Parts = dict[int, list[tf.Tensor]]  # By an argument's index, the part of each tower.
-Read = Sequence[tuple[keras.Variable, Sequence[tf.Tensor]]]
 
 
 @contextlib.contextmanager
@@ -128,7 +114,7 @@ class LayerCalls:
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns; a twin of it is called."""
         module = getattr(function.python_function, "__module__", None) or ""
-        if module.startswith("tensorflow."):  # Of which some need a graph.
+        if module.startswith("tensorflow.") or in_stateless_scope():  # Some need a graph.
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
@@ -179,7 +165,8 @@ class LayerCalls:
         parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
         if whole:
             parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
-        if any(isinstance(one, keras.layers.BatchNormalization) for one in inner):
+        norms = [one for one in inner if isinstance(one, keras.layers.BatchNormalization)]
+        if not all(norm.synchronized for norm in norms):
             parts.append(
                 "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
             )
@@ -217,9 +204,8 @@ class LayerCalls:
             if not call.layer.built or not tf.executing_eagerly():
                 return self._leave(call)
             self._layers[id(call.layer)], self._has_news = call.layer, True
-            with alone():
-                traces = needs_trace(call.layer, self.repeated_rows)
-                self._answers[key] = ask(call, self.devices, traces=traces)
+            traces = needs_trace(call.layer, self.repeated_rows)
+            self._answers[key] = ask(call, self.devices, traces=traces)
         return self._answers[key]
 
     def _leave(self, call: Call) -> Answer:
@@ -240,13 +226,14 @@ class LayerCalls:
         settings = settings_of(call.layer)
         if settings is None or attributes_of(call.layer):
             return put_together(*self._cut(call, answer))
-        key = (call.key(), settings)
+        records = could_possibly_record()
+        key = (call.key(), settings, records)
         if key not in self._compiled:
             outcomes: list[Outcome] = []
 
             def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
                 again = call.with_tensors(tensors, masks)
-                outcome, joined = self._cut(again, answer, for_function=True)
+                outcome, joined = self._cut(again, answer, for_function=records)
                 outcomes[:] = [outcome]
                 return joined
 
@@ -261,26 +248,31 @@ class LayerCalls:
         self, call: Call, answer: Answer, *, for_function: bool = False
     ) -> tuple[Outcome, list[tf.Tensor]]:
         """Returns what came out of the first tower, and its tensors of all towers."""
-        if not call.has_equal_rows(answer.rows):
+        needs_graph = answer.is_synchronized and tf.executing_eagerly()
+        if needs_graph or not call.has_equal_rows(answer.rows):
             raise OtherTensorsError
-        cut = self._rows(call, answer)
-        sums_rows = self.repeated_rows == "sum"
-        towers = Towers(cut, self.devices[0], sums_rows=sums_rows, for_function=for_function)
-        rows = {index: cut_rows(call.leaves[index], cut) for index in answer.rows}
-        masks = {index: cut_rows(mask, cut) for index, mask in call.masks(answer.rows).items()}
-        variables = [one for one in call.layer.variables if not is_seed(one)]
-        read = list(zip(variables, self._reads().copies(variables), strict=True))
-        others = [one for one in call.others(answer.rows) if is_differentiable(one)]
-        outcomes = list(run_parts(call, towers, (rows, masks), read, others))
+        masks = call.masks(answer.rows)
+
+        def part(own: list[tf.Tensor], scope: CallScope) -> Outcome:
+            rows, others = own[: len(answer.rows)], own[len(answer.rows) :]
+            by_index = dict(zip(answer.rows, rows, strict=True))
+            return call.part(by_index, dict(zip(masks, others, strict=True)), scope)
+
+        towers = Towers(
+            self._rows(call, answer),
+            self.devices[0],
+            sums_rows=self.repeated_rows == "sum",
+            for_function=for_function,
+        )
+        rows = [call.leaves[index] for index in answer.rows]
+        variables = call.layer.variables
+        tables = {id(variables[index]) for index in answer.fixed}
+        others = list(filter(is_differentiable, call.others(answer.rows)))
+        outcomes = towers.run(part, [*rows, *masks.values()], variables, others, tables)
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
         if len(columns) != len(answer.ways):
             raise OtherTensorsError
-        fixed = {id(call.layer.variables[index]) for index in answer.fixed}
-        sources = [*sources_of(call, rows, read, others, fixed), *sources_read(towers.tapes)]
-        joined = towers.join(sources, columns, answer.ways)
-        with tf.device(HOST):
-            assign_once([outcome.scope for outcome in outcomes], list(cut.sizes))
-        return outcomes[0], joined
+        return outcomes[0], towers.join(columns, answer.ways)
 
     def _rows(self, call: Call, answer: Answer) -> Cut:
         """Returns how the rows of a call are cut: as those of an argument that towers made."""
@@ -289,71 +281,6 @@ class LayerCalls:
             if known is not None:
                 return known.cut
         return even_cut(call.leaves[answer.rows[0]], self.devices)
-
-    def _reads(self) -> Reads:
-        """Returns what was read in the current graph; nothing is kept without one."""
-        if tf.executing_eagerly():
-            return Reads(self.devices)
-        graph = get_default_graph()
-        reads: Reads | None = getattr(graph, READS, None)
-        if reads is None or reads.devices != self.devices:
-            reads = Reads(self.devices, graph)
-            setattr(graph, READS, reads)
-        return reads
-
-
-def run_parts(
-    call: Call, towers: Towers, parts: tuple[Parts, Parts], read: Read, others: Sequence[tf.Tensor]
-) -> Iterator[Outcome]:
-    """Yields what comes out of each tower, whose tape records it.
-
-    Args:
-        call: the call.
-        towers: the towers.
-        parts: by index, the rows of each tower, and their masks.
-        read: variables, each with its value on each tower.
-        others: what all towers take as it is.
-    """
-    rows, masks = parts
-    for tower, device in enumerate(towers.cut.devices):
-        with alone(), tf.device(device), tf.name_scope(f"tower_{tower}"):
-            scope = CallScope(tower, ())
-            scope.state_mapping.update({id(one): copies[tower] for one, copies in read})
-            for each in rows.values():  # A tower's own, whatever else uses them.
-                each[tower] = tf.identity(each[tower])
-            own = {index: each[tower] for index, each in rows.items()}
-            inner = [*own.values(), *(copies[tower] for _, copies in read), *others]
-            with towers.tapes[tower] as tape:
-                tape.watch(list(filter(is_differentiable, inner)))
-                own_masks = {index: each[tower] for index, each in masks.items()}
-                yield call.part(own, own_masks, scope)
-
-
-def sources_of(
-    call: Call, rows: Parts, read: Read, others: Sequence[tf.Tensor], fixed: Container[int]
-) -> Iterator[Source]:
-    """Yields what a call is computed from and has a gradient: rows, variables, other tensors.
-
-    Of the variables with ids in `fixed`, all towers look up the same rows.
-    """
-    for index, parts in rows.items():
-        if is_differentiable(call.leaves[index]):
-            yield Source(call.leaves[index], Way(CONCATENATE), parts)
-    for variable, copies in read:
-        stored = stored_value(variable)
-        if stored.trainable and is_differentiable(copies[0]):
-            variable_accessed(stored)
-            kind = TABLE if id(variable) in fixed else VARIABLE
-            yield Source(stored.handle, Way(kind, 1, stored.device), copies)
-    for one in others:
-        yield Source(one, Way(VARIABLE), [one] * len(next(iter(rows.values()))))
-
-
-def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
-    """Yields the variables that towers read themselves, such as a `tf.Variable` of a layer."""
-    for variable in {v.ref() for tape in tapes for v in tape.watched_variables()}:
-        one = variable.deref()
-        yield Source(one.handle, Way(VARIABLE, 1, one.device), [one] * len(tapes))
 
 
 def knows_rows(args: Sequence[Any]) -> bool:

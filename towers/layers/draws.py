@@ -48,7 +48,9 @@ def draws_by_row(start: int, size: int) -> Iterator[None]:
 def in_inference(
     original: Callable[..., Any], layer: Any, inputs: Any, training: Any = None, mask: Any = None
 ) -> Any:
-    """Returns what BatchNorm does in inference mode."""
+    """Returns what BatchNorm does in inference mode, in which it treats rows apart."""
+    if layer.synchronized and mask is not None:
+        raise ValueError("Keras synchronizes no statistics of inputs with a mask")
     return original(layer, inputs, training=False, mask=mask)
 
 

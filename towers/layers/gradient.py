@@ -1,54 +1,42 @@
-"""What towers compute from the same sources, joined, with gradients that they compute again."""
+"""The towers of a call: what each computes from its rows, joined, with gradients by the towers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import contextlib
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
+from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record, record_operation, recording_again
-from towers.layers.rows import Cut, cut_rows, join_rows, parts_of
-from towers.step.sums import times_or_zero
+from towers.layers.reads import reads_of
+from towers.layers.rows import Cut, cut_rows, join_rows
+from towers.layers.scope import CallScope, assign_once
+from towers.layers.sources import (
+    CONCATENATE,
+    FIRST,
+    MEAN,
+    SUM,
+    TABLE,
+    VARIABLE,
+    Source,
+    Way,
+    is_differentiable,
+    sources_of_rows,
+    sources_of_variables,
+    sources_read,
+    value_of,
+)
+from towers.step.sums import times_or_zero, widen
+from towers.step.synchronized import Rendezvous
 from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
-
-# How the values of the towers become one tensor.
-KINDS = CONCATENATE, MEAN, SUM, FIRST = "concatenate", "mean", "sum", "first"
-VARIABLE, TABLE = "variable", "table"
-
-
-class Way(NamedTuple):
-    """How the towers' values of one tensor become one.
-
-    Attributes:
-        kind: `CONCATENATE`; `MEAN`, weighted by rows; `SUM`; `FIRST`, where all
-            have the same; `VARIABLE`, a sum where a variable is;
-            `TABLE`, that of a table in which all towers look up the same rows.
-        multiple: of the rows, as in `Cut`.
-        device: of the variable.
-    """
-
-    kind: str
-    multiple: int = 1
-    device: str = ""
-
-
-class Source(NamedTuple):
-    """A tensor from which the towers compute.
-
-    Attributes:
-        outer: the tensor, or the handle of a variable.
-        way: how its gradients become one.
-        inner: on each tower, its rows or its value there.
-    """
-
-    outer: tf.Tensor
-    way: Way
-    inner: Sequence[tf.Tensor]
+from towers.variables.shared_variables import is_seed
 
 
 class Towers:
-    """The towers of one call, each with a tape that records what it computes.
+    """The towers of one call, each with a scope, and a tape that records what it computes.
 
     Args:
         cut: how the rows are cut.
@@ -58,26 +46,88 @@ class Towers:
     """
 
     def __init__(self, cut: Cut, home: str, *, sums_rows: bool, for_function: bool = False):
-        self.cut, self._home, self._sums_rows = cut, home, sums_rows
+        self._cut, self._home, self._sums_rows = cut, home, sums_rows
         self._for_function = for_function
-        self.tapes = [tf.GradientTape(persistent=True) for _ in cut.devices]
+        self._tapes = [tf.GradientTape(persistent=True) for _ in cut.devices]
+        self._scopes = [CallScope(tower) for tower in range(len(cut.devices))]
+        self._meeting = Rendezvous(len(cut.devices), home)
+        self._sources: list[Source] = []
 
-    def join(
-        self, sources: Sequence[Source], values: Sequence[Sequence[Any]], ways: Sequence[Way]
+    def run(
+        self,
+        function: Callable[[list[tf.Tensor], CallScope], Any],
+        rows: Sequence[tf.Tensor],
+        variables: Sequence[keras.Variable] = (),
+        others: Sequence[tf.Tensor] = (),
+        tables: Container[int] = (),
     ) -> list[Any]:
-        """Returns the values of all towers as one tensor each.
-
-        Their gradient with respect to the sources is computed by each tower on its device. So is
-        the gradient of that, since the backward pass is made of such values, too.
+        """Returns what `function(rows, scope)` returns on each tower, whose tape records it.
 
         Args:
-            sources: what the towers' tapes watched.
+            function: takes a tower's rows, and the scope in which it reads and assigns variables.
+            rows: tensors of which each tower gets its rows.
+            variables: those that each tower reads once; all others are read at each use.
+            others: tensors that all towers take as they are.
+            tables: the ids of variables of which all towers look up the same rows.
+        """
+        parts = [cut_rows(one, self._cut) for one in rows]
+        variables = [one for one in variables if not is_seed(one)]
+        copies = reads_of(self._cut.devices).copies(variables)
+        results = []
+        with self._meeting as meeting:
+            for tower, scope in enumerate(self._scopes):
+                with meeting.join() as replica, self._on(tower):
+                    if replica is not None:
+                        replica.begin(self._cut.sizes[tower])
+                    for each in parts:  # A tower's own, whatever else uses them.
+                        each[tower] = tf.identity(each[tower])
+                    values = [each[tower] for each in copies]
+                    scope.state_mapping.update(zip(map(id, variables), values, strict=True))
+                    own = [each[tower] for each in parts]
+                    with self._tapes[tower] as tape:
+                        tape.watch(list(filter(is_differentiable, [*own, *values, *others])))
+                        results.append(function(own, scope))
+        self._for_function |= meeting.has_met  # A gradient of its ops would not meet.
+        self._sources += sources_of_rows(rows, parts)
+        self._sources += sources_of_variables(variables, copies, tables)
+        self._sources += [Source(one, Way(VARIABLE), [one] * len(results)) for one in others]
+        self._sources += sources_read(self._tapes)
+        return results
+
+    def join(self, values: Sequence[Sequence[Any]], ways: Sequence[Way]) -> list[Any]:
+        """Returns what the towers computed as one tensor each; assigns what they assigned.
+
+        Its gradient with respect to all they computed from is computed by each tower on its device.
+
+        Args:
             values: for each output, the value of each tower.
             ways: for each output, how they become one.
         """
+        joined = self._join_all(self._sources, values, ways)
+        with tf.device(HOST):
+            assign_once(self._scopes, self._cut.sizes)
+        return joined
+
+    @contextlib.contextmanager
+    def _on(self, tower: int) -> Iterator[None]:
+        """The scope of a tower's ops."""
+        with tf.device(self._cut.devices[tower]), tf.name_scope(f"tower_{tower}"):
+            yield
+
+    def _join_all(
+        self, sources: Sequence[Source], values: Sequence[Sequence[Any]], ways: Sequence[Way]
+    ) -> list[Any]:
+        """Returns the values of all towers as one tensor each, with a gradient of their own.
+
+        So is the gradient of that, since the backward pass is made of such values, too.
+
+        Args:
+            sources: what the towers' tapes watched.
+            values, ways: as in `join`.
+        """
         joined = [self._join(column, way) for column, way in zip(values, ways, strict=True)]
         recorded = [index for index, one in enumerate(joined) if is_differentiable(one)]
-        if recorded and sources and could_possibly_record():
+        if recorded and sources and (self._for_function or could_possibly_record()):
             columns = [values[index] for index in recorded]
             backward = self._backward(sources, columns, [ways[index] for index in recorded])
             own = self._record([joined[index] for index in recorded], sources, backward)
@@ -106,11 +156,9 @@ class Towers:
 
     def _join(self, values: Sequence[Any], way: Way) -> Any:
         """Returns the towers' values of one tensor as one; None if they have none."""
-        if any(value is None for value in values):
-            return None
         if way.kind == CONCATENATE:
             values = list(map(tf.convert_to_tensor, values))
-            return join_rows(values, self.cut.times(way.multiple), self._home)
+            return join_rows(values, self._cut.of(values, way.multiple), self._home)
         if way.kind in (VARIABLE, TABLE):
             with tf.device(way.device):
                 if all(isinstance(value, tf.IndexedSlices) for value in values):
@@ -119,8 +167,8 @@ class Towers:
         with tf.device(self._home):
             if way.kind == FIRST:
                 return tf.identity(values[0])
-            factors = self._factors(way.kind, values[0].dtype)
-            return tf.add_n([times_or_zero(*pair) for pair in zip(values, factors, strict=True)])
+            pairs = zip(map(widen, values), self._factors(way.kind), strict=True)
+            return tf.cast(tf.add_n([times_or_zero(*pair) for pair in pairs]), values[0].dtype)
 
     def _join_slices(self, values: Sequence[tf.IndexedSlices], kind: str) -> tf.IndexedSlices:
         """Returns the looked up rows of a table's gradient on all towers."""
@@ -131,13 +179,13 @@ class Towers:
         total = tf.add_n([value.values for value in values])
         return tf.IndexedSlices(total, values[0].indices, values[0].dense_shape)
 
-    def _factors(self, kind: str, dtype: tf.DType) -> list[tf.Tensor]:
-        """Returns by what the value of each tower is multiplied in a mean or a sum."""
-        sizes = [tf.cast(size, tf.float64) for size in self.cut.sizes]
+    def _factors(self, kind: str) -> list[tf.Tensor]:
+        """Returns by what the value of each tower is multiplied in a mean or a sum, float64."""
+        sizes = [tf.cast(size, tf.float64) for size in self._cut.sizes]
         if kind == MEAN:
             total = tf.add_n(sizes)
-            return [tf.cast(size / total, dtype) for size in sizes]
-        return [tf.cast(size > 0, dtype) for size in sizes]
+            return [size / total for size in sizes]
+        return [tf.cast(size > 0, tf.float64) for size in sizes]
 
     def _backward(
         self, sources: Sequence[Source], values: Sequence[Sequence[tf.Tensor]], ways: Sequence[Way]
@@ -146,15 +194,16 @@ class Towers:
 
         def backward(*upstream: tf.Tensor) -> list[Any]:
             grown = [*sources]
-            for gradient, way in zip(upstream, ways, strict=True):
-                grown.append(Source(gradient, way, self._spread(gradient, way)))
-            gradients = [
-                self._gradients(tower, sources, values, grown[len(sources) :])
-                for tower in range(len(self.tapes))
-            ]
+            for gradient, way, column in zip(upstream, ways, values, strict=True):
+                grown.append(Source(gradient, way, self._spread(gradient, way, column)))
+            with self._meeting:
+                gradients = [
+                    self._gradients(tower, sources, values, grown[len(sources) :])
+                    for tower in range(len(self._tapes))
+                ]
             columns = list(zip(*gradients, strict=True))
             present = [i for i, column in enumerate(columns) if any(g is not None for g in column)]
-            joined = self.join(
+            joined = self._join_all(
                 [one for one in grown if is_differentiable(one.outer)],
                 [columns[i] for i in present],
                 [sources[i].way for i in present],
@@ -166,21 +215,21 @@ class Towers:
 
         return backward
 
-    def _spread(self, gradient: Any, way: Way) -> list[tf.Tensor]:
+    def _spread(self, gradient: Any, way: Way, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the gradient of each tower's value, on its device; 0 where it counts nothing."""
-        cut, gradient = self.cut, tf.convert_to_tensor(gradient)
+        devices, gradient = self._cut.devices, tf.convert_to_tensor(gradient)
         if way.kind == CONCATENATE:
-            wanted, known = cut.times(way.multiple), parts_of(gradient, cut.devices)
-            values = cut_rows(gradient, wanted)
-            if known is not None and known.cut.multiple == wanted.multiple:
-                return values  # These are 0 there already.
+            wanted = self._cut.of(values, way.multiple)
+            parts = cut_rows(gradient, wanted)
+            if wanted.is_that_of(gradient):
+                return parts  # These are 0 there already.
         else:
-            values = [gradient] * len(cut.devices)
-        factors = self._factors(MEAN if way.kind == MEAN else SUM, gradient.dtype)
+            parts = [gradient] * len(devices)
+        factors = self._factors(MEAN if way.kind == MEAN else SUM)
         spread = []
-        for device, value, factor in zip(cut.devices, values, factors, strict=True):
+        for device, part, factor in zip(devices, parts, factors, strict=True):
             with tf.device(device):
-                spread.append(times_or_zero(value, factor))
+                spread.append(times_or_zero(part, factor))
         return spread
 
     def _gradients(
@@ -191,12 +240,8 @@ class Towers:
         upstream: Sequence[Source],
     ) -> list[Gradient]:
         """Returns the gradient of each source on one tower, computed on its device."""
-        tape, own = self.tapes[tower], [one.inner[tower] for one in upstream]
-        with (
-            tf.device(self.cut.devices[tower]),
-            tf.name_scope(f"tower_{tower}"),
-            recording_again(tape) as records,
-        ):
+        tape, own = self._tapes[tower], [one.inner[tower] for one in upstream]
+        with self._on(tower), recording_again(tape) as records:
             if records:
                 tape.watch([one for one in own if is_differentiable(one)])
             found: list[Gradient] = tape.gradient(
@@ -205,17 +250,3 @@ class Towers:
                 output_gradients=own,
             )
         return found
-
-
-def value_of(source: Source) -> tf.Tensor:
-    """Returns the tensor of a source, or the value of its variable."""
-    if source.outer.dtype != tf.resource:
-        return source.outer
-    return tf.raw_ops.ReadVariableOp(resource=source.outer, dtype=source.inner[0].dtype)
-
-
-def is_differentiable(value: Any) -> bool:
-    """Returns whether a value is a tensor, or the handle of a variable, that has a gradient."""
-    return isinstance(value, tf.Tensor) and (
-        value.dtype.is_floating or value.dtype.is_complex or value.dtype == tf.resource
-    )

@@ -16,8 +16,8 @@ from towers.ground.private_apis import (
     set_keras_mask,
     stored_value,
 )
-from towers.other_steps.parallel import CallScope
-from towers.variables.tower_scope import depends_on, no_new_variables
+from towers.layers.scope import CallScope, captured_by
+from towers.variables.tower_scope import depends_on
 
 
 class Stored(NamedTuple):
@@ -141,12 +141,12 @@ class Call:
         variables = self.layer.variables
 
         def call(tensors: list[tf.Tensor]) -> None:
-            scope = CallScope(0, ())
+            scope = CallScope(0)
             values = [tf.convert_to_tensor(stored_value(variable)) for variable in variables]
             for variable, value in zip(variables, values, strict=True):
                 scope.state_mapping[id(variable)] = value
             again = self.with_tensors(tensors, {})
-            with scope, no_new_variables(scope.name):
+            with scope:
                 again.whole()
             cut = [again.leaves[index] for index in rows]
             for operation in values[0].graph.get_operations() if values else ():
@@ -156,8 +156,7 @@ class Call:
                         if depends_on(table, [value]):
                             tables.setdefault(index, set()).add(depends_on(indices, cut))
 
-        graph = tf.function(call, autograph=False).get_concrete_function(self.tensors()).graph
-        outer = [outer for outer, _ in graph.captures if outer.dtype.is_floating]
+        outer = captured_by(call, self.tensors())
         fixed = frozenset(index for index, ways in tables.items() if ways == {False})
         mixed = any(len(ways) > 1 for ways in tables.values())
         return Surroundings(any(id(tensor) not in known for tensor in outer), fixed, mixed)
@@ -196,7 +195,7 @@ class Call:
             set_keras_mask(leaves[index], mask)
         args, kwargs = tf.nest.pack_sequence_as(self._structure, leaves)
         before = attributes_of(self.layer)
-        with scope, no_new_variables(scope.name):
+        with scope:
             outputs = self._run(self.layer, *args, **kwargs)
         after = attributes_of(self.layer)
         changed = [key for key, (_, value) in after.items() if is_other(value, before.get(key))]

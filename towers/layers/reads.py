@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.ground.private_apis import stored_value
+from towers.ground.private_apis import get_default_graph, stored_value
 from towers.layers.rows import on
 
 READS = "_reads_of_towers"  # A graph's attribute.
@@ -59,3 +59,16 @@ class Reads:
                     if tensor.dtype == tf.resource:
                         self._copies.pop(tensor.name, None)
         self._num_seen = len(operations)
+
+
+def reads_of(devices: Sequence[str]) -> Reads:
+    """Returns what was read in the current graph; nothing is kept without one."""
+    devices = tuple(devices)
+    if tf.executing_eagerly():
+        return Reads(devices)
+    graph = get_default_graph()
+    reads: Reads | None = getattr(graph, READS, None)
+    if reads is None or reads.devices != devices:
+        reads = Reads(devices, graph)
+        setattr(graph, READS, reads)
+    return reads

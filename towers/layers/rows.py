@@ -21,19 +21,33 @@ class Cut(NamedTuple):
         devices: the towers' devices.
         sizes: int32 scalars, the rows of each tower; a tower without any holds one that counts
             nothing, since layers fail on zero rows.
-        multiple: how many rows there are for each row of the call that was cut first.
+        multiple: how many rows there are for each row of the call that was cut first; None if that
+            is not known.
     """
 
     devices: tuple[str, ...]
     sizes: tuple[tf.Tensor, ...]
-    multiple: int = 1
+    multiple: int | None = 1
 
-    def times(self, multiple: int) -> Cut:
-        """Returns the cut of a tensor with several rows for each of these."""
+    def of(self, parts: Sequence[tf.Tensor], multiple: int | None) -> Cut:
+        """Returns the cut of a tensor with these parts, computed from tensors that are cut so.
+
+        Args:
+            parts: the tensor's parts on the towers.
+            multiple: how many rows there are for each of these; None if that is not known.
+        """
         if multiple == 1:
             return self
-        sizes = tuple(size * multiple for size in self.sizes)
+        pairs = zip(parts, self.sizes, strict=True)
+        sizes = tuple(tf.where(size > 0, tf.shape(part)[0], 0) for part, size in pairs)
+        if multiple is None or self.multiple is None:
+            return Cut(self.devices, sizes, None)
         return Cut(self.devices, sizes, self.multiple * multiple)
+
+    def is_that_of(self, tensor: tf.Tensor) -> bool:
+        """Returns whether a tensor was joined from parts that are cut so."""
+        known = parts_of(tensor, self.devices)
+        return known is not None and known.cut.multiple == self.multiple
 
 
 class Parts(NamedTuple):
@@ -60,9 +74,8 @@ def even_cut(tensor: tf.Tensor, devices: Sequence[str]) -> Cut:
 
 def cut_rows(tensor: tf.Tensor, cut: Cut) -> list[tf.Tensor]:
     """Returns the rows of each tower, on its device."""
-    known = parts_of(tensor, cut.devices)
-    if known is not None and known.cut.multiple == cut.multiple:
-        return list(known.tensors)
+    if cut.is_that_of(tensor):
+        return list(getattr(tensor, PARTS).tensors)
     parts, start = [], tf.zeros([], tf.int32)
     for size in cut.sizes:
         parts.append(take_rows(tensor, start, size))
@@ -73,12 +86,14 @@ def cut_rows(tensor: tf.Tensor, cut: Cut) -> list[tf.Tensor]:
 def join_rows(parts: Sequence[tf.Tensor], cut: Cut, device: str) -> tf.Tensor:
     """Returns the tensor that the parts make together, on a device.
 
-    It remembers its parts: where only another call of the towers uses it, nothing travels.
+    It remembers its parts, unless nothing tells other tensors with such parts: where only another
+    call of the towers uses it, nothing travels.
     """
     with tf.device(device):
         counted = [part[:size] for part, size in zip(parts, cut.sizes, strict=True)]
         joined = tf.concat(counted, axis=0)
-    setattr(joined, PARTS, Parts(cut, list(parts)))
+    if cut.multiple is not None:
+        setattr(joined, PARTS, Parts(cut, list(parts)))
     return joined
 
 

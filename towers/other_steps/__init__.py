@@ -1,1 +1,1 @@
-"""Other steps: asynchronous, joint and parallel ones, and recomputation."""
+"""Other steps: asynchronous and joint ones, and recomputation."""

@@ -3,7 +3,8 @@
 A layer such as `BatchNormalization(synchronized=True)` asks its `tf.distribute.ReplicaContext` for
 sums over the replicas. Towers are traced one after the other, so each sum is at first an identity
 of the tower's own part; once all towers are traced, the identities get the sum of all parts as
-their input. The gradient of such a sum is the sum of the towers' gradients, made in the same way.
+their input. The gradient of such a sum is the sum of the towers' gradients, made in the same way:
+a rendezvous can be entered again for a backward pass.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ from towers.ground.private_apis import replace_input
 from towers.travel.pairs import add_in_pairs
 
 Key = tuple[int, ...]  # The number of a sum in the forward pass; then those of its gradients.
-TOWER = re.compile(r"\b(tower|denominators)_\d+\b")
+TOWER = re.compile(r"\b(tower|denominators)(_\d+)+\b")
 
 
 class Rendezvous:
-    """The scope of a step's towers while they are traced, one after the other.
+    """The scope of towers while they are traced, one after the other.
 
     Args:
         num_towers: the number of towers in this process.
         device: the device that adds their parts.
         num_processes: the number of processes; towers of several cannot add.
+
+    Attributes:
+        has_met: whether layers summed over the towers.
     """
 
     def __init__(self, num_towers: int = 1, device: str = "", num_processes: int = 1):
@@ -37,6 +41,7 @@ class Rendezvous:
         self._device = device
         self._refusal = "between processes" if num_processes > 1 else None
         self._replicas: list[Replica] = []
+        self.has_met = False
 
     def __enter__(self) -> Rendezvous:
         return self
@@ -46,13 +51,14 @@ class Rendezvous:
             self._add()
 
     @contextlib.contextmanager
-    def join(self, *, compiled: bool) -> Iterator[Replica | None]:
+    def join(self, *, compiled: bool = False) -> Iterator[Replica | None]:
         """The scope of the next tower; it yields where its layers sum, None if they do not.
 
         Args:
             compiled: whether XLA compiles the tower.
         """
         refusal = "in towers that XLA compiles" if compiled else self._refusal
+        refusal = "without a graph; call it in a tf.function" if tf.executing_eagerly() else refusal
         if self._is_alone:  # A sum over the replicas is the tower's own.
             yield None
         elif refusal is not None:
@@ -66,8 +72,9 @@ class Rendezvous:
     def _add(self) -> None:
         """Adds the parts of all towers; raises RuntimeError unless they ask for the same sums."""
         check_same_sums([replica.sums for replica in self._replicas])
-        for key in self._replicas[0].sums if self._replicas else ():
-            operations = [replica.sums[key].op for replica in self._replicas]
+        while any(replica.sums for replica in self._replicas):
+            key, self.has_met = next(iter(self._replicas[0].sums)), True
+            operations = [replica.sums.pop(key).op for replica in self._replicas]
             with tf.device(self._device), tf.name_scope("synchronized"):
                 total = add_in_pairs(tf.add, [operation.inputs[0] for operation in operations])
             for operation in operations:
@@ -197,9 +204,8 @@ class Refusal(tf.distribute.ReplicaContext):
         """Raises RuntimeError; TensorFlow would return the tower's own part as the sum."""
         raise RuntimeError(
             "A layer sums over all replicas, as BatchNormalization(synchronized=True) does, which "
-            f"is not possible {self._reason}. Leave `synchronized` out, so that each part is "
-            "normalised by its own statistics; towers.build_train_step sums over the towers of one "
-            "process, without XLA."
+            f"is not possible {self._reason}. The towers of one process sum in graphs without XLA. "
+            "Leave `synchronized` out, so that each part is normalised by its own statistics."
         )
 
     all_gather = all_reduce

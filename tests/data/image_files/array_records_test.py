@@ -52,7 +52,7 @@ def test_they_hold_the_same_set_and_give_the_same_batches(sets):
     batches = []
     for one in sets:
         part = one.parts["train"]
-        augmentation = Augmentation(16, "standard", only_jpeg=part.is_jpeg)
+        augmentation = Augmentation(16, "standard", known=part.known)
         made = image_file_batches(part, 3, augmentation=augmentation, batch_size=7, seed=3)
         batches.append([array for batch in made(1, 1) for array in batch])
     for one, other in zip(*batches, strict=True):
@@ -74,7 +74,7 @@ def test_examples_of_tensorflow_datasets_have_other_keys(tmp_path):
     path = tmp_path / "set-train.array_record-00000-of-00001"
     part = open_image_files(path, tmp_path).parts["train"]
     assert part.labels == [(number,) for number in range(len(pictures))]
-    plain = Augmentation(16, "none", only_jpeg=part.is_jpeg)
+    plain = Augmentation(16, "none", known=part.known)
     made = image_file_batches(part, 3, augmentation=plain, batch_size=3, shuffle=False)
     (batch,) = made(0)
     assert batch[0].shape == (3, 16, 16, 3) and np.ptp(batch[0].numpy()) > 0.1

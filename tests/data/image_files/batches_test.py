@@ -29,7 +29,7 @@ def sets(tmp_path_factory):
 
 def batches_of(image_files, kind="standard", **options):
     part = image_files.parts["train"]
-    augmentation = Augmentation(SIZE, kind, only_jpeg=part.is_jpeg)
+    augmentation = Augmentation(SIZE, kind, known=part.known)
     options = {"batch_size": 7, "seed": 3, **options}
     return image_file_batches(part, 3, augmentation=augmentation, **options)
 
@@ -109,7 +109,9 @@ def test_a_random_crop_of_the_networks_size_keeps_every_pixel_as_it_is():
 def test_a_jpeg_is_cropped_alike_whether_or_not_all_are_jpegs(kind, sets):
     path = next(one for one in sets[0].parts["train"].paths if one.endswith(".jpg"))
     seed, encoded = tf.constant([1, 2], tf.int64), tf.io.read_file(path)
-    results = [Augmentation(SIZE, kind, only_jpeg=only)(encoded, seed) for only in (False, True)]
+    results = [
+        Augmentation(SIZE, kind, known=only)(encoded, seed) for only in ("any", "plain", "jpeg")
+    ]
     np.testing.assert_array_equal(*results)
 
 
@@ -139,7 +141,7 @@ def test_mixup_mixes_a_batch_with_itself(sets):
 def test_several_labels_are_rows_of_zeros_and_ones(sets):
     part = sets[0].parts["train"]
     labels = [(), (0, 2), *part.labels[2:]]
-    several = type(part)(part.names, part.paths, part.offsets, part.lengths, labels, part.is_jpeg)
+    several = type(part)(part.names, part.paths, part.offsets, part.lengths, labels, part.known)
     batches = image_file_batches(several, 3, 4, Augmentation(SIZE), True, shuffle=False)
     (_, rows), *_ = read(batches(0).take(1))
     np.testing.assert_array_equal(rows, [[0, 0, 0], [1, 0, 1], [1, 0, 0], [1, 0, 0]])

@@ -1,14 +1,15 @@
 """Pictures become RGB whatever their kind is, and what cannot be decoded is named."""
 
 import io
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
+from PIL import Image, ImageOps
 
 from tests.data.image_files.pictures import KINDS, encode
-from towers.data.image_files.decoding import decode, examine
+from towers.data.image_files.decoding import Look, decode, examine, orientation_of, viewable
 
 COLOUR = (200, 100, 40)
 
@@ -18,8 +19,9 @@ def test_every_kind_becomes_rgb(_, mode, kind):
     image = Image.new("RGB", (30, 20), COLOUR).convert(mode)
     encoded = encode(image, kind)
     picture = examine(encoded)
-    assert (picture.height, picture.width, picture.is_jpeg) == (20, 30, kind == "JPEG")
-    pixels = decode(tf.constant(encoded)).numpy()
+    assert (picture.height, picture.width) == (20, 30)
+    assert ("upright JPEG" in picture.traits) == (kind == "JPEG")
+    pixels = decode(tf.constant(viewable(encoded))).numpy()
     expected = np.asarray(image.convert("RGB"))[0, 0].astype(float)
     assert np.abs(pixels.mean((0, 1)) - expected).max() < 8
 
@@ -41,8 +43,8 @@ def test_an_animation_is_its_first_frame():
         (b"no picture", "Unknown image file format"),
         (encode(Image.new("RGB", (9, 9)), "JPEG")[:-30], "Invalid JPEG data"),
         (encode(Image.new("RGB", (9, 9)), "PNG")[:40], "PNG"),
-        (encode(Image.new("RGB", (9, 9), COLOUR).convert("P"), "BMP"), "palette"),
-        (encode(Image.new("1", (9, 9)), "BMP"), "palette"),
+        (encode(Image.new("F", (9, 9)), "TIFF"), "floating-point"),
+        (b"\0\0\0\x18ftypheic" + 20 * b"\0", "pip install pillow-heif"),
     ],
 )
 def test_what_cannot_be_decoded_is_said_in_a_few_words(encoded, reason):
@@ -51,7 +53,100 @@ def test_what_cannot_be_decoded_is_said_in_a_few_words(encoded, reason):
     assert len(str(error.value)) < 120 and "\n" not in str(error.value)
 
 
-def test_a_grey_bitmap_is_no_palette():
+def pixels_of(encoded, look=None):
+    """Returns the pixels that a graph decodes."""
+    look = look or Look()
+    graph = tf.function(lambda one: decode(one, look), autograph=False)
+    return graph(tf.constant(viewable(encoded))).numpy()
+
+
+def of_viewer(encoded):
+    """Returns the pixels that Pillow shows, upright and on white."""
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(encoded))).convert("RGBA")
+    white = Image.new("RGBA", image.size, "white")
+    return np.asarray(Image.alpha_composite(white, image).convert("RGB"))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("order", "IM")
+def test_a_picture_is_turned_as_its_tag_says(orientation, kind, order):
+    exif = Image.Exif()
+    exif.endian = {"I": "<", "M": ">"}[order]
+    exif[0x010F], exif[0x0112] = "maker", orientation
+    pixels = np.random.default_rng(0).integers(0, 255, (3, 5, 3), np.uint8).repeat(16, 0)
+    options = {"quality": 95} if kind == "JPEG" else {"lossless": True}
+    content = io.BytesIO()
+    Image.fromarray(pixels.repeat(16, 1)).save(content, kind, exif=exif, **options)
+    encoded = content.getvalue()
+    assert ("turned" in examine(encoded).traits) == (orientation != 1)
+    found, expected = pixels_of(encoded).astype(int), of_viewer(encoded)
+    assert found.shape == expected.shape and np.abs(found - expected).mean() < 2
+    if kind == "JPEG":
+        assert int(orientation_of(tf.constant(encoded))) == orientation
+
+
+@pytest.mark.parametrize(
+    "mode, kind", [*itertools.product(["RGBA", "LA", "P"], ["PNG", "WEBP", "TIFF"]), ("P", "GIF")]
+)
+def test_what_is_transparent_is_on_the_background(mode, kind):
+    pixels = np.random.default_rng(1).integers(0, 2, (12, 9, 4), np.uint8) * 255
+    image = Image.fromarray(pixels, "RGBA").convert("LA" if mode == "LA" else "RGBA")
+    options = {"lossless": True} if kind == "WEBP" else {}
+    if mode == "P" and kind in ("PNG", "GIF"):
+        image, options = image.convert("RGB").quantize(4), {"transparency": 0}
+    content = io.BytesIO()
+    image.save(content, kind, **options)
+    encoded = content.getvalue()
+    assert "transparent" in examine(encoded).traits or kind in ("GIF", "TIFF")
+    found = pixels_of(encoded).astype(int)
+    assert np.abs(found - of_viewer(encoded)).max() <= 1
+    assert not np.array_equal(found, pixels_of(encoded, Look(background=0)))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bits_are_scaled_by_the_highest_level_of_all(kind):
+    levels = np.arange(4096, dtype=np.uint16).reshape(64, 64)
+    encoded = encode(Image.fromarray(levels), kind)
+    picture = examine(encoded)
+    assert "16 bits" in picture.traits and picture.highest == 4095
+    found = pixels_of(encoded, Look(highest=4095))
+    np.testing.assert_array_equal(found[..., 0], np.round(levels * np.float32(255) / 4095))
+    assert pixels_of(encoded).max() == 16
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_few_bits_are_opaque(depth):
+    """TensorFlow gives their alpha channel a level of so many bits."""
+    image = Image.new("RGB", (8, 8), COLOUR).quantize(2**depth)
+    content = io.BytesIO()
+    image.save(content, "PNG", bits=depth)
+    np.testing.assert_array_equal(pixels_of(content.getvalue()), of_viewer(content.getvalue()))
+
+
+def test_files_that_tensorflow_does_not_decode_are_rewritten():
+    animation = io.BytesIO()
+    frames = [Image.new("RGBA", (8, 6), colour) for colour in ("red", "blue")]
+    frames[0].save(animation, "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    palette = encode(Image.new("RGB", (9, 9), COLOUR).convert("P"), "BMP")
+    for encoded in (animation.getvalue(), palette, encode(frames[1], "AVIF")):
+        assert "rewritten" in examine(encoded).traits
+        assert np.abs(pixels_of(encoded).astype(int) - of_viewer(encoded)).max() <= 2
+
+
+def test_a_gif_is_clear_around_a_smaller_first_frame():
+    encoded = bytearray(encode(Image.new("P", (6, 4), 0), "GIF"))
+    encoded[6:10] = b"\x0c\0\x09\0"  # The canvas: 12 by 9.
+    pixels = pixels_of(bytes(encoded))
+    assert pixels.shape == (9, 12, 3) and (pixels[:4, :6] == 0).all()
+    assert (pixels[4:] == 255).all() and (pixels[:, 6:] == 255).all()
+
+
+def test_pictures_of_one_colour_are_told():
+    assert "one colour" in examine(encode(Image.new("RGB", (9, 9), COLOUR), "PNG")).traits
+
+
+def test_a_grey_bitmap_keeps_its_level():
     encoded = encode(Image.new("L", (9, 9), 77), "BMP")
     examine(encoded)
     assert set(np.unique(decode(tf.constant(encoded)))) == {77}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.data.image_files.pictures import CLASSES, NUM_BROKEN, write_pictures
 from towers.data.image_files import checking
 from towers.data.image_files.image_files import open_image_files
-from towers.data.image_files.listing import list_examples, list_table
+from towers.data.image_files.listing import Reading, list_examples
 from towers.data.image_files.preparation import prepare_records
 from towers.data.image_files.records import class_names_beside, make_record, read_bytes
 
@@ -85,7 +85,7 @@ def test_only_new_and_changed_files_are_checked_again(folder, tmp_path, monkeypa
 
 def test_a_damaged_file_of_findings_is_named(folder, tmp_path):
     (tmp_path / checking.FINDINGS).write_bytes(b"no database " * 100)
-    with pytest.raises(OSError, match=r"findings.sqlite cannot be used: .* or delete it"):
+    with pytest.raises(OSError, match=r"pictures.sqlite cannot be used: .* or delete it"):
         open_image_files(folder, tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_a_table_may_give_several_labels_and_parts(folder, tmp_path):
     ]
     shutil.copytree(folder, tmp_path / "copy")
     write_table(tmp_path / "copy" / "table.csv", rows)
-    found = open_image_files(tmp_path / "copy", tmp_path, several_labels=True)
+    found = open_image_files(tmp_path / "copy", tmp_path, Reading(several_labels=True))
     assert contents(found) == {"train": [(names[0], (0, 1))], "validation": [(names[1], ())]}
     assert found.broken == ["绿色/missing.jpg: there is no such file"]
     with pytest.raises(ValueError, match=r"table.csv:2: a row has one label.*multi_label=true"):
@@ -136,7 +136,7 @@ def test_a_table_may_give_several_labels_and_parts(folder, tmp_path):
     "text, message",
     [
         ("", r"t.csv:1: the first row has to name .*an empty row"),
-        ("picture,class\n", r"t.csv:1: .*Received picture, class"),
+        ("when,where\n", r"t.csv:1: .*Received when, where"),
         ("path,label\na.jpg\n", r"t.csv:2: the row has only 1 columns"),
         ("path,label\na.jpg,x\n,y\n", r"t.csv:3: the path is empty"),
         ("path,label,split\na.jpg,x,other\n", r"t.csv:2: split must be .*'other'"),
@@ -148,7 +148,7 @@ def test_wrong_tables_name_the_file_and_the_line(text, message, tmp_path):
     content = text if isinstance(text, bytes) else text.encode()
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        list(list_table(tmp_path / "t.csv"))
+        list(list_examples(tmp_path / "t.csv"))
 
 
 @settings(max_examples=40, deadline=None)
@@ -220,7 +220,7 @@ def test_pictures_are_stored_smaller_if_asked(folder, tmp_path):
     small = prepare_records(files, tmp_path, stored_side=16, **SILENT)
     found = open_image_files(small.folder, tmp_path)
     assert sum(map(len, found.parts.values())) == sum(map(len, files.parts.values()))
-    assert found.parts["train"].is_jpeg and found.key != files.key
+    assert found.parts["train"].known == "jpeg" and found.key != files.key
 
 
 def test_published_records_are_read_with_their_labels(folder, tmp_path):
@@ -273,7 +273,7 @@ def test_links_that_lead_back_are_refused(folder, tmp_path):
     (tmp_path / "more").mkdir()
     shutil.copy(folder / "blue" / "3.bmp", tmp_path / "more" / "other.bmp")
     (root / "blue" / "more").symlink_to(tmp_path / "more")
-    names = {example.name for example in list_examples(root)}
+    names = {example.name for example in list_examples(root, Reading(nested="one"))}
     assert "blue/more/other.bmp" in names
 
 
@@ -372,15 +372,15 @@ def test_a_record_file_that_was_cut_off_later_is_named(tmp_path):
 
 def test_files_that_are_no_pictures_are_told_by_their_suffixes(folder, tmp_path):
     root = copied(folder, tmp_path / "all")
-    for name in ("a.heic", "b.HEIC", "notes", ".hidden"):
+    for name in ("a.psd", "b.PSD", "notes", ".hidden"):
         (root / "blue" / name).write_bytes(b"?")
     images = open_image_files(root, tmp_path / "cache")
-    assert images.summary[-1].endswith("or GIF: 3 .txt, 2 .heic, 1 without a suffix")
+    assert images.summary[-1].endswith("left out other files: 3 .txt, 2 .psd, 1 without a suffix")
     assert images.key == open_image_files(folder, tmp_path / "cache").key
 
 
 def test_a_folder_with_other_files_alone_says_what_it_holds(tmp_path):
     (tmp_path / "all" / "cats").mkdir(parents=True)
-    (tmp_path / "all" / "cats" / "a.heic").write_bytes(b"?")
-    with pytest.raises(ValueError, match=r"no picture in a class folder\. It holds 1 \.heic\. Exp"):
+    (tmp_path / "all" / "cats" / "a.psd").write_bytes(b"?")
+    with pytest.raises(ValueError, match=r"no picture in a class folder\. It holds 1 \.psd\. Exp"):
         open_image_files(tmp_path / "all", tmp_path / "cache")

@@ -94,11 +94,10 @@ def test_any_kind_of_picture_becomes_grey(tmp_path, options):
     np.testing.assert_allclose(grey, 0.299 * 200 + 0.587 * 100 + 0.114 * 40, atol=3)
 
 
-def test_a_picture_whose_palette_tensorflow_ignores_is_refused(tmp_path):
-    picture = Image.fromarray(np.full((8, 8, 3), [200, 100, 40], np.uint8)).convert("P")
+def test_a_picture_has_the_colours_of_its_palette(tmp_path):
+    picture = Image.fromarray(np.full((8, 8, 3), [204, 102, 51], np.uint8)).convert("P")
     picture.save(tmp_path / "picture.bmp")
-    with pytest.raises(ValueError, match="palette cannot be decoded"):
-        read_image(tmp_path / "picture.bmp", (8, 8, 3))
+    assert read_image(tmp_path / "picture.bmp", (8, 8, 3)).numpy()[0, 0].tolist() == [204, 102, 51]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 import keras
@@ -117,6 +118,8 @@ def test_any_number_of_towers_ends_with_the_same_weights(numbers, multi_label, t
 @pytest.mark.usefixtures("pictures")
 def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
     write_pictures(tmp_path / "others", classes=["blue", "绿色"])
+    shutil.copytree(tmp_path / "others", tmp_path / "fewer")
+    (tmp_path / "others" / "绿色").rename(tmp_path / "others" / "yellow")
     train("run", "--steps", 1)
     capsys.readouterr()
     for arguments, message in [
@@ -138,10 +141,15 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
         (arguments_of("x", "--set", "part=validate"), "part must be validation"),
         (arguments_of("x", "--set", "max_broken=3"), "max_broken=N"),
         (arguments_of("x", "--set", "part=test"), "has no test part. It has: train, validation"),
-        (["evaluate", "run", "--data", "others"], "differ by ['red things']"),
+        (["evaluate", "run", "--data", "others"], "differ by ['red things', 'yellow', '绿色']"),
+        (["evaluate", "run", "--data", "nowhere"], "There is no data to evaluate on: give --data"),
     ]:
         assert main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
+    assert main(["evaluate", "run", "--data", "fewer"]) == 0
+    assert main(["predict", "run", "fewer/blue/a b 0.jpg"]) == 0
+    (tmp_path / "my pictures").rename(tmp_path / "moved")  # What was trained, it says without them.
+    assert main(["predict", "run", "fewer/blue/a b 0.jpg"]) == 0
 
 
 def test_a_standardized_picture_has_mean_0_and_variance_1():

@@ -1,6 +1,7 @@
 """Calls of layers that are cut by rows over towers, and what surrounds them."""
 
 import contextlib
+import functools
 import threading
 
 import keras
@@ -280,19 +281,96 @@ def test_the_line_names_what_runs_whole_and_why(capsys):
     assert "2 towers run dense" in said and "runs centred (couples the rows of a batch)" in said
 
 
-def test_layers_of_synchronized_statistics_run_whole():
-    normalised = keras.layers.BatchNormalization(synchronized=True)
-    model = keras.Sequential([keras.Input((6,)), normalised, keras.layers.Dense(1)])
+def normalised():
+    def norm():
+        return keras.layers.BatchNormalization(synchronized=True, momentum=0.9)
+
+    inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, "tanh"), norm()])
+    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), norm(), inner,
+                             keras.layers.Dense(1)])  # fmt: skip
+
+
+def fit(model):
     model.compile("sgd", "mse")
+    model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+
+
+def loss_of(model, size):
+    return tf.reduce_mean((model(tf.constant(X[:size]), training=True) - Y[:size]) ** 2)
+
+
+def loop(model):
+    for size in (7, 7, 2):  # Two rows are fewer than three towers.
+        with tf.GradientTape() as tape:
+            loss = loss_of(model, size)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        keras.optimizers.SGD(0.1).apply(gradients, model.trainable_variables)
+
+
+def tape_around_a_function(model):
+    compute = tf.function(functools.partial(loss_of, model, 7))
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            loss = compute()
+        gradients = tape.gradient(loss, model.trainable_variables)
+        keras.optimizers.SGD(0.1).apply(gradients, model.trainable_variables)
+
+
+def penalty_on_the_gradient(model):
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                score = tf.reduce_sum(model(x, training=True) ** 2)
+            penalty = score + tf.reduce_sum(tape.gradient(score, x) ** 2)
+        gradients = outer.gradient(penalty, model.trainable_variables)
+        optimizer.apply([0.01 * one for one in gradients], model.trainable_variables)
+
+    for _ in range(3):
+        step(tf.constant(X))
+
+
+@pytest.mark.parametrize(
+    ("train", "number"),
+    [
+        (fit, 2),
+        (loop, 3),
+        (tape_around_a_function, 2),
+        pytest.param(fit, 3, marks=pytest.mark.slow),
+        pytest.param(penalty_on_the_gradient, 2, marks=pytest.mark.slow),
+        pytest.param(penalty_on_the_gradient, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_synchronized_statistics_are_those_of_all_rows(train, number, capsys):
+    model = normalised()
     weights = model.get_weights()
     ended = []
-    for number in (0, 3):
+    for count in (0, number):
         model.set_weights(weights)
-        with on_towers(number):
-            model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        with on_towers(count):
+            train(model)
         ended.append(model.get_weights())
     for one, other in zip(*ended, strict=True):
         near(other, one)
+    assert (
+        max(np.abs(one - other).max() for one, other in zip(ended[0], weights, strict=True)) > 0.1
+    )
+    assert capsys.readouterr().out.strip() == f"{number} towers run {model.name}"
+
+
+def test_what_keras_does_not_synchronize_runs_whole(capsys):
+    words = keras.Sequential([keras.layers.Embedding(9, 4, mask_zero=True),
+                              keras.layers.BatchNormalization(synchronized=True)])  # fmt: skip
+    ids = tf.constant([[1, 2, 0], [3, 0, 0], [4, 5, 6]])
+    expected = words(ids, training=True)
+    with on_towers(2):
+        for _ in range(2):
+            near(tf.function(words)(ids, training=True), expected)
+    assert "statistics of inputs with a mask" in capsys.readouterr().out
 
 
 def test_devices_are_checked():

@@ -29,6 +29,9 @@ def features_of(size, *, seed=0):
 @pytest.fixture
 def float64():
     keras.config.set_dtype_policy("float64")
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx("float32")
 
 
 def assert_close(actual, expected):
@@ -259,24 +262,39 @@ def test_gradients_reach_the_tensors_that_were_split(mode, float64):
     assert_close(gradient(run, **tensors), gradient(cost, **tensors))
 
 
-def test_gradients_have_gradients(float64):
-    """A penalty on the gradient, as WGAN-GP has."""
-    model, batch = helpers.dense_model(), features_of(7)
+@pytest.mark.parametrize(
+    ("order", "mode"),
+    [
+        (2, "eagerly"),
+        (2, "in a graph"),
+        pytest.param(3, "eagerly", marks=pytest.mark.slow),
+        pytest.param(3, "in a graph", marks=pytest.mark.slow),
+    ],
+)
+def test_gradients_have_gradients(order, mode, float64):
+    """Penalties on the gradient, as WGAN-GP has: of rows, weights, and what is around."""
+    model, batch = helpers.dense_model(), tf.nest.map_structure(tf.constant, features_of(7))
+    weights = [variable.value for variable in model.trainable_variables]
+    sources = [batch["features"], tf.ones([5], tf.float64), *weights]
 
-    def cost(features, labels):
-        return tf.reduce_sum(losses_of(model, features, labels)[1])
-
-    def penalty(call, features, labels):
-        features = tf.constant(features)
+    def gradients(run, order):
         with tf.GradientTape() as tape:
-            tape.watch(features)
-            value = call(features=features, labels=labels)
-        return tf.reduce_sum(tape.gradient(value, features) ** 2)
+            tape.watch(sources[:2])
+            if order > 1:
+                value = sum(tf.reduce_mean(one**2) for one in gradients(run, order - 1))
+            else:
 
-    run = functools.partial(towers.steps.parallel, cost, helpers.tower_devices(3))
-    expected = gradients_of(functools.partial(penalty, cost), model, batch)
-    actual = gradients_of(functools.partial(penalty, run), model, batch)
-    assert_close(actual, expected)
+                def cost(features, labels):
+                    return tf.reduce_sum(losses_of(model, features * sources[1], labels)[1])
+
+                value = run(cost, **batch)
+        return tape.gradient(value, sources)
+
+    def on_towers(function, **tensors):
+        return towers.steps.parallel(function, helpers.tower_devices(3), **tensors)
+
+    expected = gradients(lambda function, **tensors: function(**tensors), order)
+    assert_close(MODES[mode](lambda: gradients(on_towers, order))(), expected)
 
 
 def test_a_persistent_tape_gives_gradients_twice(float64):
@@ -642,14 +660,45 @@ def test_without_a_tape_the_function_is_called_once_per_tower():
     assert len(calls) == 2
 
 
-def test_synchronised_layers_are_refused():
-    norm = keras.layers.BatchNormalization(synchronized=True)
-    norm.build((None, 3))
-    inputs = tf.ones((4, 3))
+def synchronised(mode, where, num_devices):
+    """Returns outputs, gradients, and the moving averages of a normalised function."""
+    norm = keras.layers.BatchNormalization(synchronized=True, dtype="float64")
+    norm.build((None, 5))
+    inputs = tf.constant(features_of(7)["features"])
 
-    def normalise(inputs):
-        return norm(inputs, training=True)
+    def call(inputs):
+        run = functools.partial(norm, training=True)
+        if num_devices:
+            devices = helpers.tower_devices(num_devices)
+            return towers.steps.parallel(run, devices, inputs=inputs) ** 3
+        return run(inputs) ** 3
 
-    with pytest.raises(RuntimeError, match=r"not possible in towers\.steps\.parallel\. Leave"):
-        towers.steps.parallel(normalise, helpers.tower_devices(2), inputs=inputs)
-    towers.steps.parallel(normalise, helpers.tower_devices(1), inputs=inputs)
+    @MODES[mode]
+    def run(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = call(inputs) if where == "within" else compiled(inputs)
+        return outputs, tape.gradient(outputs, [inputs, norm.gamma.value])
+
+    compiled = tf.function(call)
+    return run(inputs), [variable.value for variable in norm.variables]
+
+
+@pytest.mark.parametrize(
+    ("mode", "where"),
+    [
+        ("in a graph", "within"),
+        ("eagerly", "around"),
+        pytest.param("in a graph", "around", marks=pytest.mark.slow),
+    ],
+)
+def test_synchronised_layers_sum_over_the_towers(mode, where, float64):
+    """With a tape within the function, around it, or both."""
+    expected = synchronised(mode, where, 0)
+    assert_close(synchronised(mode, where, 3), expected)
+
+
+def test_synchronised_layers_need_a_graph():
+    assert synchronised("eagerly", "within", 1)
+    with pytest.raises(RuntimeError, match="possible without a graph; call it in a tf"):
+        synchronised("eagerly", "within", 2)

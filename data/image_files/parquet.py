@@ -1,0 +1,80 @@
+"""Parquet files of pictures, as the Hugging Face Hub has them, unpacked into record files once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record
+from towers.ground.durable import PARTIAL, make_folder, publish, write_file
+from towers.ground.extras import import_extra
+
+PARQUET = ".parquet"
+ROWS = 256  # That are in memory.
+IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img", "picture"), ("label", "labels", "fine_label")
+
+
+def unpacked(paths: Sequence[Path], cache: Path | None) -> list[Path]:
+    """Returns record files with the pictures of Parquet files, whose names say their parts.
+
+    Args:
+        paths: of the files; a column `image` has bytes and path, a column `label` a number.
+        cache: where they are unpacked, by default beside them; what was unpacked is taken as it is.
+
+    Raises:
+        ValueError: a file has no such columns, or the library is not installed.
+    """
+    found = []
+    for path in paths:
+        name = hashlib.blake2b(bytes(path.resolve().parent), digest_size=8).hexdigest()
+        folder = (cache or path.parent) / f"parquet-{name}"
+        status = path.stat()
+        found.append(folder / f"{path.stem}-{status.st_size}-{status.st_mtime_ns}.tfrecord")
+        if not found[-1].is_file():
+            unpack(path, found[-1])
+    return found
+
+
+def unpack(path: Path, target: Path) -> None:
+    """Writes the rows of a Parquet file as records, whole or not at all."""
+    parquet = import_extra("pyarrow.parquet", "pyarrow", f"{path} is a Parquet file")
+    with parquet.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        image, label = (
+            next((one for one in choices if one in names), None)
+            for choices in (IMAGE_COLUMNS, LABEL_COLUMNS)
+        )
+        if image is None or label is None:
+            raise ValueError(f"{path} has no columns image and label. It has: {', '.join(names)}.")
+        make_folder(target.parent)
+        partial = target.with_name(f".{target.name}{PARTIAL}")
+        with tf.io.TFRecordWriter(str(partial)) as writer:
+            for batch in file.iter_batches(ROWS, columns=[image, label]):
+                for number, row in enumerate(batch.to_pylist()):
+                    writer.write(record_of(path, number, row[image], row[label]))
+        class_names = names_of(file.schema_arrow.metadata or {}, label)
+        if class_names:
+            write_file(target.parent / CLASS_NAMES, lines_of_names(class_names))
+        publish(partial, target)
+
+
+def record_of(path: Path, number: int, image: Any, label: Any) -> bytes:
+    """Returns the record of a row; ValueError for one without bytes or with another label."""
+    encoded = image.get("bytes") if isinstance(image, dict) else image
+    if not isinstance(encoded, bytes) or not isinstance(label, int):
+        raise ValueError(
+            f"{path}: row {number} has no picture with bytes and a number as its label."
+        )
+    return make_record(encoded, [label], "")
+
+
+def names_of(metadata: dict[bytes, bytes], label: str) -> list[str]:
+    """Returns the names of the classes that the Hub's metadata hold, in the order of the labels."""
+    features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    found: list[str] = features.get(label, {}).get("names", [])
+    return found

@@ -1,0 +1,220 @@
+"""Tables of pictures: a row for each, with its path and its label, as people write them."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from towers.data.folders import files_below
+from towers.data.image_files.decoding import SUFFIXES
+from towers.data.image_files.records import PART_NAMES, Example
+
+TABLE_SUFFIXES = (".csv", ".tsv")
+SEPARATOR, OTHER_SEPARATORS = "|", re.compile(r"[\s,;]+")
+PATH_COLUMNS = (
+    "path", "file", "filename", "file_name", "filepath", "image_path", "img_path", "image", "img",
+    "image_name", "image_id", "picture", "photo", "id",
+)  # fmt: skip
+LABEL_COLUMNS = (
+    "label", "labels", "class", "class_name", "classname", "category", "target", "tags", "tag",
+)  # fmt: skip
+PART_COLUMNS = ("split", "part", "subset")
+LOOKED_AT = 200  # Rows by which a table is understood.
+ONE_HOT = {"0": False, "1": True, "0.0": False, "1.0": True}
+Row = tuple[str, list[str]]  # Where it stands, and its cells.
+
+
+class Columns(NamedTuple):
+    """Where a table has what.
+
+    Attributes:
+        path, label, part: the number of the column, None without one.
+        one_hot: by number, the classes of columns of 0 and 1 in place of a label.
+        unused: the names of other columns.
+        separator: between several labels.
+    """
+
+    path: int
+    label: int | None
+    part: int | None
+    one_hot: dict[int, str]
+    unused: list[str]
+    separator: re.Pattern[str]
+
+
+def list_table(
+    path: Path, columns: Sequence[str], several_labels: bool, notes: list[str]
+) -> Iterator[Example]:
+    """Yields the examples of a table, whose paths are relative to its folder.
+
+    Args:
+        path: of a CSV, TSV or JSON Lines file in UTF-8; a first row names the columns.
+        columns: the names of the columns of the path and of the label, if they are not usual.
+        several_labels: whether a row has any number of labels.
+        notes: gets a sentence about the columns that are not used.
+
+    Raises:
+        ValueError: a row is malformed; the message names the file and the line.
+    """
+    rows = read_rows(path)
+    _, header = next(rows, (f"{path}:1", []))
+    first = list(itertools.islice(rows, LOOKED_AT))
+    found = find_columns(path, header, columns, [cells for _, cells in first])
+    if found.unused:
+        notes.append(f"columns of {path.name} that are not used: {', '.join(found.unused)}")
+    files = Files(path.parent)
+    for place, cells in itertools.chain(first, rows):
+        yield example_of(place, cells, found, files, several_labels)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yields the rows of a table, the names of its columns first; raises as `list_table`."""
+    number = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            if path.suffix == ".jsonl":
+                yield from rows_of_json(path, file)
+                return
+            start = file.readline()
+            lines: Iterable[str] = file
+            if not re.match(r"sep=.\s*$", start):  # Spreadsheets say so what divides their cells.
+                lines = itertools.chain([start], file)
+            reader = csv.reader(lines, delimiter=delimiter_of(path, start), strict=True)
+            for number, row in enumerate(reader, 1):
+                if row:
+                    yield f"{path}:{number}", row
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not in UTF-8 ({error.reason}). Save it as UTF-8.") from error
+    except csv.Error as error:
+        raise ValueError(f"{path}:{number + 1}: {error}.") from error
+
+
+def rows_of_json(path: Path, lines: Iterable[str]) -> Iterator[Row]:
+    """Yields the keys of the first object, and the values of each one."""
+    names: list[str] = []
+    for number, line in enumerate(lines, 1):
+        place = f"{path}:{number}"
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{place}: the line is no JSON ({error}).") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{place}: expected an object. Received {line.strip()[:60]!r}.")
+        if not names:
+            names = list(found)
+            yield place, names
+        labels = (found.get(name, "") for name in names)
+        yield place, [SEPARATOR.join(map(str, one)) if isinstance(one, list) else str(one)
+                      for one in labels]  # fmt: skip
+
+
+def delimiter_of(path: Path, start: str) -> str:
+    """Returns what divides the cells of a table whose first line this is."""
+    if start.startswith("sep="):
+        return start[4]
+    if path.suffix.lower() == ".tsv":
+        return "\t"
+    return next((one for one in ",;\t" if one in start), ",")
+
+
+def find_columns(
+    path: Path, header: Sequence[str], given: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Columns:
+    """Returns where a table has what, by the names of its columns or the given ones."""
+    names = [name.strip().lower() for name in header]
+    wanted: list[tuple[str, ...]] = [(name.strip().lower(),) for name in given]
+    wanted = wanted or [PATH_COLUMNS, LABEL_COLUMNS]
+
+    def find(choices: Sequence[str]) -> int | None:
+        return next((names.index(name) for name in choices if name in names), None)
+
+    of_path, of_label, of_part = find(wanted[0]), find(wanted[-1]), find(PART_COLUMNS)
+    others = [i for i in range(len(names)) if i not in (of_path, of_label, of_part)]
+    one_hot = {}
+    if of_label is None and not given:
+        one_hot = {
+            i: header[i].strip() for i in others if is_one_hot(row[i : i + 1] for row in rows)
+        }
+    if of_path is None or (of_label is None and len(one_hot) < 2):
+        raise ValueError(
+            f"{path}:1: the first row has to name the columns path and label (and maybe split); "
+            "other names are given with --set columns=PATH,LABEL. Received "
+            f"{', '.join(header) or 'an empty row'}."
+        )
+    unused = [header[i] for i in others if i not in one_hot]
+    has_bars = any(of_label is not None and SEPARATOR in "".join(row[of_label:]) for row in rows)
+    separator = re.compile(re.escape(SEPARATOR)) if has_bars else OTHER_SEPARATORS
+    return Columns(of_path, of_label, of_part, one_hot, unused, separator)
+
+
+def is_one_hot(cells: Iterable[Sequence[str]]) -> bool:
+    """Returns whether all cells of a column are 0 or 1."""
+    found = list(cells)
+    return bool(found) and all(cell and cell[0].strip() in ONE_HOT for cell in found)
+
+
+def example_of(
+    place: str, row: Sequence[str], columns: Columns, files: Files, several_labels: bool
+) -> Example:
+    """Returns the example of a row; ValueError names its place."""
+    needed = [columns.path, columns.label or 0, columns.part or 0, *columns.one_hot]
+    if len(row) <= max(needed):
+        raise ValueError(f"{place}: the row has only {len(row)} columns: {row!r}.")
+    name, part = row[columns.path].strip(), None
+    if not name or "\0" in name:
+        raise ValueError(f"{place}: the path is empty or holds a zero byte.")
+    if columns.part is not None:
+        part = PART_NAMES.get(row[columns.part].strip().lower())
+        if part is None:
+            raise ValueError(
+                f"{place}: split must be train, val or test. Received {row[columns.part]!r}."
+            )
+    labels = labels_of(row, columns, several_labels)
+    if not several_labels and len(labels) != 1:
+        raise ValueError(
+            f"{place}: a row has one label. Received {', '.join(labels) or 'none'}. If pictures "
+            "have any number of labels, joined by |, add --set multi_label=true."
+        )
+    return Example(name, files.find(name), labels, part)
+
+
+def labels_of(row: Sequence[str], columns: Columns, several_labels: bool) -> tuple[str, ...]:
+    """Returns the labels of a row, each once."""
+    if columns.label is None:
+        return tuple(name for i, name in columns.one_hot.items() if ONE_HOT.get(row[i].strip()))
+    text = row[columns.label].strip()
+    is_divided = several_labels or SEPARATOR in text
+    found = columns.separator.split(text) if is_divided else [text]
+    return tuple(dict.fromkeys(one.strip() for one in found if one.strip()))
+
+
+class Files:
+    """The files that a table names, by their paths or, for numbers and names, without a suffix.
+
+    Args:
+        folder: of the table.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._by_stem: dict[str, Path] | None = None
+
+    def find(self, name: str) -> Path:
+        """Returns the path of a file; that of its name if there is none."""
+        plain = self._folder / name
+        if plain.is_file():
+            return plain
+        name = name.replace("\\", "/")
+        if (self._folder / name).is_file():
+            return self._folder / name
+        if self._by_stem is None:
+            pictures = [p for p in files_below(self._folder) if p.name.lower().endswith(SUFFIXES)]
+            self._by_stem = {p.stem: p for p in pictures} | {p.name: p for p in pictures}
+        return self._by_stem.get(name.rpartition("/")[2], plain)

@@ -1,0 +1,230 @@
+"""Folders and tables as people have them: read as parts and classes, or refused by name."""
+
+import io
+import json
+import shutil
+
+import pytest
+from PIL import Image
+
+from tests.data.image_files.pictures import encode
+from towers.data.image_files.image_files import open_image_files
+from towers.data.image_files.listing import PLAIN, Reading
+
+
+def write(folder, *paths):
+    """Writes a picture of its own to each path, and text to others."""
+    for number, path in enumerate(paths):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        if path.endswith((".png", ".jpg")):
+            kind = "PNG" if path.endswith("png") else "JPEG"
+            picture = Image.new("RGB", (8, 8), (number * 37 % 256, number * 91 % 256, number))
+            picture.putpixel((0, 0), (255, 255, 255))
+            content = encode(picture, kind)
+        else:
+            content = b"{}"
+        (folder / path).write_bytes(content)
+    return folder
+
+
+def several(*folders):
+    """Returns paths of four pictures in each folder."""
+    return [f"{folder}/{number}.png" for folder in folders for number in range(4)]
+
+
+def found(folder, cache, reading=PLAIN, **options):
+    """Returns the number of pictures of each class in each part, and the summary."""
+    files = open_image_files(folder, cache, reading, **options)
+    counts = {
+        part: {files.class_names[label]: count for label, count in one.counts.items()}
+        for part, one in files.parts.items()
+    }
+    return counts, "\n".join(files.summary)
+
+
+@pytest.mark.parametrize(
+    "train, test",
+    [
+        ("seg_train/seg_train", "seg_test/seg_test"),
+        ("training_set", "test_set"),
+        ("train_images", "TestImages"),
+        ("archive/Training", "archive/Testing"),
+        ("dataset/train/data", "dataset/test/data"),
+    ],
+)
+def test_parts_are_found_by_their_names_however_deep(train, test, tmp_path):
+    folders = [f"{part}/{name}" for part in (train, test) for name in ("cat", "dog")]
+    counts, summary = found(write(tmp_path / "all", *several(*folders)), tmp_path / "cache")
+    assert counts == {part: {"cat": 4, "dog": 4} for part in ("train", "test")}
+    assert "train + test: cat 4 + 4, dog 4 + 4" in summary
+
+
+def test_class_folders_may_have_names_with_words_of_parts(tmp_path):
+    folder = write(tmp_path / "all", *several("trains", "testing station", "valid tickets"))
+    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+    assert set(counts["train"]) == {"trains", "testing station", "valid tickets"}
+
+
+def test_a_test_part_without_classes_leaves_a_share_of_train(tmp_path):
+    paths = [*several("train/cat", "train/dog"), "test/1.png", "test/2.png"]
+    counts, summary = found(write(tmp_path / "all", *paths), tmp_path / "cache")
+    assert set(counts) == {"train", "validation"} and all(len(one) == 2 for one in counts.values())
+    assert "left out 2 pictures of test/, which are in no class folder" in summary
+
+
+def test_every_class_with_two_pictures_is_in_both_parts(tmp_path):
+    paths = [f"{name}/{number}.png" for name in "abcdefgh" for number in range(2)]
+    counts, _ = found(write(tmp_path / "all", *paths), tmp_path / "cache", validation_share=0.1)
+    assert counts == {part: dict.fromkeys("abcdefgh", 1) for part in ("train", "validation")}
+
+
+def test_classes_without_pictures_are_named(tmp_path):
+    folder = write(tmp_path / "all", *several("train/cat", "train/dog", "val/cat", "val/cow"))
+    (folder / "train" / "ant").mkdir()
+    counts, summary = found(folder, tmp_path / "cache")
+    assert counts["validation"] == {"cat": 4, "cow": 4}
+    assert "no picture to train on: cow" in summary
+    assert "no picture in the class folder train/ant/" in summary
+
+
+def test_pictures_beside_class_folders_are_counted(tmp_path):
+    folder = write(tmp_path / "all", *several("cat", "dog"), "cover.jpg")
+    _, summary = found(folder, tmp_path / "cache")
+    assert "left out 1 pictures of" in summary and "such as cover.jpg" in summary
+
+
+def test_folders_in_a_class_folder_are_classes_or_one(tmp_path):
+    folder = write(tmp_path / "all", *several("cats", "dogs/poodle", "dogs/terrier"))
+    with pytest.raises(ValueError, match=r"dogs holds .* \(poodle, terrier\).*nested=classes"):
+        found(folder, tmp_path / "cache")
+    for nested, classes in (
+        ("classes", {"cats", "dogs/poodle", "dogs/terrier"}),
+        ("one", {"cats", "dogs"}),
+    ):
+        counts, _ = found(folder, tmp_path / "cache", Reading(nested=nested), validation_share=0)
+        assert set(counts["train"]) == classes
+
+
+def test_one_folder_of_a_class_folder_is_that_class(tmp_path):
+    folder = write(tmp_path / "all", *several("train/n01/images", "train/n02/images"))
+    counts, _ = found(folder, tmp_path / "cache")
+    assert set(counts["train"]) == {"n01", "n02"}
+
+
+@pytest.mark.parametrize(
+    "paths, message",
+    [
+        (["Dataset/train/a/1.png", "Examples/1.png"], r"Give the folder .*--data .*Dataset"),
+        (["images/1.png", "labels/1.txt"], r"detection \(YOLO\)"),
+        (["images/train/1.png", "data.yaml"], r"detection \(YOLO\)"),
+        (["train2017/1.jpg", "annotations/instances.json"], r"detection \(COCO\)"),
+        (["JPEGImages/1.jpg", "Annotations/1.xml"], r"detection \(VOC\)"),
+        (["train/_annotations.coco.json", "train/1.jpg"], r"detection \(COCO\)"),
+    ],
+)
+def test_other_layouts_are_refused_by_name(paths, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        found(write(tmp_path / "all", *paths), tmp_path / "cache")
+
+
+def test_the_same_bytes_in_two_classes_or_parts_are_named(tmp_path):
+    folder = write(tmp_path / "all", *several("train/cat", "train/dog", "test/cat", "test/dog"))
+    shutil.copy(folder / "train/cat/0.png", folder / "train/dog/copy.png")
+    shutil.copy(folder / "train/dog/1.png", folder / "test/dog/copy.png")
+    _, summary = found(folder, tmp_path / "cache")
+    assert (
+        "2 pictures are in two classes or parts: test/dog/copy.png and train/dog/1.png" in summary
+    )
+
+
+@pytest.mark.parametrize(
+    "table, text",
+    [
+        ("t.csv", "id,label\n{0},cat\n{1},dog\n"),
+        ("t.csv", "filename;class\n{0}.png;cat\n{1}.png;dog\n"),
+        ("t.csv", "sep=;\nImage_Path;Category\n{0}.png;cat\n{1}.png;dog\n"),
+        ("t.csv", "image,cat,dog\n{0}.png,1,0\n{1}.png,0,1\n"),
+        ("t.csv", "img_path,target,breed\npictures\\{0}.png,cat,x\npictures\\{1}.png,dog,y\n"),
+        ("t.tsv", "path\tlabel\npictures/{0}.png\tcat\npictures/{1}.png\tdog\n"),
+        ("metadata.jsonl", '{{"file_name": "{0}.png", "label": "cat"}}\n'
+                           '{{"file_name": "{1}.png", "label": "dog"}}\n'),
+    ],
+)  # fmt: skip
+def test_tables_are_read_as_people_write_them(table, text, tmp_path):
+    folder = write(tmp_path / "all", "pictures/11.png", "pictures/22.png")
+    (folder / table).write_text(text.format(11, 22))
+    files = open_image_files(folder, tmp_path / "cache", validation_share=0)
+    (part,) = files.parts.values()
+    labels = [files.class_names[label] for (label,) in part.labels]
+    assert dict(zip(part.paths, labels, strict=True)) == {
+        str(folder / "pictures" / "11.png"): "cat",
+        str(folder / "pictures" / "22.png"): "dog",
+    }
+    assert not files.broken
+    if "breed" in text:
+        assert "columns of t.csv that are not used: breed" in files.summary
+
+
+def test_columns_are_chosen(tmp_path):
+    folder = write(tmp_path / "all", "1.png", "2.png")
+    (folder / "t.csv").write_text("where,label,what\n1.png,x,cat\n2.png,x,dog\n")
+    with pytest.raises(ValueError, match=r"columns=PATH,LABEL\. Received where, label, what"):
+        found(folder, tmp_path / "cache")
+    counts, _ = found(
+        folder, tmp_path / "cache", Reading(columns=("where", "what")), validation_share=0
+    )
+    assert counts == {"train": {"cat": 1, "dog": 1}}
+
+
+def test_tags_are_divided_by_blanks_or_bars(tmp_path):
+    folder = write(tmp_path / "all", "1.png", "2.png")
+    (folder / "t.csv").write_text("image_name,tags\n1,haze primary\n2,primary\n")
+    counts, _ = found(folder, tmp_path / "cache", Reading(several_labels=True), validation_share=0)
+    assert counts == {"train": {"haze": 1, "primary": 2}}
+
+
+def test_parquet_files_of_the_hub_are_unpacked_once(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    pictures = [encode(Image.new("RGB", (8, 8), (level, 0, 9)), "PNG") for level in range(4)]
+    for name in ("train", "test"):
+        table = pyarrow.table(
+            {
+                "image": [{"bytes": one, "path": "a.png"} for one in pictures],
+                "label": [0, 1, 1, 0],
+            }
+        )
+        features = {"info": {"features": {"label": {"names": ["cat", "dog"]}}}}
+        metadata = {"huggingface": json.dumps(features)}
+        folder = tmp_path / "all" / "data"
+        folder.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(
+            table.replace_schema_metadata(metadata), folder / f"{name}-00000-of-00001.parquet"
+        )
+    for _ in range(2):
+        counts, _ = found(tmp_path / "all", tmp_path / "cache")
+        assert counts == {part: {"cat": 2, "dog": 2} for part in ("train", "test")}
+        monkeypatch.setattr("towers.data.image_files.parquet.unpack", None)
+
+
+def test_a_trained_network_keeps_its_classes(tmp_path):
+    folder = write(tmp_path / "all", *several("test/dog"))
+    files = open_image_files(folder, tmp_path / "cache", class_names=["cat", "dog", "eel"])
+    assert files.class_names == ("cat", "dog", "eel") and files.part("test").counts == {1: 4}
+
+
+def test_what_is_done_to_pictures_is_counted(tmp_path):
+    folder = write(tmp_path / "all", *several("a", "b"))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = io.BytesIO()
+    Image.effect_noise((9, 5), 90).save(content, "JPEG", exif=exif)
+    (folder / "a" / "turned.jpg").write_bytes(content.getvalue())
+    clear = Image.new("RGBA", (6, 6), (0, 0, 0, 0))
+    clear.putpixel((1, 1), (0, 0, 0, 255))
+    (folder / "b" / "clear.png").write_bytes(encode(clear, "PNG"))
+    (folder / "b" / "flat.png").write_bytes(encode(Image.new("L", (6, 6), 9), "PNG"))
+    _, summary = found(folder, tmp_path / "cache")
+    assert "1 turned upright, as their tags say, 1 put on the background" in summary
+    assert "1 pictures are of one colour" in summary

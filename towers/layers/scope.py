@@ -1,0 +1,87 @@
+"""The scope of a tower's call: the values that it reads and assigns for Keras variables."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.ground.private_apis import stored_value
+from towers.step.micro_batches import fold_in, part_of
+from towers.step.sums import add_states, merge_state, share_of_state
+from towers.travel.pairs import add_in_pairs
+from towers.variables.shared_variables import is_seed
+from towers.variables.tower_scope import new_variable_error, no_new_variables
+
+
+class CallScope(keras.StatelessScope):
+    """The scope of one tower's call. In it, no variable is made, and none is written.
+
+    Args:
+        tower: the tower's number.
+
+    Attributes:
+        name: the tower's name in messages.
+        assigned: the variables that the function assigned.
+    """
+
+    def __init__(self, tower: int):
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self.name = f"Tower {tower}"
+        self.assigned: list[keras.Variable] = []
+        self._tower, self._refusal = tower, contextlib.ExitStack()
+
+    def __enter__(self) -> CallScope:
+        self._refusal.enter_context(no_new_variables(self.name))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *args: object, **options: object) -> None:
+        super().__exit__(*args, **options)
+        self._refusal.close()
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        """Returns the variable's value in this call; None if the variable itself is to be read."""
+        value = super().get_current_value(variable)
+        if value is None and stored_value(variable) is None:  # Keras would take the initial value.
+            raise new_variable_error(self.name, variable.path)
+        if value is None and is_seed(variable) and self._tower:  # Tower 0 draws as one device.
+            value = fold_in(tf.cast(stored_value(variable), tf.int64), self._tower)
+            value = tf.cast(value, variable.dtype)
+        return value
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """Stores a value instead of assigning it."""
+        variable, _ = update
+        if variable.trainable:
+            raise RuntimeError(
+                f"{self.name} assigns the trainable variable '{variable.path}'. A tower changes "
+                "trainable variables through gradients only; make it `trainable=False`."
+            )
+        if not any(variable is other for other in self.assigned):
+            self.assigned.append(variable)
+        super().add_update(update)
+
+
+def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None:
+    """Assigns one value to each variable that the towers assigned; means are weighted by rows."""
+    weights = [tf.cast(size, tf.float64) for size in sizes]
+    nonempty = [tf.cast(size > 0, tf.float64) for size in sizes]
+    parts = [part_of(tower, tower, 0, tf.zeros([], tf.int64)) for tower in range(len(scopes))]
+    for variable in scopes[0].assigned:
+        before = tf.convert_to_tensor(variable.value)
+        values = [scope.state_mapping[id(variable)] for scope in scopes]
+        rows = zip(values, parts, weights, nonempty, strict=True)
+        shares = [share_of_state(variable, value, before, *row) for value, *row in rows]
+        with tf.device(variable.value.device):
+            total = add_in_pairs(add_states, shares)
+            variable.assign(merge_state(variable, total, tf.add_n(weights), before))
+
+
+def captured_by(function: Callable[[list[tf.Tensor]], Any], tensors: Any) -> list[tf.Tensor]:
+    """Returns what a trace of the function takes from around it and may have a gradient."""
+    graph = tf.function(function, autograph=False).get_concrete_function(tensors).graph
+    return [outer for outer, _ in graph.captures if outer.dtype.is_floating]

@@ -1,0 +1,89 @@
+"""What the towers of a call compute from, and how their values of one tensor become one."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from towers.ground.private_apis import stored_value, variable_accessed
+
+# How the values of the towers become one tensor.
+KINDS = CONCATENATE, MEAN, SUM, FIRST = "concatenate", "mean", "sum", "first"
+VARIABLE, TABLE = "variable", "table"
+
+
+class Way(NamedTuple):
+    """How the towers' values of one tensor become one.
+
+    Attributes:
+        kind: `CONCATENATE`; `MEAN`, weighted by rows; `SUM`; `FIRST`, where all
+            have the same; `VARIABLE`, a sum where a variable is;
+            `TABLE`, that of a table in which all towers look up the same rows.
+        multiple: how many rows there are for each row of the call; None if that is not known.
+        device: of the variable.
+    """
+
+    kind: str
+    multiple: int | None = 1
+    device: str = ""
+
+
+class Source(NamedTuple):
+    """A tensor from which the towers compute.
+
+    Attributes:
+        outer: the tensor, or the handle of a variable.
+        way: how its gradients become one.
+        inner: on each tower, its rows or its value there.
+    """
+
+    outer: tf.Tensor
+    way: Way
+    inner: Sequence[tf.Tensor]
+
+
+def sources_of_rows(
+    rows: Sequence[tf.Tensor], parts: Sequence[Sequence[tf.Tensor]]
+) -> Iterator[Source]:
+    """Yields the tensors that were cut and have a gradient."""
+    for one, each in zip(rows, parts, strict=True):
+        if is_differentiable(one):
+            yield Source(one, Way(CONCATENATE), each)
+
+
+def sources_of_variables(
+    variables: Sequence[keras.Variable],
+    copies: Sequence[Sequence[tf.Tensor]],
+    tables: Container[int],
+) -> Iterator[Source]:
+    """Yields the trainable variables that the towers read once."""
+    for variable, each in zip(variables, copies, strict=True):
+        stored = stored_value(variable)
+        if stored.trainable and is_differentiable(each[0]):
+            variable_accessed(stored)
+            kind = TABLE if id(variable) in tables else VARIABLE
+            yield Source(stored.handle, Way(kind, 1, stored.device), each)
+
+
+def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
+    """Yields the variables that towers read themselves, such as a `tf.Variable` of a layer."""
+    for variable in dict.fromkeys(v.ref() for tape in tapes for v in tape.watched_variables()):
+        one = variable.deref()
+        yield Source(one.handle, Way(VARIABLE, 1, one.device), [one] * len(tapes))
+
+
+def value_of(source: Source) -> tf.Tensor:
+    """Returns the tensor of a source, or the value of its variable."""
+    if source.outer.dtype != tf.resource:
+        return source.outer
+    return tf.raw_ops.ReadVariableOp(resource=source.outer, dtype=source.inner[0].dtype)
+
+
+def is_differentiable(value: Any) -> bool:
+    """Returns whether a value is a tensor, or the handle of a variable, that has a gradient."""
+    return isinstance(value, tf.Tensor) and (
+        value.dtype.is_floating or value.dtype.is_complex or value.dtype == tf.resource
+    )
