@@ -12,7 +12,7 @@ from pathlib import Path
 import keras
 
 from towers.batches.feed import StopTraining
-from towers.compiled.data import Data
+from towers.compiled.data import Data, Shards
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
@@ -60,7 +60,7 @@ def train(
         quiet: whether nothing is printed of where a run goes on.
     """
     model, callbacks = updates.model, updates.callbacks
-    check_generator(updates.data, updates.steps, epochs - begin.epoch)
+    check_generator(updates.data.data, updates.steps, epochs - begin.epoch)
     with curves(updates, run_dir) as actions:
         trainer = Trainer.making(updates, [*actions, updates.after_step], run_dir=run_dir)
         trainer.train(steps=0)  # Restores the newest checkpoint.
@@ -114,7 +114,7 @@ class FitUpdates(SynchronousUpdates):
         step: the step, which is built before the first epoch.
         model: the model.
         together: the processes that train it.
-        data: the data.
+        data: the data, as shards.
         steps: the number of steps of an epoch, or None for those of a pass over the data.
         callbacks: the callbacks.
         validation: the evaluation after an epoch, or None.
@@ -132,7 +132,7 @@ class FitUpdates(SynchronousUpdates):
         step: LateStep,
         model: keras.Model,
         together: Together,
-        data: Data,
+        data: Shards,
         steps: int | None,
         callbacks: keras.callbacks.CallbackList,
         validation: Evaluation | None,

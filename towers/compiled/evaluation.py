@@ -173,15 +173,14 @@ def predict(
         check_end(x, steps, "pass steps")
     devices, (x, whole) = place(model, towers).devices, twice(x)
     hearing = {"callbacks": together.callbacks(callbacks), "verbose": together.verbose(verbose)}
-    part = None
+    outputs = partial(call_own, model, "predict", devices, **hearing)
     if together.is_several and not together.owns_data and not preprocesses(model):
         check_variables(together.processes, {"variables": model.variables})
-        part = together.part(read_data(x, batch_size=batch_size, steps=steps), steps)
-    if part is None:
-        reading = {"x": whole(), "batch_size": batch_size, "steps": steps}
-        return call_own(model, "predict", devices, **reading, **hearing)
-    outputs = call_own(model, "predict", devices, x=part.batches, **hearing)
-    return together.joined(outputs, is_empty=part.is_empty)
+        read = read_data(x, batch_size=batch_size, steps=steps)
+        if read.num_batches is not None:
+            count = min(read.num_batches, steps or read.num_batches)
+            return together.by_parts(lambda part: outputs(x=part), read, count)
+    return outputs(x=whole(), batch_size=batch_size, steps=steps)
 
 
 def pass_of(data: Data, steps: int | None, remedy: str) -> tf.data.Dataset:

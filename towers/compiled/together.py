@@ -6,12 +6,11 @@ import importlib.metadata
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from towers.batches.shards import OwnRows
 from towers.compiled.checks import is_overridden
@@ -47,18 +46,6 @@ def join(data: str = "same", *, alone: bool = False) -> Together:
         return Together(join_processes(), data == "own")
     config = os.environ.get("TF_CONFIG")
     return Together(Processes(), num_others=len(read_cluster(config)[0]) - 1 if config else 0)
-
-
-class Part(NamedTuple):
-    """Which batches a process predicts.
-
-    Attributes:
-        batches: a data set of them, at least of one.
-        is_empty: whether that one stands for none.
-    """
-
-    batches: tf.data.Dataset
-    is_empty: bool
 
 
 class Together(NamedTuple):
@@ -145,22 +132,22 @@ class Together(NamedTuple):
         most = None if data.is_part else max(lengths)
         return Shards(data, OwnRows(0, num_towers, num_towers), most)
 
-    def part(self, data: Data, steps: int | None) -> Part | None:
-        """Returns which batches of data this process predicts; None if their number is unknown."""
-        count, index = self.processes.count, self.processes.index
-        check_settings(self.processes, {"batches to predict": data.num_batches, "steps": steps})
-        if data.num_batches is None:
-            return None
-        number = min(data.num_batches, steps or data.num_batches)
-        first, last = number * index // count, number * (index + 1) // count
-        batches = data.one_pass(0, min(first, number - 1)).take(max(last - first, 1))
-        return Part(batches, first == last)
+    def by_parts(self, predict: Callable[[Any], Any], data: Data, num_batches: int) -> Any:
+        """Returns the outputs of `predict` for all batches, of which each process predicts a part.
 
-    def joined(self, outputs: Any, *, is_empty: bool) -> Any:
-        """Returns the outputs of all processes, one after the other, as this one has its own."""
-        file = io.BytesIO()
+        Args:
+            predict: the outputs of a data set of batches, a nest of arrays.
+            data: the same in all processes.
+            num_batches: how many of its batches are predicted.
+        """
+        check_settings(self.processes, {"the number of batches to predict": num_batches})
+        count, index = self.processes.count, self.processes.index
+        first, last = num_batches * index // count, num_batches * (index + 1) // count
+        # Who has none predicts one, to know what outputs are.
+        batches = data.one_pass(0, min(first, num_batches - 1)).take(max(last - first, 1))
+        outputs, file = predict(batches), io.BytesIO()
         np.savez(file, *keras.tree.flatten(outputs))
-        shared = self.processes.share(b"" if is_empty else file.getvalue())
+        shared = self.processes.share(file.getvalue() if last > first else b"")
         parts = [list(np.load(io.BytesIO(one)).values()) for one in shared if one]
         joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
         return keras.tree.pack_sequence_as(outputs, joined)
