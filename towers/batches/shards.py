@@ -175,10 +175,10 @@ class OwnRows(NamedTuple):
 
     def sizes(self, num_rows: Any) -> list[Any]:
         """Returns the size of each of its shards, given the number of rows of a global batch."""
-        return part_sizes(num_rows, self.total)[self.slice]
+        return part_sizes(num_rows, self.total)[self.towers]
 
     @property
-    def slice(self) -> slice:
+    def towers(self) -> slice:
         """Its towers among those of all processes."""
         return slice(self.first, self.first + self.num_towers)
 

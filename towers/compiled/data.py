@@ -105,7 +105,7 @@ class Shards:
     def _read(self, number: int, first_batch: int) -> tf.data.Dataset:
         if isinstance(self.data, ArrayData):
             return self.data.cut(self._own).one_pass(number, first_batch)
-        return split(self.data.one_pass(number, first_batch), self._own.total, self._own.slice)
+        return split(self.data.one_pass(number, first_batch), self._own.total, self._own.towers)
 
 
 @tf.autograph.experimental.do_not_convert

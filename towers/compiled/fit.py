@@ -148,7 +148,8 @@ def open_updates(
     (model, together, placement), num_towers = setting, len(setting[2].devices)
     steps = given["steps_per_epoch"] = limited_steps(given["steps_per_epoch"])
     data, held_out = read(model, placement, arrays, seed, given)
-    own = {"validation_data": held_out is not None, "callbacks": None, "verbose": None}
+    own: dict[str, Any] = {"validation_data": held_out is not None}
+    own |= {"callbacks": None, "verbose": None}
     own |= {"step": options, "towers": num_towers, "exchange": placement.exchange}
     together.check(given | own)
     given["verbose"] = together.tell(given["verbose"])

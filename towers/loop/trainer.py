@@ -115,8 +115,8 @@ class Trainer:
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
         self._averages.close()
-        writes = self._run_dir is not None and self._updates.step.processes.is_chief
-        with locked(self._run_dir) if writes else contextlib.nullcontext():
+        own = self._run_dir if self._updates.step.processes.is_chief else None
+        with contextlib.nullcontext() if own is None else locked(own):
             reason = self._train(epochs, steps)
         self._averages.enter_context(self._updates.step.averaged())
         return reason
