@@ -93,8 +93,8 @@ def fit(
         NonFiniteGradientError: a gradient was NaN or infinite.
         LostPeerError: another process has ended, or answers no more.
     """
-    together = join(data, alone=alone)
     check_model(model, "fit")
+    together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     (x, whole), (held_out, again) = twice(x), twice(validation_data)
@@ -110,14 +110,13 @@ def fit(
     try:
         check_own_code(model, "fit", repeated_rows)
         given = reading | hearing | {"validation_data": held_out, "epochs": limited_epochs(epochs)}
-        setting = (model, together, placement)
-        updates = open_updates(setting, (x, y, sample_weight), order_seed, options, given)
+        setting, arrays = (model, together, placement), (x, y, sample_weight)
+        updates = open_updates(setting, arrays, order_seed, options, given)
     except NeedsLayersError as error:
-        reason = error
+        reason = together.check_step(error)
     else:
-        begin = Position(step=begun, epoch=initial_epoch)
-        return train(updates, begin, given["epochs"], run_dir, quiet=given["verbose"] == 0)
-    together.check_step(reason)
+        begin, quiet = Position(step=begun, epoch=initial_epoch), given["verbose"] == 0
+        return train(updates, begin, given["epochs"], run_dir, quiet=quiet)
     check_no_options(reason, parameters, exchange, clip_norm, accumulate, run_dir)
     return call_own(
         model, "fit", placement.devices, reason, repeated_rows, x=whole(), y=y, epochs=epochs,

@@ -89,14 +89,15 @@ class Together(NamedTuple):
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         check_settings(self.processes, settings | {"versions": versions, "data": self.owns_data})
 
-    def check_step(self, reason: object) -> None:
-        """Raises ValueError if several processes would have to run layers only."""
+    def check_step(self, reason: Exception) -> Exception:
+        """Returns why this process runs layers only; ValueError if it is one of several."""
         if self.is_several:
             raise ValueError(
                 f"{self.processes.count} processes train with the towers' own step, which this "
                 f"model cannot have, since {reason}. Train it in one process (alone=True), which "
                 "may have all GPUs of its machine."
-            )
+            ) from None
+        return reason
 
     def chiefs(self, *values: int) -> list[int]:
         """Returns the chief's numbers; every process gives its own."""

@@ -10,7 +10,7 @@ from tests.towers.compiled.together_worker import CASES, find_out
 from tests.towers.processes.peers_test import free_addresses
 
 ALL = [case.__name__ for case in CASES]
-QUICK = ["callbacks", "evaluation", "parts", "refused"]
+QUICK = ["callbacks", "evaluation", "refused"]
 
 
 @pytest.fixture(
