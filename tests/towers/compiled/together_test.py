@@ -68,9 +68,7 @@ def test_the_chief_alone_writes_and_every_process_draws_its_towers(found):
 
 
 def test_other_data_other_settings_and_own_steps_are_refused_in_every_process(found):
-    *several, (_, alone) = found
-    assert alone["said"] == []
-    for _, own in several:
+    for _, own in found[:-1]:
         data, settings, own_step = own["said"]
         assert "worker 1 has a checksum of the data" in data and 'data="own"' in data
         assert "worker 1 has epochs 2, worker 0 has 1" in settings

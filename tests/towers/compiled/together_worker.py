@@ -141,21 +141,17 @@ class OwnStep(keras.Sequential):
 
 
 def refused(one):
-    """What is said of other data, other settings and own code."""
+    """What is said of other data, other settings and own code; and what trains alone."""
     index, said = one["index"], []
-    for make, options in (
-        (keras.Sequential, {"y": Y + index}),
-        (keras.Sequential, {"epochs": 1 + index}),
-        (OwnStep, {}),
-    ):
+    tries = [(keras.Sequential, {"y": Y + index}), (keras.Sequential, {"epochs": 1 + index})]
+    for make, options in [*tries, (OwnStep, {})] if one["count"] > 1 else []:
         try:
             fit(one, network(index, make), **options)
         except ValueError as error:
             said.append(str(error))
     one["own"]["said"] = said
-    return fit(one, network(index), X[: ROWS - index], Y[: ROWS - index], epochs=1, alone=True)[
-        "epochs"
-    ]
+    rows = BATCH - index
+    return fit(one, network(index), X[:rows], Y[:rows], epochs=1, alone=True)["epochs"]
 
 
 CASES = (callbacks, evaluation, parts, steps, resumed, refused)
