@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from towers.compiled.checks import is_overridden
 from towers.compiled.data import ArrayData, Data, Shards
 from towers.ground.arguments import check_choice
 from towers.processes.agreement import check_settings, digest
-from towers.processes.peers import read_cluster
+from towers.processes.place import find_place
 from towers.processes.processes import Processes, join_processes
 from towers.travel.pairs import part_sizes
 
@@ -44,8 +43,8 @@ def join(data: str = "same", *, alone: bool = False) -> Together:
     check_choice("data", data, ("same", "own"))
     if not alone:
         return Together(join_processes(), data == "own")
-    config = os.environ.get("TF_CONFIG")
-    return Together(Processes(), num_others=len(read_cluster(config)[0]) - 1 if config else 0)
+    place = find_place()
+    return Together(Processes(), num_others=len(place.addresses) - 1 if place else 0)
 
 
 class Together(NamedTuple):
