@@ -57,6 +57,7 @@ FORKING = (
     "benchmarks/fit_test.py",
     "scripts/training/run_directory_test.py",
     "systems_test.py",
+    "towers/compiled/together_test.py",
     "towers/devices/selection_test.py",
     "towers/ground/durable_test.py",
     "towers/processes/processes_test.py",

@@ -175,13 +175,14 @@ class OneOfTwo(towers.processes.Processes):
 
     def __init__(self, add=lambda nest: nest, *, index: int = 0, shares=()):
         super().__init__(count=2, index=index)
-        self._add, self._shares = add, list(shares)
+        self.add, self._shares = add, list(shares)
 
     def sum(self, nest):
-        return self._add(nest)
+        return self.add(nest)
 
     def share(self, data):
-        pair = [data, self._shares.pop(0)]
+        other = self._shares.pop(0)
+        pair = [data, other(data) if callable(other) else other]
         return pair if self.index == 0 else pair[::-1]
 
 

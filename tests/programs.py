@@ -17,6 +17,7 @@ PRELOAD = [
     "tests.towers.saving.checkpoint_folder_test",
     "tests.towers.saving.checkpoint_files_test",
     "tests.towers.saving.summaries_test",
+    "tests.towers.compiled.together_worker",
     "tests.towers.processes.processes_worker",
 ]
 TOWERS = [sys.executable, "-m", "towers.scripts.main"]

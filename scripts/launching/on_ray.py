@@ -238,7 +238,8 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
         os.environ.setdefault(name, threads)
     import_tensorflow_quietly()
-    logging.getLogger("tensorflow").setLevel(logging.WARNING)  # Ray has it tell each collective.
+    for name in ("tensorflow", "ray.train"):  # Else each collective and each report has a line.
+        logging.getLogger(name).setLevel(logging.WARNING)
     with contextlib.redirect_stdout(Prefixed(sys.stdout, f"{who}: ")), asked_by(notes):
         try:
             command, options = read_command(arguments)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import warnings
 from pathlib import Path
 from typing import Any
-
-import tensorflow as tf
 
 import towers
 from towers.scripts.training.metrics_file import TEST, MetricsFile
@@ -97,20 +94,10 @@ class RunFiles:
         """
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
         if processes.count > 1:
+            self._updates.take_from_chief()
             sums = json.dumps(towers.actions.unreported([self.reporting])).encode()
-            unreported = tf.Variable(list(sums), dtype=tf.int64)
-            position = tf.Variable(
-                [*dataclasses.astuple(self._updates.position), unreported.shape[0]], dtype=tf.int64
-            )
-            variables = itertools.chain(*self._updates.step.groups().values())
-            processes.broadcast([*variables, position])
-            *place, size = position.numpy().tolist()
-            self._updates.position = towers.steps.Position(*place)
+            chiefs = json.loads(processes.share(sums)[0])
             if not processes.is_chief:
-                unreported = tf.Variable(tf.zeros([size], tf.int64))
-            processes.broadcast([unreported])
-            if not processes.is_chief:
-                chiefs = json.loads(bytes(unreported.numpy().tolist()))
                 towers.actions.restore_unreported([self.reporting], chiefs, same_towers=False)
         step = self._saved_step = self._updates.position.step
         if not processes.is_chief:

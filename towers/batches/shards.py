@@ -175,12 +175,20 @@ class OwnRows(NamedTuple):
 
     def sizes(self, num_rows: Any) -> list[Any]:
         """Returns the size of each of its shards, given the number of rows of a global batch."""
-        return part_sizes(num_rows, self.total)[self.first : self.first + self.num_towers]
+        return part_sizes(num_rows, self.total)[self.towers]
+
+    @property
+    def towers(self) -> slice:
+        """Its towers among those of all processes."""
+        return slice(self.first, self.first + self.num_towers)
+
+    def start(self, num_rows: Any) -> Any:
+        """Returns the number of rows of a global batch before its own."""
+        return sum(part_sizes(num_rows, self.total)[: self.first])
 
     def choose(self, num_rows: int) -> slice:
         """Returns the rows of its shards; the first row of the batch if all of them are empty."""
-        start = sum(part_sizes(num_rows, self.total)[: self.first])
-        size = sum(self.sizes(num_rows))
+        start, size = self.start(num_rows), sum(self.sizes(num_rows))
         return slice(start, start + size) if size else slice(0, 1)
 
     def shards(self, batches: RowBatches, epoch: int, first_step: int) -> tf.data.Dataset:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +51,7 @@ class NeedsLayersError(Exception):
 
 
 def check_model(model: keras.Model, purpose: str) -> None:
-    """Raises ValueError for what is no compiled Keras model of this process alone.
+    """Raises ValueError for what is no compiled Keras model.
 
     Args:
         model: the model.
@@ -62,8 +60,6 @@ def check_model(model: keras.Model, purpose: str) -> None:
     if not isinstance(model, keras.Model):
         raise ValueError(f"towers.{purpose} takes a Keras model. Received {model!r}.")
     check_no_strategy(model)
-    if purpose == "fit":
-        check_alone()
     if purpose != "predict" and not model.compiled:
         raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
 
@@ -125,22 +121,6 @@ def check_no_strategy(model: keras.Model) -> None:
             "Towers share plain variables. Received a model that was made or compiled in the scope "
             "of a tf.distribute.Strategy; make and compile it outside, and let `towers` name the "
             "devices."
-        )
-
-
-def check_alone() -> None:
-    """Raises ValueError in a process that TF_CONFIG makes one of several."""
-    try:
-        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster") or {}
-        count = sum(map(len, cluster.values()))
-    except (ValueError, TypeError, AttributeError):
-        return
-    if count > 1:
-        raise ValueError(
-            "towers.fit trains in one process, and would train another model in each. Received "
-            f"TF_CONFIG with {count} processes; train a recipe with `towers launch`, or a tower "
-            "function with build_train_step(..., processes=towers.processes.join_processes()), or "
-            "remove TF_CONFIG to train in this process alone."
         )
 
 

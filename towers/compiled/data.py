@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.shards import Shard, any_number_of_rows, split, split_batch
+from towers.batches.shards import OwnRows, Shard, any_number_of_rows, cut_rows, split
 from towers.ground.epochs import Epoch, Epochs, even_layout
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
@@ -41,12 +41,18 @@ class Data(Protocol):
     """Data that can be read from the beginning, pass after pass, if its batches are of tensors.
 
     Attributes:
-        num_batches: the number of batches in a pass; None if it is unknown or there is no end.
         spec: the specs of a batch.
+        is_stream: whether its batches come only one after the other.
+        is_part: whether other processes have other parts of it, and nobody knows how long they are.
     """
 
-    num_batches: int | None
     spec: Any
+    is_stream: bool
+    is_part: bool
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of batches in a pass; None if it is unknown or there is no end."""
 
     def begin(self) -> None:
         """Tells the data of a fit or an evaluation that begins."""
@@ -58,16 +64,56 @@ class Data(Protocol):
         """Returns the first batch as tensors, without taking it from a generator."""
 
 
-def cut_if_arrays(data: Data, num_towers: int) -> Data:
-    """Returns arrays as shards, cut as they are read; other data as it is, for `shards_of`."""
-    return data.cut(num_towers) if isinstance(data, ArrayData) else data
+class Shards:
+    """Data as the shards of a process's towers.
+
+    Args:
+        data: the data.
+        own: the towers of this process.
+        most: the number of batches in the longest pass of all processes. A shorter one is filled
+            with shards that count nothing. None: all have as many as the data.
+
+    Attributes:
+        data: as given.
+    """
+
+    def __init__(self, data: Data, own: OwnRows, most: int | None = None):
+        self.data, self.spec, self.is_stream = data, data.spec, data.is_stream
+        self._own, self._most, self.is_part = own, most, data.is_part
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of batches in a pass; None if it is unknown or there is no end."""
+        return self._most or self.data.num_batches
+
+    def begin(self) -> None:
+        """Tells the data of a fit or an evaluation that begins."""
+        self.data.begin()
+
+    def first_batch(self) -> Any:
+        """Returns the first batch as tensors, not cut."""
+        return self.data.first_batch()
+
+    def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
+        """Returns the shards of a pass over the data, from the batch `first_batch` on."""
+        count = self.data.num_batches
+        if self._most is None or count is None or self._most == count:
+            return self._read(number, first_batch)
+        empty = self._read(0, 0).take(1).map(without_rows)
+        shards = self._read(number, min(first_batch, count))
+        return shards.concatenate(empty.repeat(self._most - max(count, first_batch)))
+
+    def _read(self, number: int, first_batch: int) -> tf.data.Dataset:
+        if isinstance(self.data, ArrayData):
+            return self.data.cut(self._own).one_pass(number, first_batch)
+        return split(self.data.one_pass(number, first_batch), self._own.total, self._own.towers)
 
 
-def shards_of(dataset: tf.data.Dataset, num_towers: int) -> tf.data.Dataset:
-    """Returns a data set of shards, from one of batches or of shards already."""
-    spec = dataset.element_spec
-    is_cut = isinstance(spec, tuple) and isinstance(spec[0], Shard)
-    return dataset if is_cut else split(dataset, num_towers)
+@tf.autograph.experimental.do_not_convert
+def without_rows(*shards: Shard) -> tuple[Shard, ...]:
+    """Returns shards of which no row counts."""
+    first = tf.nest.map_structure(lambda part: part[:1], [shard.batch for shard in shards])
+    return tuple(Shard(batch, tf.zeros([], tf.int32)) for batch in first)
 
 
 def read_samples(
@@ -172,15 +218,14 @@ class ArrayData:
         shuffle, seed: as in `read_data`.
     """
 
+    is_stream, is_part = False, False
+
     def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
-        self._num_towers = 0  # Into whose shards the batches are cut.
+        self._own: OwnRows | None = None  # Into whose shards the batches are cut.
         self._rows: int | None = None  # Of each batch, where batches tell it.
-        self.num_batches: int | None = adapter.num_batches
-        num_rows, arrays = array_rows(adapter)
-        layout = even_layout(num_rows, adapter.batch_size)
-        if shuffle == "batch":
-            layout = layout._replace(groups=layout.rows // adapter.batch_size)
-        self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
+        self._order, self.batch_size = (shuffle, seed), adapter.batch_size
+        self._num_rows, arrays = array_rows(adapter)
+        self._lay_out()
         arrays = convert_to_sliceable(arrays, target_backend="tensorflow")
         with tf.device(HOST):
             self._arrays = map_arrays(as_tensor, keras.tree.lists_to_tuples(arrays))
@@ -193,29 +238,57 @@ class ArrayData:
         """Returns the first batch as tensors."""
         return next(iter(self.one_pass(0)))
 
-    def cut(self, num_towers: int) -> ArrayData:
+    def cut(self, own: OwnRows | None) -> ArrayData:
         """Returns the data as shards, which are cut as the rows are read: one trace does both."""
         other = copy.copy(self)
-        other._num_towers = num_towers
+        other._own = own
         other.one_pass = dataclasses.replace(self.one_pass, load=other._load)
         return other
 
     def as_in_keras(self) -> ArrayData:
         """Returns the data as batches that tell their number of rows where all have the same."""
         sizes = set(self.one_pass.layout.shapes[:, 0].tolist())
-        other = self.cut(0)
+        other = self.cut(None)
         other._rows = sizes.pop() if len(sizes) == 1 else None
         return other
+
+    def in_batches_of(self, batch_size: int) -> ArrayData:
+        """Returns the data in batches of another size."""
+        other = copy.copy(self)
+        other.batch_size = batch_size
+        other._lay_out()
+        return other
+
+    def arrays(self) -> list[np.ndarray]:
+        """Returns what the arrays hold."""
+        parts = tf.nest.flatten(self._arrays, expand_composites=True)
+        return [part.numpy() for part in parts if tf.is_tensor(part)]
+
+    def _lay_out(self) -> None:
+        shuffle, seed = self._order
+        layout = even_layout(self._num_rows, self.batch_size)
+        if shuffle == "batch":
+            layout = layout._replace(groups=layout.rows // self.batch_size)
+        self.num_batches: int | None = layout.num_batches
+        self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
 
     def _load(self, epoch: Epoch) -> tf.data.Dataset:
         """Returns the batches of a pass over the arrays, or their shards."""
 
         @tf.autograph.experimental.do_not_convert
         def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
-            (start, stop), (order, arrays) = span, whole
+            (start, stop), (order, arrays), own = span, whole, self._own
+            size = tf.cast(stop - start, tf.int32)
+            sizes = [size] if own is None else own.sizes(size)
+            if own is not None and len(sizes) < own.total:
+                count = tf.add_n(sizes)  # Where it is 0, the first row stands in the shards.
+                start += tf.cast(tf.where(count > 0, own.start(size), 0), start.dtype)
+                stop = start + tf.cast(tf.maximum(count, 1), start.dtype)
             chosen = tf.ensure_shape(order[start:stop], [self._rows])
             batch = map_arrays(lambda array: rows_of(array, chosen), arrays)
-            return split_batch(batch, self._num_towers) if self._num_towers else batch
+            if len(sizes) > 1:
+                return cut_rows(batch, sizes)
+            return batch if own is None else (Shard(batch, sizes[0]),)
 
         # As Keras does: the arrays are no constants of a graph, which would be copied.
         whole = tf.data.Dataset.from_tensors((epoch.order(), self._arrays)).repeat()
@@ -267,6 +340,8 @@ class PyData:
         dataset: the data set.
         class_weight, shuffle, seed: as in `read_data`.
     """
+
+    is_stream, is_part = False, False
 
     def __init__(
         self,
@@ -356,6 +431,8 @@ class IterableData:
     Args:
         adapter: Keras's adapter of the data.
     """
+
+    is_stream, is_part = True, False
 
     def __init__(self, adapter: DataAdapter):
         self.num_batches: int | None = adapter.num_batches

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from towers.batches.shards import Batches
-from towers.compiled.data import ArrayData, Data, IterableData
+from towers.compiled.data import ArrayData, Data
 from towers.ground.private_apis import DataAdapter
 
 
@@ -28,7 +28,7 @@ def epochs_of(data: Data, steps: int | None, first_epoch: Callable[[], int] = la
     if steps is None:
         return data.one_pass
     count = data.num_batches
-    if isinstance(data, IterableData) or count is None:
+    if data.is_stream or count is None:
         batches: Batches = Stream(data, steps).batches
     else:
         batches = windows(
@@ -150,6 +150,12 @@ class Stream:
             if batch is None and step == first_step:  # The pass before ended with its epoch.
                 self._iterator = iter(self._dataset)
                 batch = next(self._iterator, None)
+            if batch is None and self._data.is_part:
+                raise ValueError(
+                    f"This process's part of the data ended after {step} of {self._steps} steps, "
+                    "for which the other processes wait. Repeat it (`dataset.repeat()`), or say "
+                    "how long it is: tf.data.experimental.assert_cardinality."
+                )
             if batch is None:
                 warn_of_end()
                 break

@@ -12,10 +12,11 @@ from pathlib import Path
 import keras
 
 from towers.batches.feed import StopTraining
-from towers.compiled.data import Data, cut_if_arrays, shards_of
+from towers.compiled.data import Data, Shards
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
+from towers.compiled.together import Together
 from towers.compiled.tower_function import LOSS
 from towers.ground.private_apis import (
     compile_loss_of,
@@ -34,6 +35,7 @@ from towers.loop.updates import (
     StepReport,
     SynchronousUpdates,
 )
+from towers.processes.agreement import check_variables
 from towers.saving.summaries import SummaryWriters, remove_events_after
 from towers.step.results import StepResults
 
@@ -58,25 +60,22 @@ def train(
         quiet: whether nothing is printed of where a run goes on.
     """
     model, callbacks = updates.model, updates.callbacks
-    with curves(model, run_dir) as actions:
+    with curves(updates, run_dir) as actions:
         trainer = Trainer.making(updates, [*actions, updates.after_step], run_dir=run_dir)
         trainer.train(steps=0)  # Restores the newest checkpoint.
         if run_dir is not None:
-            remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
+            with updates.step.processes.chief_first():  # They may share a disk.
+                remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
             tell(model, updates.position, run_dir, epochs, quiet)
-        updates.data.begin()
-        model.stop_training = False
-        callbacks.on_train_begin()
-        if updates.position == Position():
-            epoch = initial_epoch(model) or begin.epoch
-            updates.position = Position(step=begin.step, epoch=epoch)
-            updates.step.first_epoch.assign(epoch)
+        updates.begin(begin)
         try:
             trainer.train(epochs=epochs)
         except NonFiniteGradientError:
             if not model.stop_training:  # Else a callback such as `TerminateOnNaN` saw it.
                 raise
     callbacks.on_train_end(logs=updates.epoch_logs or None)
+    # It waits for all, too: a process that leaves early looks like one that has ended.
+    check_variables(updates.step.processes, updates.step.groups())
     return model.history
 
 
@@ -119,7 +118,8 @@ class FitUpdates(SynchronousUpdates):
     Args:
         step: the step, which is built before the first epoch.
         model: the model.
-        data: the data.
+        together: the processes that train it.
+        data: the data, as shards.
         steps: the number of steps of an epoch, or None for those of a pass over the data.
         callbacks: the callbacks.
         validation: the evaluation after an epoch, or None.
@@ -136,19 +136,35 @@ class FitUpdates(SynchronousUpdates):
         self,
         step: LateStep,
         model: keras.Model,
-        data: Data,
+        together: Together,
+        data: Shards,
         steps: int | None,
         callbacks: keras.callbacks.CallbackList,
         validation: Evaluation | None,
         validation_freq: int | list[int],
     ):
-        shards = cut_if_arrays(data, len(step.devices))
-        batches = epochs_of(shards, steps, lambda: int(step.first_epoch))
-        super().__init__(step, batches, split=shards_of)
+        batches = epochs_of(data, steps, lambda: int(step.first_epoch))
+        super().__init__(step, batches, split=lambda shards, _: shards)
         self.model, self.data, self.steps, self.callbacks = model, data, steps, callbacks
         self.epoch_logs: dict[str, float] = {}
+        self._together, self._may_stop_in_steps = together, together.stops_in_steps(callbacks)
         self._validation, self._frequency = validation, validation_freq
         self._number = 0  # Of the next step in its epoch.
+
+    def begin(self, position: Position) -> None:
+        """Tells data and callbacks of a training, from a position unless one was restored.
+
+        Callbacks may change the weights or the epoch: that of the chief counts.
+        """
+        self.take_from_chief()
+        self.data.begin()
+        self.model.stop_training = False
+        self.callbacks.on_train_begin()
+        if self.position == Position():
+            epoch = initial_epoch(self.model) or position.epoch
+            self.position = Position(step=position.step, epoch=epoch)
+            self.step.first_epoch.assign(epoch)
+        self.take_from_chief()
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
@@ -168,16 +184,24 @@ class FitUpdates(SynchronousUpdates):
 
     def after_step(self, report: StepReport) -> None:
         """Tells the callbacks of a step, and ends its epoch: the last action of the trainer."""
-        model, callbacks = self.model, self.callbacks
-        logs = self.step.build().also
+        callbacks, logs = self.callbacks, self.step.build().also
         callbacks.on_train_batch_end(self._number, logs)
         self._number += 1
-        if not report.epoch_end and not model.stop_training:
+        if not report.epoch_end and not self._is_stopped(epoch_end=False):
             callbacks.on_train_batch_begin(self._number)
             return
         self._end_epoch(report.epoch, pythonify_logs(logs))
-        if model.stop_training:
+        if self._is_stopped(epoch_end=True):
             raise StopTraining("a callback stopped the training")
+
+    def _is_stopped(self, *, epoch_end: bool) -> bool:
+        """Returns whether a callback has stopped the training, in any process."""
+        model, together = self.model, self._together
+        if together.is_several:
+            if not epoch_end and not self._may_stop_in_steps:
+                return False
+            model.stop_training = together.is_any(bool(model.stop_training))
+        return bool(model.stop_training)
 
     def _end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
         """Validates and tells the callbacks, before the trainer saves what they changed."""
@@ -189,16 +213,19 @@ class FitUpdates(SynchronousUpdates):
 
 
 @contextlib.contextmanager
-def curves(model: keras.Model, run_dir: str | os.PathLike[str] | None) -> Iterator[list[Action]]:
+def curves(updates: FitUpdates, run_dir: str | os.PathLike[str] | None) -> Iterator[list[Action]]:
     """The scope in which an action writes TensorBoard's curves of each tower."""
     if run_dir is None:
         yield []
         return
     with SummaryWriters(Path(run_dir) / SUMMARIES) as writers:
-        write = write_summaries(writers)
+        processes = updates.step.processes
+        first = processes.first_tower(len(updates.step.devices))
+        write = write_summaries(writers, first_tower=first, average=processes.is_chief)
 
         def write_losses(report: StepReport, rates: Rates) -> None:
-            write(dataclasses.replace(report, results=only_losses(report.results, model)), rates)
+            results = only_losses(report.results, updates.model)
+            write(dataclasses.replace(report, results=results), rates)
 
         yield [with_rates(write_losses, steps=SUMMARY_STEPS)]
 

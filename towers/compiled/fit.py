@@ -29,6 +29,7 @@ from towers.compiled.logs import callback_list
 from towers.compiled.own_code import call_own, check_no_options, layer_calls
 from towers.compiled.own_fit import Asked, fit_own
 from towers.compiled.setting import place, prepare
+from towers.compiled.together import Together, join
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, train_validation_split
 from towers.layers.calls import TABLES
@@ -65,6 +66,8 @@ def fit(
     seed: int | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     repeated_rows: str = "sum",
+    data: str = "same",
+    alone: bool = False,
 ) -> keras.callbacks.History:
     """Trains a compiled Keras model on towers; returns what `keras.Model.fit` returns.
 
@@ -87,10 +90,15 @@ def fit(
         run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
             each tower. The same call goes on from the newest checkpoint in it.
         repeated_rows: as in `towers.layers_on`.
+        data: whose data it is, if several processes train: `same`, all of it in every process,
+            which takes its own rows of each batch; `own`, a part of its own in each, of which it
+            takes its share of `batch_size` rows, and a data set's batches as they are.
+        alone: trains in this process alone, whatever `towers.processes.join_processes` finds.
 
     Raises:
         ValueError: an argument is wrong. Nothing is trained then.
         NonFiniteGradientError: a gradient was NaN or infinite.
+        LostPeerError: another process has ended, or answers no more.
     """
     asked = Asked(
         x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle,
@@ -98,27 +106,30 @@ def fit(
         validation_batch_size, validation_freq,
     )  # fmt: skip
     check_model(model, "fit")
+    together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
     check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
+    seed, begun = together.chiefs(seed, updates_before(model))
     options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
     calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0)
     if has_own(model, "fit"):
-        check_no_options(own_method(model, "fit"), parameters, exchange, options, run_dir)
+        reason = together.check_step(own_method(model, "fit"))
+        check_no_options(reason, parameters, exchange, options, run_dir)
         return call_own(model, "fit", calls, **vars(asked))
-    begin = Position(step=int(getattr(model.optimizer, "iterations", 0)), epoch=initial_epoch)
-    data, held_out = read(
-        model, asked, seed_after(seed, 0 if run_dir or initial_epoch else begin.step)
-    )
+    order_seed = seed_after(seed, 0 if run_dir or initial_epoch else begun)
+    own, held_out = read(model, asked, order_seed)
     try:
         check_own_code(model, "fit", repeated_rows)
-        updates = updates_of(model, placement, asked, data, held_out, options)
+        updates = updates_of((model, together, placement), asked, own, held_out, options)
     except NeedsLayersError as error:
-        check_no_options(error, parameters, exchange, options)
+        reason = together.check_step(error)
+        check_no_options(reason, parameters, exchange, options)
         calls.tell_why(model.name, error)
-        return fit_own(model, calls, asked, data, held_out, run_dir)
-    if verbose != 0:
+        return fit_own(model, calls, asked, own, held_out, run_dir)
+    if asked.verbose != 0:
         kept(model, (TABLES,), lambda: tell_of_tables(model))
-    return train(updates, begin, asked.epochs, run_dir, quiet=verbose == 0)
+    begin = Position(step=begun, epoch=initial_epoch)
+    return train(updates, begin, asked.epochs, run_dir, quiet=asked.verbose == 0)
 
 
 def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochData | None]:
@@ -157,8 +168,7 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
 
 
 def updates_of(
-    model: keras.Model,
-    placement: Placement,
+    setting: tuple[keras.Model, Together, Placement],
     asked: Asked,
     own: EpochData,
     held_out: EpochData | None,
@@ -166,21 +176,37 @@ def updates_of(
 ) -> FitUpdates:
     """Returns the updates of the towers' own step, and the validation after an epoch.
 
+    Args:
+        setting: the model, the processes that train it, and the towers' devices.
+        asked: the arguments of the fit; `verbose` becomes that of this process.
+        own, held_out: the data, and that of the validation.
+        options: those of the step.
+
     Raises:
         NeedsLayersError: it does not serve this model.
     """
-    data, count = own.data, own.steps
-    prepare(model, placement, data)
+    model, together, placement = setting
+    prepare(model, placement, own.data)
     if asked.validation_data is not None:
         check_own_code(model, "evaluate")
+    settings = {"step": options, "exchange": placement.exchange, "towers": len(placement.devices)}
+    together.check(asked.settings() | settings)
+    asked.verbose = together.tell(asked.verbose)
+    shards = together.shards(own.data, len(placement.devices), own.steps)
     validation = None
     if held_out is not None:
-        validation = Evaluation(model, placement, held_out.data, held_out.steps)
-    step = LateStep(model, placement, data, options)
-    heard = callback_list(
-        model, asked.callbacks, asked.verbose, own.num_batches, asked.epochs, history=True
+        validation = Evaluation(model, placement, together, held_out.data, held_out.steps)
+    step = LateStep(model, placement, own.data, options, together.processes)
+    callbacks, count = together.callbacks(asked.callbacks), own.steps or shards.num_batches
+    heard = callback_list(model, callbacks, asked.verbose, count, asked.epochs, history=True)
+    return FitUpdates(
+        step, model, together, shards, own.steps, heard, validation, asked.validation_freq
     )
-    return FitUpdates(step, model, data, count, heard, validation, asked.validation_freq)
+
+
+def updates_before(model: keras.Model) -> int:
+    """Returns how many updates the model's optimizer has made."""
+    return int(getattr(getattr(model, "optimizer", None), "iterations", 0))
 
 
 def tell_of_tables(model: keras.Model) -> None:

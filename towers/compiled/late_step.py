@@ -40,10 +40,11 @@ class LateStep:
         placement: the towers' devices.
         data: the data.
         options: the step's options but for the loss scale, which the model's optimizer has.
+        processes: the processes that train the model.
 
     Attributes:
         devices: the towers' devices.
-        processes: this process alone.
+        processes: as given.
         first_epoch: int64 variable, the epoch with which the training began.
     """
 
@@ -53,9 +54,10 @@ class LateStep:
         placement: Placement,
         data: Data,
         options: StepOptions,
+        processes: Processes,
     ):
         self.devices = placement.devices
-        self.processes = Processes()
+        self.processes = processes
         with tf.device(HOST):
             self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
         self._model, self._placement, self._data = model, placement, data
@@ -66,7 +68,8 @@ class LateStep:
         """Returns the step, which is built by the first call."""
         if self._step is None:
             model = self._model
-            traced = (self._options, self._placement, key_of(self._data))
+            count = self.processes.count
+            traced = (self._options, self._placement, key_of(self._data), count)
             optimizer, _ = split_optimizer(model, self._placement)
             rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))
             made = kept(model, ("fit", *traced, model.optimizer, rates), self._make)
@@ -88,7 +91,7 @@ class LateStep:
         batches = self._data.one_pass(0)
         with unscaling_off(optimizer):
             step = build_train_step(
-                tower_fn, model, optimizer, placement, batches, options,
+                tower_fn, model, optimizer, placement, batches, options, self.processes,
                 also=functools.partial(updated_logs, model),
             )  # fmt: skip
         return step, list(map(id, model.trainable_variables))

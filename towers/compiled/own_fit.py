@@ -53,6 +53,12 @@ class Asked:
     validation_batch_size: int | None
     validation_freq: int | list[int]
 
+    def settings(self) -> dict[str, Any]:
+        """Returns what must be equal in several processes; data and callbacks are looked at."""
+        has_validation = self.validation_data is not None
+        looked_at = ("x", "y", "sample_weight", "callbacks", "verbose")
+        return vars(self) | dict.fromkeys(looked_at) | {"validation_data": has_validation}
+
 
 def fit_own(
     model: keras.Model,

@@ -42,6 +42,7 @@ COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
+NORMS = "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
 TABLES = "an Embedding's repeated rows are summed (repeated_rows='keras': not)"
 
 
@@ -189,11 +190,10 @@ class LayerCalls:
             parts.append(f"{only}{share:.0%} of the weights that the step reads are theirs")
         if whole:
             parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
-        norms = [one for one in inner if isinstance(one, keras.layers.BatchNormalization)]
-        if not all(norm.synchronized for norm in norms):
-            parts.append(
-                "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
-            )
+        if any(
+            isinstance(o, keras.layers.BatchNormalization) and not o.synchronized for o in inner
+        ):
+            parts.append(NORMS)
         if self.repeated_rows == "sum" and any(
             isinstance(o, keras.layers.Embedding) for o in inner
         ):

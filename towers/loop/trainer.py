@@ -15,6 +15,7 @@ from towers.batches.feed import StopTraining
 from towers.batches.shards import Batches
 from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import Action, Position, Step, StepReport, Updates, updates_of
+from towers.processes.agreement import check_variables
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.saving.lock import locked
@@ -31,10 +32,10 @@ class Trainer:
         run_dir: a folder for checkpoints, or None. `train` resumes from the newest checkpoint in
             it, and saves at the end of every epoch and at its own end. With
             `towers.enable_determinism`, a resumed run is bit-identical to an uninterrupted one.
-            Only for one process.
+            Of several processes the chief saves and restores, and the others take from it.
 
     Raises:
-        ValueError: there is no step, no batch or no action, or a `run_dir` with several processes.
+        ValueError: there is no step, no batch or no action.
     """
 
     def __init__(
@@ -77,13 +78,6 @@ class Trainer:
         run_dir: str | os.PathLike[str] | None,
     ) -> None:
         check_actions(actions)
-        num_processes = updates.step.processes.count
-        if run_dir is not None and num_processes > 1:
-            raise ValueError(
-                "run_dir saves and restores for one process only; several would overwrite each "
-                f"other's checkpoints. Received {num_processes} processes. Leave run_dir "
-                "out and save in the chief, as `towers train` does."
-            )
         self._updates = updates
         self._actions = list(actions)
         self._run_dir = run_dir
@@ -121,7 +115,8 @@ class Trainer:
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
         self._averages.close()
-        with contextlib.nullcontext() if self._run_dir is None else locked(self._run_dir):
+        own = self._run_dir if self._updates.step.processes.is_chief else None
+        with contextlib.nullcontext() if own is None else locked(own):
             reason = self._train(epochs, steps)
         self._averages.enter_context(self._updates.step.averaged())
         return reason
@@ -156,12 +151,14 @@ class Trainer:
         """Restores the newest checkpoint, if there is one; does so only once."""
         if self._checkpoints is None or self._has_restored:
             return
-        checkpoint = self._checkpoints.latest()
+        is_chief = self._updates.step.processes.is_chief
+        checkpoint = self._checkpoints.latest() if is_chief else None
         if checkpoint is not None:
             restore(checkpoint, self._updates.step.groups())
             self._updates.position = Position(**checkpoint.state["position"])
             # Checkpoints of earlier versions have none.
             restore_unreported(self._actions, checkpoint.state.get("unreported", {}))
+        self._updates.take_from_chief()
         self._has_restored, self._saved = True, self.position
 
     def _reached(self, epochs: int | None, steps: int | None) -> str:
@@ -193,12 +190,15 @@ class Trainer:
             position = self.position
             if position == self._saved:
                 return
-            self._updates.step.check_copies()
+            step = self._updates.step
+            step.check_copies()
+            check_variables(step.processes, step.groups())
             state = {
                 "position": dataclasses.asdict(position),
                 "unreported": unreported(self._actions),
             }
-            self._checkpoints.save(position.step, self._updates.step.groups(), state)
+            if step.processes.is_chief:
+                self._checkpoints.save(position.step, step.groups(), state)
             self._saved = position
 
 

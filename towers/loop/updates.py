@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -15,6 +17,7 @@ from towers.batches.feed import Feed, StopTraining, check_end, open_feed
 from towers.batches.shards import Batches, Shard
 from towers.batches.sources import as_batches
 from towers.devices.placement import check_present
+from towers.processes.agreement import check_settings
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults
@@ -157,6 +160,22 @@ class Updates:
         self.position = position
         self._batches = as_batches(batches)
         self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
+
+    def take_from_chief(self) -> None:
+        """Takes the variables and the position of the chief of several processes.
+
+        Raises:
+            ValueError: in every process, if not all have such variables.
+        """
+        processes = self.step.processes
+        if processes.count == 1:
+            return
+        variables = list(itertools.chain(*self.step.groups().values()))
+        kinds = [f"{variable.dtype}{variable.shape}" for variable in variables]
+        check_settings(processes, {"variables": "; ".join(kinds)})
+        processes.broadcast(variables)
+        place = json.dumps(dataclasses.astuple(self.position)).encode()
+        self.position = Position(*json.loads(processes.share(place)[0]))
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each.

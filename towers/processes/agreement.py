@@ -83,7 +83,8 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
     found = hashlib.blake2b(digest_size=16)
     for array in arrays:
         found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        is_text = array.dtype.hasobject
+        found.update(repr(array.tolist()).encode() if is_text else array.tobytes())
     return found.hexdigest()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import socket
 import struct
@@ -41,13 +42,16 @@ def read_cluster(text: str) -> tuple[list[str], int]:
     """
     try:
         config = json.loads(text)
+        only = list(itertools.chain(*config["cluster"].values()))
+        if len(only) == 1:  # Whatever it is called.
+            return [str(only[0])], 0
         workers, task = config["cluster"]["worker"], config["task"]
         index = int(task["index"])
         if set(config["cluster"]) != {"worker"} or task["type"] != "worker":
             raise ValueError("there are other jobs than worker")
         if not 0 <= index < len(workers):
             raise ValueError(f"there is no worker {index} among {len(workers)}")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
             f'"worker", "index": 0}}}}, with another index in each process. Received {text!r}: '

@@ -67,7 +67,7 @@ class Watch:
         threading.Thread(target=self._look, daemon=True, name="watch").start()
 
     def naming(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a function that raises `LostPeerError` where one of collectives fails by a loss."""
+        """Returns a function of collectives that raises `LostPeerError` where a loss ends it."""
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:

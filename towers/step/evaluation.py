@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.devices.placement import Placement, check_present
+from towers.processes.processes import Processes
 from towers.step.carried import Carried
 from towers.step.options import StepOptions
 from towers.step.results import EvaluationResults, nothing
@@ -34,6 +35,7 @@ def build_evaluation_step(
     carried: Carried | None = None,
     seed: int = 0,
     also: Callable[[EvaluationResults], Any] = nothing,
+    processes: Processes | None = None,
 ) -> EvaluationStep:
     """Returns `step(shards, batch_number) -> EvaluationResults`: sums over one batch.
 
@@ -48,6 +50,7 @@ def build_evaluation_step(
         seed: all random numbers, such as those of a sampled loss, derive from this seed, the
             batch's number and the tower's. So every evaluation draws the same.
         also: as in `build_train_step`.
+        processes: the processes whose sums are added, as in `build_train_step`.
 
     Raises:
         ValueError: the variables or the batches are wrong.
@@ -56,7 +59,7 @@ def build_evaluation_step(
     specs = shard_specs(batches, len(placement.devices))
     options = StepOptions(carried=carried, seed=seed)
     program = make_program(tower_fn, variables, placement, specs, options)
-    return EvaluationStep(program, placement, specs, also)
+    return EvaluationStep(program, placement, specs, also, processes)
 
 
 class EvaluationStep:
@@ -67,6 +70,7 @@ class EvaluationStep:
         placement: their devices, and that of the variables, which adds their sums.
         shard_specs: the specs of each tower's shard.
         also: as in `build_train_step`.
+        processes: the processes whose sums are added.
 
     Attributes:
         also: what the function `also` returned for the last batch.
@@ -81,6 +85,7 @@ class EvaluationStep:
         placement: Placement,
         shard_specs: tuple[Shard, ...],
         also: Callable[[EvaluationResults], Any] = nothing,
+        processes: Processes | None = None,
     ):
         self.also: Any = None
         self._also = also
@@ -88,12 +93,15 @@ class EvaluationStep:
         self.devices = placement.devices
         self.after_batch: Callable[[], object] | None = None
         self._shared, self._device = program.shared, placement.device
+        self._processes = processes = processes or Processes()
+        first = processes.first_tower(len(placement.groups))
         self._towers = [
-            Tower(program, program.shared.all, group, index)
+            Tower(program, program.shared.all, group, index, first)
             for index, group in enumerate(placement.groups)
         ]
         specs = (shard_specs, tf.TensorSpec([], tf.int64))
         self._traced = trace(self._step, self._device, *specs, shared=program.shared)
+        self._call = processes.naming(self._traced)
 
     def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
         """Runs the towers on one batch and returns its sums.
@@ -103,7 +111,7 @@ class EvaluationStep:
             batch_number: the batch's number; no two batches of an evaluation have the same.
         """
         self.carried.check_rows(shards)
-        results, self.also = self._traced(shards, number_on_host(batch_number))
+        results, self.also = self._call(shards, number_on_host(batch_number))
         return results
 
     @property
@@ -116,13 +124,14 @@ class EvaluationStep:
     ) -> tuple[EvaluationResults, Any]:
         pairs = zip(self._towers, shards, strict=True)
         upload = upload_for(self._shared.read_whole, [self._device], self.devices)
-        with Rendezvous(len(self._towers), self._device) as rendezvous:
+        with Rendezvous(len(self._towers), self._device, self._processes.count) as rendezvous:
             sums = [
                 tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs
             ]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
-            results = EvaluationResults(*add_in_pairs(add_nests, [tower[:3] for tower in sums]))
+            added = add_in_pairs(add_nests, [tower[:3] for tower in sums])
+            results = EvaluationResults(*self._processes.sum(added))
         return results, self._also(results)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 
 import keras
 import numpy as np
@@ -223,17 +222,6 @@ def test_endless_data_is_refused_where_it_would_never_end():
     with pytest.raises(ValueError, match=r"endless.*pass steps"):
         towers.predict(network(), endless.map(lambda x, y: x))
     assert towers.predict(network(), endless.map(lambda x, y: x), steps=2, verbose=0).shape[0] == 12
-
-
-CLUSTER = {"worker": ["127.0.0.1:7001", "127.0.0.1:7002"]}
-
-
-def test_a_process_of_several_is_refused(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"index": 0}}))
-    refused(network(), "TF_CONFIG with 2 processes; .* processes=towers.processes.join_processes()")
-    for alone in ("", "{}", "no JSON", json.dumps({"cluster": {"chief": ["127.0.0.1:7001"]}})):
-        monkeypatch.setenv("TF_CONFIG", alone)
-        towers.fit(network(), X, Y, verbose=0)
 
 
 @pytest.mark.parametrize("where", ["made", "compiled", "trained"])

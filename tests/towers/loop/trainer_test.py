@@ -232,14 +232,22 @@ def test_a_run_directory_of_another_model_is_refused_and_kept(tmp_path, step):
     assert saved.read_bytes() == content
 
 
-def test_a_run_directory_of_several_processes_is_refused(tmp_path):
+def test_of_several_processes_only_the_chief_has_a_run_and_the_others_take_its_state(tmp_path):
+    def of_the_chief(nest):
+        return [part + tf.ones_like(part) for part in nest]  # This one adds zeros.
+
     model = helpers.dense_model()
+    shares = [lambda own: own, b"[5, 1, 2]"]  # The same kinds of variables; the position.
+    processes = helpers.OneOfTwo(index=1, shares=shares)
     step = helpers.build_step_for(
-        helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2,
-        processes=helpers.OneOfTwo(),
-    )  # fmt: skip
-    with pytest.raises(ValueError, match=r"for one process only.*Received 2 processes"):
-        towers.Trainer(step, batches, run_dir=tmp_path)
+        helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2, processes=processes
+    )
+    processes.add = of_the_chief
+    trainer = towers.Trainer(step, batches, run_dir=tmp_path / "run")
+    trainer.train(steps=5)
+    assert trainer.position == Position(5, 1, 2)
+    assert all(np.all(weight == 1) for weight in model.get_weights())
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_was_sent_back_saves_the_same_step_again(tmp_path):

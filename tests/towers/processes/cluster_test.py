@@ -14,14 +14,20 @@ def test_the_place_of_a_process_is_read():
     assert read_cluster(text) == (cluster["worker"], 1)
 
 
+def test_a_process_that_is_the_only_one_may_be_of_any_kind():
+    text = '{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}'
+    assert read_cluster(text) == (["a:1"], 0)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "{",
         "{}",
-        '{"cluster": {"worker": ["a:1"]}}',
-        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
-        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
+        '{"cluster": "a:1"}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "ps", "index": 0}}',
         '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
     ],
 )

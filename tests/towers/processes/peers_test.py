@@ -91,9 +91,9 @@ def test_who_went_on_already_counts_as_there():
 
 def test_who_comes_back_to_processes_that_began_without_it_is_told():
     addresses = free_addresses(2)
-    with serve_as_tensorflow(addresses[1]):
-        with pytest.raises(RuntimeError, match=f"{addresses[1]} began with an earlier process"):
-            wait_for_peers(addresses, 0, seconds=600)
+    told = pytest.raises(RuntimeError, match=f"{addresses[1]} began with an earlier process")
+    with serve_as_tensorflow(addresses[1]), told:
+        wait_for_peers(addresses, 0, seconds=600)
 
 
 def test_a_port_that_is_held_for_a_moment_is_waited_for():

@@ -1,0 +1,75 @@
+"""`towers.fit`, `evaluate` and `predict` in several processes are those of one with all towers."""
+
+import contextlib
+import json
+
+import pytest
+
+from tests.programs import PATIENCE, forked
+from tests.towers.compiled.together_worker import CASES, find_out
+from tests.towers.processes.peers_test import free_addresses
+
+ALL = [case.__name__ for case in CASES]
+QUICK = ["callbacks", "evaluation", "refused"]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(2, QUICK), *(pytest.param((n, ALL), marks=pytest.mark.slow) for n in (2, 4))],
+    ids=["2", "2-all", "4-all"],
+)
+def found(request, tmp_path_factory):
+    """What each of several processes finds, and what only it knows; the last is the one alone."""
+    count, cases = request.param
+    folder = tmp_path_factory.mktemp("together")
+    cluster = {"worker": free_addresses(count)}
+    places = [{"cluster": cluster, "task": {"type": "worker", "index": i}} for i in range(count)]
+    with contextlib.ExitStack() as stack:
+        calls = [
+            stack.enter_context(forked(find_out, config, folder / str(index), cases, count))
+            for index, config in enumerate([*map(json.dumps, places), ""])
+        ]
+        for call in calls:
+            call.join(PATIENCE)
+            assert call.exitcode == 0
+    return [json.loads((folder / str(i) / "found.json").read_text()) for i in range(count + 1)]
+
+
+def check_equal(actual, expected, atol):
+    if isinstance(expected, dict):
+        assert set(actual) == set(expected)
+        for name, value in expected.items():
+            check_equal(actual[name], value, atol)
+    elif isinstance(expected, list):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
+            check_equal(one, other, atol)
+    else:
+        assert abs(actual - expected) <= atol
+
+
+def test_all_processes_have_the_weights_history_and_logs_of_one_with_all_towers(found):
+    *several, (alone, _) = found
+    for case, expected in alone.items():
+        assert all(one[case] == several[0][0][case] for one, _ in several), case
+        # Two processes add the same parts in the same order; a ring of more adds in another.
+        exact = len(several) == 2 and case != "parts"
+        check_equal(several[0][0][case], expected, atol=0 if exact else 2e-5)
+
+
+def test_the_chief_alone_writes_and_every_process_draws_its_towers(found):
+    (_, chief), *others, (_, alone) = found
+    assert chief["written"] == alone["written"]
+    assert "1.weights.h5" in chief["written"] and "log.csv" in chief["written"]
+    assert all(other["written"] == [] for _, other in others)
+    if "checkpoints" in alone:  # One of the slow cases.
+        assert [own["checkpoints"] for _, own in found[:-1]] == [True] + [False] * len(others)
+        assert sorted(name for _, own in found[:-1] for name in own["curves"]) == alone["curves"]
+
+
+def test_other_data_other_settings_and_own_steps_are_refused_in_every_process(found):
+    for _, own in found[:-1]:
+        data, settings, own_step = own["said"]
+        assert "worker 1 has a checksum of the data" in data and 'data="own"' in data
+        assert "worker 1 has epochs 2, worker 0 has 1" in settings
+        assert "since OwnStep has a train_step() of its own. Train it in one process" in own_step

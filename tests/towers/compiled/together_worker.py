@@ -1,0 +1,174 @@
+"""One of several processes of `together_test.py`, or the one that they are compared with."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import towers
+from tests import helpers
+
+TOWERS = 4  # Of all processes together.
+ROWS, BATCH = 44, 8
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(ROWS, 4)).astype("float32"), RANDOM.integers(0, 3, ROWS)
+HELD_OUT = RANDOM.normal(size=(9, 4)).astype("float32"), RANDOM.integers(0, 3, 9)
+
+
+def network(index, make=keras.Sequential):
+    """A model whose first weights are another's in each process: those of the chief count."""
+    keras.utils.set_random_seed(1 + index)
+    layers = keras.layers
+    model = make([keras.Input((4,)), layers.Dense(8, "relu"), layers.BatchNormalization(),
+                  layers.Dropout(0.2), layers.Dense(3, "softmax")])  # fmt: skip
+    return compiled(model)
+
+
+def compiled(model):
+    losses = "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.Adam(0.05), losses, metrics=["accuracy"])
+    return model
+
+
+def fit(one, model, x=X, y=Y, **options):
+    """Trains a model on this process's towers; returns all that must be equal everywhere."""
+    options = {"batch_size": BATCH, "epochs": 2, "verbose": 0, **options}
+    history = towers.fit(model, x, y, towers=one["devices"], **options)
+    return {"history": history.history, "epochs": history.epoch, "weights": weights_of(model)}
+
+
+def weights_of(model):
+    return [np.float64(weight).tolist() for weight in model.get_weights()]
+
+
+class Records(keras.callbacks.Callback):
+    """What a callback of one's own hears."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.heard.append([epoch, {name: float(value) for name, value in logs.items()}])
+
+
+class StopsInStep(keras.callbacks.Callback):
+    """Stops in a step of the second epoch, in the last process alone."""
+
+    def __init__(self, one):
+        super().__init__()
+        self.steps, self._asks = 0, one["index"] == one["count"] - 1
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+        if self._asks and self.steps == 8:
+            self.model.stop_training = True
+
+
+def callbacks(one):
+    """Those that decide, write and restore; the folder has only what the chief wrote."""
+    kinds, folder = keras.callbacks, one["folder"] / "callbacks"
+    folder.mkdir()
+    records = Records()
+    heard = [
+        records,
+        kinds.EarlyStopping("val_loss", patience=2, restore_best_weights=True, min_delta=0.02),
+        kinds.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=0.5),
+        kinds.ModelCheckpoint(folder / "{epoch}.weights.h5", save_weights_only=True),
+        kinds.CSVLogger(folder / "log.csv"),
+        kinds.BackupAndRestore(folder / "backup"),
+        kinds.LambdaCallback(on_epoch_begin=lambda epoch, logs: records.heard.append(epoch)),
+    ]
+    if one["all"]:
+        rate = kinds.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
+        heard += [rate, kinds.TerminateOnNaN(), kinds.TensorBoard(folder / "curves")]
+    model = network(one["index"])
+    found = fit(one, model, epochs=7, validation_data=HELD_OUT, callbacks=heard)
+    one["own"]["written"] = sorted(path.name for path in folder.iterdir())
+    return found | {"heard": records.heard}
+
+
+def evaluation(one):
+    """Loss and metrics, and outputs of batches that do not come out even."""
+    model = network(0)
+    options = {"verbose": 0, "towers": one["devices"], "batch_size": BATCH}
+    metrics = towers.evaluate(model, X, Y, return_dict=True, **options)
+    outputs = [towers.predict(model, X[:rows], **options) for rows in (3, ROWS)]
+    return {"metrics": metrics, "outputs": [np.float64(one).tolist() for one in outputs]}
+
+
+def parts(one):
+    """Parts of their own: only the chief has a last batch."""
+    whole = network(one["index"])  # Which rows share a tower, with its masks, is another here.
+    model = compiled(keras.Sequential([whole.layers[0], whole.layers[-1]]))
+    count, size = one["count"], BATCH // one["count"]
+    part = np.concatenate([np.arange(ROWS)[start + size * one["index"] :][:size]
+                           for start in range(0, 40, BATCH)])  # fmt: skip
+    if one["index"] == 0:
+        part = np.concatenate([part, np.arange(40, 40 + size)])
+    if count == 1:
+        part = np.arange(40 + BATCH // one["processes"])
+    data = "same" if count == 1 else "own"
+    return fit(one, model, X[part], Y[part], shuffle=False, data=data)
+
+
+def steps(one):
+    """Epochs of so many steps of a data set; a callback stops in a step of one process."""
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH).repeat()
+    stops = StopsInStep(one)
+    model = network(one["index"])
+    found = fit(one, model, data, None, batch_size=None, steps_per_epoch=5, callbacks=[stops])
+    return found | {"steps": stops.steps}
+
+
+def resumed(one):
+    """A run that goes on; only the chief has its folder."""
+    run_dir = one["folder"] / "run"
+    fit(one, network(one["index"]), run_dir=run_dir)
+    found = fit(one, network(one["index"]), epochs=3, run_dir=run_dir)
+    one["own"]["checkpoints"] = (run_dir / "checkpoints").exists()
+    one["own"]["curves"] = sorted(path.name for path in (run_dir / "summaries").iterdir())
+    return found
+
+
+class OwnStep(keras.Sequential):
+    """A model with a step of its own."""
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+def refused(one):
+    """What is said of other data, other settings and own code; and what trains alone."""
+    index, said = one["index"], []
+    tries = [(keras.Sequential, {"y": Y + index}), (keras.Sequential, {"epochs": 1 + index})]
+    for make, options in [*tries, (OwnStep, {})] if one["count"] > 1 else []:
+        try:
+            fit(one, network(index, make), **options)
+        except ValueError as error:
+            said.append(str(error))
+    one["own"]["said"] = said
+    rows = BATCH - index
+    return fit(one, network(index), X[:rows], Y[:rows], epochs=1, alone=True)["epochs"]
+
+
+CASES = (callbacks, evaluation, parts, steps, resumed, refused)
+
+
+def find_out(config, folder, cases, processes):
+    """Joins the processes of a `TF_CONFIG`, if there is one; writes what it finds into a file."""
+    folder.mkdir()
+    towers.enable_determinism()
+    towers.select_devices(TOWERS)
+    if config:
+        os.environ["TF_CONFIG"] = config
+        joined = towers.processes.join_processes()
+    else:
+        joined = towers.processes.Processes()
+    one = {"index": joined.index, "count": joined.count, "folder": folder, "own": {},
+           "processes": processes, "all": len(cases) == len(CASES),
+           "devices": helpers.tower_devices(TOWERS // joined.count)}  # fmt: skip
+    found = {case.__name__: case(one) for case in CASES if case.__name__ in cases}
+    (folder / "found.json").write_text(json.dumps([found, one["own"]]))

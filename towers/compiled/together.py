@@ -1,0 +1,218 @@
+"""A compiled model in several processes: whose data it is, what must be equal, and who writes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from towers.batches.shards import OwnRows
+from towers.compiled.checks import is_overridden
+from towers.compiled.data import ArrayData, Data, Shards
+from towers.ground.arguments import check_choice
+from towers.processes.agreement import check_settings, digest
+from towers.processes.place import find_place
+from towers.processes.processes import Processes, join_processes
+from towers.travel.pairs import part_sizes
+
+PACKAGES = ("towers", "tensorflow", "keras", "numpy")
+COMPARED_BYTES = 2**28  # Of each array; a larger one is compared by evenly spaced rows.
+# One process has to write what they write.
+WRITERS = (
+    keras.callbacks.BackupAndRestore,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.TensorBoard,
+)
+SHOWING = (keras.callbacks.ProgbarLogger, keras.callbacks.History)
+STEP_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+def join(data: str = "same", *, alone: bool = False) -> Together:
+    """Returns the processes that work together on a model, which join unless they did before.
+
+    Args:
+        data: `same`: all of it in every process; `own`: a part of its own in each.
+        alone: whether this process works alone, whatever others there are.
+    """
+    check_choice("data", data, ("same", "own"))
+    if not alone:
+        return Together(join_processes(), data == "own")
+    place = find_place()
+    return Together(Processes(), num_others=len(place.addresses) - 1 if place else 0)
+
+
+class Together(NamedTuple):
+    """The processes that work on a model, and whose data they work on.
+
+    Attributes:
+        processes: all of them, or this one alone.
+        owns_data: whether each has a part of the data of its own.
+        num_others: the number of processes that this one leaves to themselves.
+    """
+
+    processes: Processes
+    owns_data: bool = False
+    num_others: int = 0
+
+    @property
+    def is_several(self) -> bool:
+        """Whether there are several processes."""
+        return self.processes.count > 1
+
+    def tell(self, verbose: Any) -> Any:
+        """Says what trains together; returns the `verbose` of this process, as `verbose` does."""
+        how = "on the same data, of which each takes its rows of every batch"
+        if self.owns_data:
+            how = "each on a part of the data of its own"
+        line = f"{self.processes.count} processes train as one, {how}" if self.is_several else ""
+        if self.num_others:
+            line = f"this process trains alone, without the {self.num_others} beside it"
+        if line and self.processes.is_chief and verbose != 0:
+            print(line, flush=True)
+        return self.verbose(verbose)
+
+    def verbose(self, verbose: Any) -> Any:
+        """Returns the `verbose` of this process: the chief's, and 0 in the others."""
+        return verbose if self.processes.is_chief else 0
+
+    def check(self, settings: dict[str, Any]) -> None:
+        """Raises ValueError in every process unless settings and versions are the same in all."""
+        if not self.is_several:
+            return
+        versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+        check_settings(self.processes, settings | {"versions": versions, "data": self.owns_data})
+
+    def check_step(self, reason: object) -> object:
+        """Returns why this process runs layers only; ValueError if it is one of several."""
+        if self.is_several:
+            raise ValueError(
+                f"{self.processes.count} processes train with the towers' own step, which this "
+                f"model cannot have, since {reason}. Train it in one process (alone=True), which "
+                "may have all GPUs of its machine."
+            ) from None
+        return reason
+
+    def chiefs(self, *values: int) -> list[int]:
+        """Returns the chief's numbers; every process gives its own."""
+        chiefs: list[int] = json.loads(self.processes.share(json.dumps(values).encode())[0])
+        return chiefs
+
+    def is_any(self, value: bool) -> bool:
+        """Returns whether a value is true in any process; all must ask."""
+        return any(self.processes.share(b"1" if value else b""))
+
+    def shards(self, data: Data, num_towers: int, steps: int | None) -> Shards:
+        """Returns data as the shards of this process's towers; all processes call it together.
+
+        Args:
+            data: the data.
+            num_towers: the number of towers of this process.
+            steps: the number of batches of an epoch, or None for those of a pass.
+
+        Raises:
+            ValueError: it is not the same data, or it is unknown how long the parts are.
+        """
+        count, index = self.processes.count, self.processes.index
+        if not self.is_several or not self.owns_data:
+            check_same_data(self.processes, data)
+            return Shards(data, OwnRows(index * num_towers, num_towers, count * num_towers))
+        if isinstance(data, ArrayData):
+            size = part_sizes(data.batch_size, count)[index]
+            data = data.in_batches_of(size) if size else data
+        texts = self.processes.share(json.dumps([data.num_batches, repr(data.spec)]).encode())
+        lengths, specs = zip(*map(json.loads, texts), strict=True)
+        check_parts(lengths, specs, steps)
+        data.is_part = None in lengths
+        most = None if data.is_part else max(lengths)
+        return Shards(data, OwnRows(0, num_towers, num_towers), most)
+
+    def by_parts(self, predict: Callable[[Any], Any], data: Data, num_batches: int) -> Any:
+        """Returns the outputs of `predict` for all batches, of which each process predicts a part.
+
+        Args:
+            predict: the outputs of a data set of batches, a nest of arrays.
+            data: the same in all processes.
+            num_batches: how many of its batches are predicted.
+        """
+        check_settings(self.processes, {"the number of batches to predict": num_batches})
+        count, index = self.processes.count, self.processes.index
+        first, last = num_batches * index // count, num_batches * (index + 1) // count
+        # Who has none predicts one, to know what outputs are.
+        batches = data.one_pass(0, min(first, num_batches - 1)).take(max(last - first, 1))
+        outputs, file = predict(batches), io.BytesIO()
+        np.savez(file, *keras.tree.flatten(outputs))
+        shared = self.processes.share(file.getvalue() if last > first else b"")
+        parts = [list(np.load(io.BytesIO(one)).values()) for one in shared if one]
+        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return keras.tree.pack_sequence_as(outputs, joined)
+
+    def callbacks(self, callbacks: Any) -> Any:
+        """Returns the callbacks of this process: those that write are the chief's alone."""
+        if self.processes.is_chief or callbacks is None:
+            return callbacks
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.callbacks = list(deciding(callbacks.callbacks))
+            return callbacks
+        return list(deciding(keras.tree.flatten(callbacks)))
+
+    def stops_in_steps(self, callbacks: keras.callbacks.CallbackList) -> bool:
+        """Returns whether a callback hears of every step, in any process, and may stop there."""
+        hears = any(
+            is_overridden(callback, hook, keras.callbacks.Callback)
+            for callback in deciding(callbacks.callbacks)
+            if not isinstance(callback, SHOWING)
+            for hook in STEP_HOOKS
+        )
+        return self.is_several and self.is_any(hears)
+
+
+def deciding(callbacks: list[Any]) -> Iterator[Any]:
+    """Yields the callbacks that run in every process, on the same logs."""
+    return (callback for callback in callbacks if not isinstance(callback, WRITERS))
+
+
+def check_parts(lengths: Any, specs: Any, steps: int | None) -> None:
+    """Raises ValueError for parts that differ, or whose end nobody knows."""
+    if len(set(specs)) > 1:
+        raise ValueError(
+            f"The processes' parts of the data must be of the same kinds. Received {specs}."
+        )
+    if (None in lengths and steps is None) or 0 in lengths:
+        raise ValueError(
+            "Every process needs a part of the data, and how many batches it has. Received "
+            f"{list(lengths)} batches in the processes (None: unknown). Give steps_per_epoch and "
+            "data without an end, or tf.data.experimental.assert_cardinality(number of batches)."
+        )
+
+
+def check_same_data(processes: Processes, data: Data) -> None:
+    """Raises ValueError in every process unless all have the same data.
+
+    Of data in an order of its own the first labels are compared (or inputs, without labels): inputs
+    may be augmented.
+    """
+    if processes.count == 1:
+        return
+    if isinstance(data, ArrayData):
+        name, arrays = "a checksum of the data", [spaced(array) for array in data.arrays()]
+    else:
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
+        parts = keras.tree.flatten(x if y is None else y)
+        name, arrays = "a checksum of the first labels", [np.asarray(part) for part in parts]
+    try:
+        check_settings(processes, {"batches": data.num_batches, name: digest(arrays)[:8]})
+    except ValueError as error:
+        raise ValueError(
+            f'{error} Parts of their own need data="own", and a data set that shuffles a seed.'
+        ) from None
+
+
+def spaced(array: np.ndarray) -> np.ndarray:
+    """Returns an array, or as many of its rows as are compared."""
+    return array[:: array.nbytes // COMPARED_BYTES + 1] if array.ndim else array
