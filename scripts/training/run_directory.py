@@ -26,8 +26,8 @@ IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 BEFORE: dict[str, Any] = {}
 FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     "chatbot": {"marks": False, **dict.fromkeys(("sender", "text", "time", "me", "answers"), "")},
+    "images": {"background": 255, "columns": [], "levels": 0, "nested": "one"},
     "language_model": {"marks": False},
-    "stories": {"marks": False},
 }
 # What a process that was killed may leave where no run has begun.
 LEFTOVERS = {".lock", ".run.json.partial"}

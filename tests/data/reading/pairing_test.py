@@ -38,7 +38,9 @@ def test_context_is_what_was_said_just_before(pairing, context):
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"alternate, sliding. Received 'both'"):
         DialoguePreparation(SPACES, pairing="both")
-    with pytest.raises(ValueError, match=r"0 or more turns. Received -1"):
+    with pytest.raises(
+        ValueError, match=r"context must be a whole number of at least 0. Received -1"
+    ):
         DialoguePreparation(SPACES, context=-1)
     with pytest.raises(ValueError, match=r"at least 22, of which 21 are special. Received 21"):
         DialoguePreparation(SPACES, vocabulary_size=21, copy_unknown=True)

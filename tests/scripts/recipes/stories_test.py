@@ -273,7 +273,7 @@ def test_another_vocabulary_is_refused(finished, folder, tmp_path, capsys):
         file.write("some other words\n")
     refuse(["evaluate", finished, "--data", other], capsys, "another vocabulary")
     command = ["train", "stories", "--data", other, "--run-dir", finished, *TINY]
-    refuse([*command, "--steps", "40"], capsys, "the content of the data")
+    refuse([*command, "--steps", "40"], capsys, "another vocabulary", "--init-from")
 
 
 def test_a_changed_test_text_is_evaluated_with_the_vocabulary_of_the_run(
