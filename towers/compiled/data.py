@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -80,6 +81,7 @@ class Shards:
     def __init__(self, data: Data, own: OwnRows, most: int | None = None):
         self.data, self.spec, self.is_stream = data, data.spec, data.is_stream
         self._own, self._most, self.is_part = own, most, data.is_part
+        self._arrays = data.cut(own) if isinstance(data, ArrayData) else None
 
     @property
     def num_batches(self) -> int | None:
@@ -104,8 +106,8 @@ class Shards:
         return shards.concatenate(empty.repeat(self._most - max(count, first_batch)))
 
     def _read(self, number: int, first_batch: int) -> tf.data.Dataset:
-        if isinstance(self.data, ArrayData):
-            return self.data.cut(self._own).one_pass(number, first_batch)
+        if self._arrays is not None:
+            return self._arrays.one_pass(number, first_batch)
         return split(self.data.one_pass(number, first_batch), self._own.total, self._own.towers)
 
 
@@ -240,22 +242,16 @@ class ArrayData:
 
     def cut(self, own: OwnRows | None) -> ArrayData:
         """Returns the data as shards, which are cut as the rows are read: one trace does both."""
-        other = copy.copy(self)
-        other._own = own
-        other.one_pass = dataclasses.replace(self.one_pass, load=other._load)
-        return other
+        return self._with(_own=own)
 
     def as_in_keras(self) -> ArrayData:
         """Returns the data as batches that tell their number of rows where all have the same."""
         sizes = set(self.one_pass.layout.shapes[:, 0].tolist())
-        other = self.cut(None)
-        other._rows = sizes.pop() if len(sizes) == 1 else None
-        return other
+        return self._with(_own=None, _rows=sizes.pop() if len(sizes) == 1 else None)
 
     def in_batches_of(self, batch_size: int) -> ArrayData:
         """Returns the data in batches of another size."""
-        other = copy.copy(self)
-        other.batch_size = batch_size
+        other = self._with(batch_size=batch_size)
         other._lay_out()
         return other
 
@@ -272,32 +268,43 @@ class ArrayData:
         self.num_batches: int | None = layout.num_batches
         self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
 
+    def _with(self, **changes: Any) -> ArrayData:
+        other = copy.copy(self)
+        vars(other).pop("_traced", None)
+        vars(other).update(changes)
+        other.one_pass = dataclasses.replace(self.one_pass, load=other._load)
+        return other
+
     def _load(self, epoch: Epoch) -> tf.data.Dataset:
         """Returns the batches of a pass over the arrays, or their shards."""
-
-        @tf.autograph.experimental.do_not_convert
-        def take(span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
-            (start, stop), (order, arrays), own = span, whole, self._own
-            size = tf.cast(stop - start, tf.int32)
-            sizes = [size] if own is None else own.sizes(size)
-            if own is not None and len(sizes) < own.total:
-                count = tf.add_n(sizes)  # Where it is 0, the first row stands in the shards.
-                start += tf.cast(tf.where(count > 0, own.start(size), 0), start.dtype)
-                stop = start + tf.cast(tf.maximum(count, 1), start.dtype)
-            chosen = tf.ensure_shape(order[start:stop], [self._rows])
-            batch = map_arrays(lambda array: rows_of(array, chosen), arrays)
-            if len(sizes) > 1:
-                return cut_rows(batch, sizes)
-            return batch if own is None else (Shard(batch, sizes[0]),)
-
         # As Keras does: the arrays are no constants of a graph, which would be copied.
         whole = tf.data.Dataset.from_tensors((epoch.order(), self._arrays)).repeat()
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         batches = tf.data.Dataset.zip(epoch.slices(), whole).map(
-            take, num_parallel_calls=tf.data.AUTOTUNE
+            self._traced, num_parallel_calls=tf.data.AUTOTUNE
         )
         return batches.with_options(options)
+
+    @functools.cached_property
+    def _traced(self) -> Callable[..., Any]:
+        """What every pass calls for a batch, and traces once."""
+        return tf.function(self._take, autograph=False)
+
+    def _take(self, span: tuple[tf.Tensor, tf.Tensor], whole: Any) -> Any:
+        """Returns a batch, or the shards of it that are this process's."""
+        (start, stop), (order, arrays), own = span, whole, self._own
+        size = tf.cast(stop - start, tf.int32)
+        sizes = [size] if own is None else own.sizes(size)
+        if own is not None and len(sizes) < own.total:
+            count = tf.add_n(sizes)  # Where it is 0, the first row stands in the shards.
+            start += tf.cast(tf.where(count > 0, own.start(size), 0), start.dtype)
+            stop = start + tf.cast(tf.maximum(count, 1), start.dtype)
+        chosen = tf.ensure_shape(order[start:stop], [self._rows])
+        batch = map_arrays(lambda array: rows_of(array, chosen), arrays)
+        if len(sizes) > 1:
+            return cut_rows(batch, sizes)
+        return batch if own is None else (Shard(batch, sizes[0]),)
 
 
 def map_arrays(function: Callable[[Any], Any], arrays: Any) -> Any:
