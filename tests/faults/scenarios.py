@@ -113,7 +113,7 @@ class SameRun:
         self.curves = self.curves_of(folder)
 
     def __call__(self, folder, output):
-        assert names_in(folder) == self.names
+        assert set(names_in(folder)) ^ set(self.names) == set(), names_in(folder)
         step, arrays = arrays_of(folder)
         assert step == self.step and arrays.keys() == self.arrays.keys()
         for name, array in self.arrays.items():

@@ -33,6 +33,8 @@ def run_on_gpus():
             text=True,
             timeout=600,
         )
+        if "libdevice not found" in result.stdout:
+            pytest.skip("some kernels are compiled with CUDA's libdevice, which is not there")
         return result.returncode, result.stdout
 
     return run

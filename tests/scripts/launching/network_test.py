@@ -28,12 +28,19 @@ def outcome(change):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def test_it_has_nothing_but_a_loopback():
-    found = outcome("")
-    if "True" in found:
-        pytest.skip(f"this system gives no network of its own: {found}")
+@pytest.fixture(scope="module")
+def found():
+    """What a system that gives a network of its own prints of it."""
+    text = outcome("")
+    if "True" in text:
+        pytest.skip(f"this system gives no network of its own: {text}")
+    return text
+
+
+def test_it_has_nothing_but_a_loopback(found):
     assert found == "[(1, 'lo')]\n"
 
 
+@pytest.mark.usefixtures("found")
 def test_a_system_that_refuses_half_way_leaves_the_process_where_it_was():
     assert outcome(HALF) == "Permission denied True\n"

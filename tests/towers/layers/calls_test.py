@@ -155,6 +155,7 @@ def test_a_gradient_with_respect_to_an_output_that_goes_on_in_parts():
         near(slope(tf.constant(X)), expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*___pyct_anno:DeprecationWarning")  # Of autograph, on 3.13.
 def test_a_value_that_was_assigned_meanwhile_is_read_again():
     model = dense(1)
     (kernel, _) = model.variables
