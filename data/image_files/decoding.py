@@ -6,12 +6,14 @@ or of 16 bits is put right there. Pillow rewrites every other file as PNG before
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import io
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +52,7 @@ class Look(NamedTuple):
 
 
 USUAL = Look()
+FILTERS = threading.RLock()
 
 
 class Picture(NamedTuple):
@@ -256,8 +259,7 @@ def viewable(encoded: bytes) -> bytes:
         raise ValueError("HEIC needs a library: pip install pillow-heif, or save it as JPEG")
     content = io.BytesIO()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Of metadata that is not read.
+        with without_warnings():
             first_frame(Image.open(io.BytesIO(encoded))).save(content, "PNG", compress_level=1)
     except UnidentifiedImageError as error:
         raise ValueError("Unknown image file format") from error
@@ -285,13 +287,25 @@ def is_webp(encoded: bytes) -> bool:
 
 def orientation_in(encoded: bytes) -> int:
     """Returns how a picture is stored, 1 to 8, as Pillow finds it."""
+    if encoded.startswith(JPEG_START) and EXIF_START not in encoded[:EXIF_BYTES]:
+        return 1
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with without_warnings():
             found = Image.open(io.BytesIO(encoded)).getexif().get(ORIENTATION, 1)
     except Exception:  # What is wrong with it, decoding says.
         return 1
     return found if found in range(1, 9) else 1
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """The scope without Pillow's warnings, such as of metadata; one thread at a time is in it.
+
+    Python's filters of warnings are those of all threads.
+    """
+    with FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def first_frame(image: Image.Image) -> Image.Image:

@@ -260,7 +260,7 @@ class Builder:
     def finish(self, several_labels: bool, class_names: Sequence[str], highest: int) -> ImageFiles:
         """Returns the image set; arguments as of `open_image_files`."""
         names, numbers = self._classes(class_names)
-        parts_of = self._parts()
+        parts_of = self._parts(several_labels)
         rows = {part: [row for row, own in zip(self._rows, parts_of, strict=True) if own == part]
                 for part in PARTS}  # fmt: skip
         parts = {name: part_of(own, numbers, several_labels) for name, own in rows.items() if own}
@@ -270,6 +270,8 @@ class Builder:
                 "at least two, each with a picture that can be decoded."
                 + (f" Left out were {'; '.join(self._broken[:3])}." if self._broken else "")
             )
+        traits = Counter(trait for _, finding, _ in self._rows for trait in finding.traits)
+        found = max((finding.highest for _, finding, _ in self._rows), default=0)
         key = hashlib.blake2b("\n".join(names).encode("utf-8", "replace"), digest_size=16)
         for name, part in parts.items():
             key.update(f"{name} {part.labels}".encode())
@@ -277,15 +279,15 @@ class Builder:
             for _, finding, _ in rows[name]:
                 of_part.update(finding.digest)
             key.update(of_part.digest())
-        traits = Counter(trait for _, finding, _ in self._rows for trait in finding.traits)
-        found = max((finding.highest for _, finding, _ in self._rows), default=0)
+        if not traits.keys().isdisjoint(UNUSUAL):
+            key.update(b"as viewers show them")  # Earlier releases decoded these otherwise.
         return ImageFiles(
             self._path, names, parts, self._broken, self.listed, traits,
             highest or 2 ** found.bit_length() - 1 or HIGHEST, self._twice(parts_of),
             key.hexdigest(),
         )  # fmt: skip
 
-    def _parts(self) -> list[str]:
+    def _parts(self, several_labels: bool) -> list[str]:
         """Returns the part of each example; of a class that has two, both parts have one."""
         numbers = [held_out(example.name) for example, *_ in self._rows]
         free = [i for i, (example, *_) in enumerate(self._rows) if example.part is None]
@@ -295,7 +297,7 @@ class Builder:
             of_class.setdefault(self._rows[i][2], []).append(i)
         for own in of_class.values():
             own.sort(key=numbers.__getitem__)
-            if len(own) > 1 and self._share:
+            if len(own) > 1 and self._share and not several_labels:
                 chosen.add(own[0])
                 chosen.discard(own[-1])
         return [

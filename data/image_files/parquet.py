@@ -66,9 +66,10 @@ def unpack(path: Path, target: Path) -> None:
 def record_of(path: Path, number: int, image: Any, label: Any) -> bytes:
     """Returns the record of a row; ValueError for one without bytes or with another label."""
     encoded = image.get("bytes") if isinstance(image, dict) else image
-    if not isinstance(encoded, bytes) or not isinstance(label, int):
+    if not isinstance(encoded, bytes) or not isinstance(label, int) or label < 0:
         raise ValueError(
-            f"{path}: row {number} has no picture with bytes and a number as its label."
+            f"{path}: row {number} has no picture with bytes and a label from 0 on. Received the "
+            f"label {label!r}; if the file is a test part without labels, leave it out."
         )
     return make_record(encoded, [label], "")
 

@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.records import PART_NAMES, Example
 
 TABLE_SUFFIXES = (".csv", ".tsv")
-SEPARATOR, OTHER_SEPARATORS = "|", re.compile(r"[\s,;]+")
+SEPARATOR, BARS, BLANKS = "|", re.compile(r"\|"), re.compile(r"[\s,;]+")
 PATH_COLUMNS = (
     "path", "file", "filename", "file_name", "filepath", "image_path", "img_path", "image", "img",
     "image_name", "image_id", "picture", "photo", "id",
@@ -65,6 +66,8 @@ def list_table(
     _, header = next(rows, (f"{path}:1", []))
     first = list(itertools.islice(rows, LOOKED_AT))
     found = find_columns(path, header, columns, [cells for _, cells in first])
+    if several_labels and found.separator is BLANKS:
+        notes.append(f"labels of {path.name} are divided at blanks, since none of them has |")
     if found.unused:
         notes.append(f"columns of {path.name} that are not used: {', '.join(found.unused)}")
     files = Files(path.parent)
@@ -149,8 +152,10 @@ def find_columns(
             f"{', '.join(header) or 'an empty row'}."
         )
     unused = [header[i] for i in others if i not in one_hot]
-    has_bars = any(of_label is not None and SEPARATOR in "".join(row[of_label:]) for row in rows)
-    separator = re.compile(re.escape(SEPARATOR)) if has_bars else OTHER_SEPARATORS
+    labels = [] if of_label is None else [row[of_label] for row in rows if len(row) > of_label]
+    has_blanks = any(BLANKS.search(label.strip()) for label in labels)
+    is_of_blanks = has_blanks and not any(SEPARATOR in label for label in labels)
+    separator = BLANKS if is_of_blanks else BARS
     return Columns(of_path, of_label, of_part, one_hot, unused, separator)
 
 
@@ -176,7 +181,7 @@ def example_of(
             raise ValueError(
                 f"{place}: split must be train, val or test. Received {row[columns.part]!r}."
             )
-    labels = labels_of(row, columns, several_labels)
+    labels = labels_of(place, row, columns, several_labels)
     if not several_labels and len(labels) != 1:
         raise ValueError(
             f"{place}: a row has one label. Received {', '.join(labels) or 'none'}. If pictures "
@@ -185,10 +190,16 @@ def example_of(
     return Example(name, files.find(name), labels, part)
 
 
-def labels_of(row: Sequence[str], columns: Columns, several_labels: bool) -> tuple[str, ...]:
-    """Returns the labels of a row, each once."""
+def labels_of(
+    place: str, row: Sequence[str], columns: Columns, several_labels: bool
+) -> tuple[str, ...]:
+    """Returns the labels of a row, each once; ValueError for a cell that is neither 0 nor 1."""
     if columns.label is None:
-        return tuple(name for i, name in columns.one_hot.items() if ONE_HOT.get(row[i].strip()))
+        cells = {name: row[i].strip() for i, name in columns.one_hot.items()}
+        wrong = [f"{name} {cell!r}" for name, cell in cells.items() if cell not in ONE_HOT]
+        if wrong:
+            raise ValueError(f"{place}: columns of classes hold 0 or 1. Received {wrong[0]}.")
+        return tuple(name for name, cell in cells.items() if ONE_HOT[cell])
     text = row[columns.label].strip()
     is_divided = several_labels or SEPARATOR in text
     found = columns.separator.split(text) if is_divided else [text]
@@ -204,17 +215,38 @@ class Files:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._by_stem: dict[str, Path] | None = None
+        self._by_name: dict[str, list[Path]] = {}  # Or by the name without its suffix.
 
     def find(self, name: str) -> Path:
-        """Returns the path of a file; that of its name if there is none."""
+        """Returns the path of a file; that of its name if there is none.
+
+        Raises:
+            ValueError: several pictures below the folder have this name.
+        """
         plain = self._folder / name
-        if plain.is_file():
-            return plain
         name = name.replace("\\", "/")
-        if (self._folder / name).is_file():
-            return self._folder / name
-        if self._by_stem is None:
-            pictures = [p for p in files_below(self._folder) if p.name.lower().endswith(SUFFIXES)]
-            self._by_stem = {p.stem: p for p in pictures} | {p.name: p for p in pictures}
-        return self._by_stem.get(name.rpartition("/")[2], plain)
+        for path in (plain, self._folder / name):
+            if path.is_file():
+                return path
+        if not self._by_name:
+            self._by_name = self._list()
+        end = f"/{name}"
+        found = [
+            path
+            for path in self._by_name.get(name.rpartition("/")[2], [])
+            if path.as_posix().endswith(end) or path.with_suffix("").as_posix().endswith(end)
+        ]
+        if len(found) > 1:
+            raise ValueError(
+                f"{self._folder} has several pictures {name}: {found[0]} and {found[1]}. Write "
+                "their paths into the table."
+            )
+        return found[0] if found else plain
+
+    def _list(self) -> dict[str, list[Path]]:
+        by_name = defaultdict(list)
+        for path in files_below(self._folder):
+            if path.name.lower().endswith(SUFFIXES):
+                for name in (path.name, path.stem):
+                    by_name[name].append(path)
+        return by_name

@@ -183,6 +183,37 @@ def test_tags_are_divided_by_blanks_or_bars(tmp_path):
     assert counts == {"train": {"haze": 1, "primary": 2}}
 
 
+def test_a_table_takes_no_other_picture_of_the_same_name(tmp_path):
+    folder = write(tmp_path / "all", "a/1.png", "b/1.png", "a/2.png", "b/3.png")
+    (folder / "t.csv").write_text("id,label\n1,cat\n2,dog\n")
+    with pytest.raises(ValueError, match=r"several pictures 1: .*a/1.png and .*b/1.png"):
+        found(folder, tmp_path / "cache")
+    (folder / "t.csv").write_text("id,label\nb/1.png,cat\n2,dog\na/3.png,dog\n")
+    files = open_image_files(folder, tmp_path / "cache", validation_share=0)
+    assert files.broken == ["a/3.png: there is no such file"]
+
+
+def test_a_table_says_how_labels_are_divided_and_what_is_neither_0_nor_1(tmp_path):
+    folder = write(tmp_path / "all", "1.png", "2.png")
+    (folder / "t.csv").write_text("path,labels\n1.png,polar bear\n2.png,ice\n")
+    several = Reading(several_labels=True)
+    _, summary = found(folder, tmp_path / "cache", several, validation_share=0)
+    assert "labels of t.csv are divided at blanks" in summary
+    rows = "".join("1.png,1,0\n" for _ in range(200))
+    (folder / "t.csv").write_text(f"path,cat,dog\n{rows}2.png,0,7\n")
+    with pytest.raises(ValueError, match=r"t.csv:202: columns of classes hold 0 or 1.*dog '7'"):
+        found(folder, tmp_path / "cache", several)
+
+
+def test_rare_combinations_of_labels_are_not_held_out_by_force(tmp_path):
+    folder = write(tmp_path / "all", *[f"{number}.png" for number in range(20)])
+    rows = "".join(f"{n}.png,x{n // 2}|y\n" for n in range(20))
+    (folder / "t.csv").write_text(f"path,labels\n{rows}")
+    several = Reading(several_labels=True)
+    files = open_image_files(folder, tmp_path / "cache", several, validation_share=0.1)
+    assert len(files.parts["train"]) > 14
+
+
 def test_parquet_files_of_the_hub_are_unpacked_once(tmp_path, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
