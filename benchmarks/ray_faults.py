@@ -244,7 +244,7 @@ def main() -> int:
     expected, code = None, 0
     for name in dict.fromkeys(["none", *arguments.cases]):
         for _ in range(arguments.times if name in arguments.cases else 1):
-            with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:  # A short path.
+            with tempfile.TemporaryDirectory(prefix="r") as folder:
                 found = try_case(name, Path(folder))
             arrays = found.pop("arrays", None)
             expected = expected or arrays

@@ -25,10 +25,10 @@ needs_ray = pytest.mark.skipif(
 OPTIONS = ["--steps", 12, "--precision", "float64", "--checkpoint-every", 5]
 # A network of its own, then the program of the other arguments.
 PRIVATE = """
-import os, sys
+import os, sys, tempfile
 from towers.scripts.launching.network import enter_private_network
 enter_private_network()
-os.makedirs("/tmp/ray", exist_ok=True)
+os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
