@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
+from towers.data.reading.message_records import TIMES, message_of
 from towers.data.reading.messages import (
     ANSWERING,
     ASKING,
@@ -15,7 +16,7 @@ from towers.data.reading.messages import (
     talks,
     turns_of_messages,
 )
-from towers.data.reading.records import LIST_KEYS, TIMES, message_of, turns_of
+from towers.data.reading.records import LIST_KEYS, turns_of
 
 _TIMES = frozenset(TIMES)
 _DEPTH = 4  # Of objects that hold chats.

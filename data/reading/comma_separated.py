@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import MAX_LINE_CHARACTERS, Dialogue, DialogueFile, Line
-from towers.data.reading.records import COLUMNS, find_columns, message_of
+from towers.data.reading.message_records import message_of
+from towers.data.reading.records import COLUMNS, find_columns
 
 DELIMITERS = ",;\t"
 PAIR = COLUMNS[0]

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from towers.data.reading.chats import Chats
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
+from towers.data.reading.marks import is_marked, marked_messages
 from towers.data.reading.messages import Message, turns_of_messages
-from towers.data.reading.records import is_marked, marked_messages
 from towers.data.reading.times import seconds_of
 
 _TIME = r"\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"

@@ -14,7 +14,8 @@ from towers.data.reading.dialogue_file import (
     DialogueFile,
     Line,
 )
-from towers.data.reading.records import message_of, not_a_dialogue, turns_of
+from towers.data.reading.message_records import message_of
+from towers.data.reading.records import not_a_dialogue, turns_of
 
 MAX_OBJECT_CHARACTERS = 1 << 30  # Of an export that is one object.
 _BETWEEN = re.compile(r"[\s,]*")

@@ -10,7 +10,8 @@ from typing import Any
 from towers.data.compression import Progress
 from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
-from towers.data.reading.records import COLUMNS, LIST_KEYS, find_columns, message_of
+from towers.data.reading.message_records import message_of
+from towers.data.reading.records import COLUMNS, LIST_KEYS, find_columns
 from towers.data.text.files import reason_of
 from towers.ground.extras import import_extra
 

@@ -1,17 +1,15 @@
 """Records with named fields, from JSON, CSV, Parquet or YAML, as the turns of a dialogue."""
-# ruff: noqa: RUF001 - this module is about full-width punctuation too.
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from towers.data.reading.layout import Layout
-from towers.data.reading.messages import ME, OTHER, Message, as_answers, turns_of_messages
+from towers.data.reading.marks import marked_messages
+from towers.data.reading.messages import Message, as_answers, turns_of_messages
 from towers.data.reading.report import ReadingReport
-from towers.data.reading.times import seconds_of
 
 # The last column is the answer; the ones before it are the question.
 COLUMNS = (
@@ -67,33 +65,7 @@ CONTENTS = (
     *("content", "value", "text", "utterance", "parts", "message", "msg", "body"),
     *("strcontent", "内容", "消息"),
 )
-TIMES = (
-    *("timestamp_ms", "date_unixtime", "timestamp", "createtime", "create_time", "strtime", "time"),
-    *("date", "ts", "created_at", "时间", "发送时间"),
-)
-OWN = ("issender", "is_sender", "is_self", "issend")  # 1 is one's own message.
-TALKS = (
-    *("talkerid", "room_name", "talker", "conversation_id", "dialogue_id", "dialog_id", "chat_id"),
-    *("session_id", "conv_id", "thread_id", "channel", "conversation", "dialogue", "session"),
-)
-KINDS = ("type_name", "type")
-TEXT_KINDS = frozenset(
-    ("1", "text", "message", "文本", "txt", "generic", "share", "default", "reply")
-)
 TEXT_PARTS = (None, "text", "input_text", "output_text")  # Types of the parts of a message.
-# Marks of who speaks in a text that holds a dialogue, each at the beginning of a line.
-_NAMES = (
-    "human|assistant|user|bot|chatbot|ai|gpt|system|instruction|response|prompter|用户|助手|问|答"
-)
-_MARK = re.compile(
-    rf"(?:^|\n)[ \t]*(?:#+ *)?(?i:({_NAMES}|q|a)) *[:：]|(?<=[\s。！？.!?])(Human|Assistant):"
-)
-_TEMPLATE = re.compile(r"<\|im_start\|>\s*(\w+)\s*\n|<\|(user|assistant|system)\|>\s*")
-_ENDS = re.compile(r"<\|im_end\|>|<\|end\|>|</s>|<s>|<\|endoftext\|>|#+\s*$")
-_MARKED = {"q": "user", "问": "user", "a": "assistant", "答": "assistant"} | {
-    "instruction": "user",
-    "response": "assistant",
-}
 
 
 def turns_of(
@@ -217,78 +189,6 @@ def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | N
     return [" ".join(text for text in question if text), answer]
 
 
-def marked_messages(text: Any) -> list[dict[str, str]] | None:
-    """Returns the messages of a text whose marks say who speaks, None for another text.
-
-    >>> marked_messages("### Human: Hi.### Assistant: Hello.")
-    [{'role': 'human', 'content': 'Hi.'}, {'role': 'assistant', 'content': 'Hello.'}]
-    >>> marked_messages("He said: no.")
-    """
-    if not isinstance(text, str) or not any(sign in text for sign in (":", "：", "<|")):
-        return None
-    text = _TEMPLATE.sub(r"\n\1\2:", text.replace("###", "\n###"))
-    marks = list(_MARK.finditer(text))
-    if len(marks) < 2 or _ENDS.sub("", text[: marks[0].start()]).strip():
-        return None
-    ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    messages = []
-    for mark, end in zip(marks, ends, strict=True):
-        role = (mark[1] or mark[2]).lower()
-        content = _ENDS.sub("", text[mark.end() : end]).strip()
-        messages.append({"role": _MARKED.get(role, role), "content": content})
-    if not messages[-1]["content"]:  # `Assistant:` asks for the answer, which is elsewhere.
-        messages.pop()
-    return messages
-
-
-def is_marked(line: str) -> bool:
-    """Returns whether a line begins with who speaks."""
-    return _MARK.match(line) is not None
-
-
-class Row(NamedTuple):
-    """A record that is one message.
-
-    Attributes:
-        talk: its conversation, empty where the file has one.
-        message: its text is None where it is of another kind, such as a picture.
-        taken: the keys of all that was understood.
-    """
-
-    talk: str
-    message: Message
-    taken: tuple[str, ...]
-
-
-def message_of(record: Any, layout: Layout) -> Row | None:
-    """Returns the message of a record that is one, None for another."""
-    if not isinstance(record, Mapping):
-        return None
-    spelled, taken = spelling_of(record), dict[str, None]()
-
-    def value_of(names: Sequence[str]) -> Any:
-        keys = (spelled.get(name.strip().lower()) for name in names)
-        key = next((key for key in keys if key and record[key] not in (None, "")), None)
-        return None if key is None else record[taken.setdefault(key) or key]
-
-    when = seconds_of(value_of((layout.time,) if layout.time else TIMES))
-    roles = [role for role in ROLES if when is not None or role not in ("name", "user")]
-    own = None if layout.sender else value_of(OWN)
-    if own is not None:
-        sender = ME if str(own).strip().lower() in ("1", "true", "yes", "是") else OTHER
-    else:
-        sender = _name_of(value_of((layout.sender,) if layout.sender else roles))
-    names = (layout.text,) if layout.text else CONTENTS
-    if sender is None or not any(name.strip().lower() in spelled for name in names):
-        return None
-    text = text_of(value_of(names))
-    kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
-    is_text = kind is None or str(kind).lower() in TEXT_KINDS
-    text = _unbroken(text) if text and is_text and str(subtype or 0).isdigit() else None
-    message = Message(_unbroken(str(sender)), text, when)
-    return Row(str(value_of(TALKS) or ""), message, tuple(taken))
-
-
 def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | None:
     """Returns the turns of a list of texts, of messages, or of pairs."""
     if any(isinstance(item, Mapping) for item in items):
@@ -374,10 +274,10 @@ def _is_call(message: Mapping[str, Any]) -> bool:
 
 def _role(message: Mapping[str, Any]) -> Any:
     role = next((message[name] for name in ROLES if message.get(name) is not None), None)
-    return _name_of(role)
+    return name_of(role)
 
 
-def _name_of(sender: Any) -> Any:
+def name_of(sender: Any) -> Any:
     """Returns a sender's role or name, also of one that is an object, as ChatGPT's `author`."""
     return sender.get("role") or sender.get("name") if isinstance(sender, Mapping) else sender
 
@@ -407,13 +307,3 @@ def _text_of_part(part: Any) -> str | None:
         is_thought = any(word in str(part.get("type")) for word in ("think", "reason", "tool"))
         part = None if is_thought else part.get("text")
     return part if isinstance(part, str) else None
-
-
-def _unbroken(text: str) -> str:
-    """Returns a text whose letters are bytes of UTF-8, as Instagram writes them, as its letters."""
-    if text.isascii():
-        return text
-    try:
-        return text.encode("latin-1").decode("utf-8")
-    except UnicodeError:
-        return text
