@@ -56,12 +56,12 @@ class TrainCommandOptions(TrainOptions, TrainedRecipeOptions):
 RARE = all_settings(TrainCommandOptions).keys() - USUAL  # Shown by --help-all.
 
 
-def run(options: TrainCommandOptions, after_save: Callable[[], None] = lambda: None) -> int:
+def run(options: TrainCommandOptions, after_save: Callable[[], None] | None = None) -> int:
     """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it.
 
     Args:
         options: of the command.
-        after_save: called in every process, each time after the chief may have saved.
+        after_save: called in every process, each time after the chief may have saved; or None.
     """
     with wrong_input():
         recipe = chosen_recipe(options)
@@ -98,7 +98,7 @@ def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:
         begin_digests(paths)
 
 
-def train(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None]) -> int:
+def train(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None] | None) -> int:
     """Trains; with --json, the last line is the run's overview."""
     from towers.scripts.training.overview import read_overview
     from towers.scripts.training.run import SIGNAL_CODES, run_recipe

@@ -23,13 +23,13 @@ SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None]) -> str:
+def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None] | None) -> str:
     """Trains a recipe, or goes on with its run, and returns why it ended.
 
     Args:
         recipe: the recipe.
         options: how to train it.
-        after_save: called in every process, each time after the chief may have saved.
+        after_save: called in every process, each time after the chief may have saved; or None.
 
     Raises:
         WrongInputError: the options, the directory or the data cannot be used together.
@@ -46,13 +46,13 @@ def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], N
 class Training(OpenRun):
     """An open run that trains, reports, evaluates and saves."""
 
-    def train(self, after_save: Callable[[], None]) -> str:
+    def train(self, after_save: Callable[[], None] | None) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
         is_new = not self.updates.position.step
         if is_new and self.session.processes.is_chief:
             self.files.curves.write_graph(self.updates.step.graph)
             self.files.curves.write_hyperparameters(EVALUATION, hyperparameters(self.record))
-        with towers.actions.stop_on_signals() as signals:
+        with self.files.checkpoints, towers.actions.stop_on_signals() as signals:
             actions = towers.actions.share_stop_requests(
                 self.session.processes, [*self._actions(after_save), signals]
             )
@@ -61,7 +61,7 @@ class Training(OpenRun):
                 self._compare_processes()
             if self.session.processes.is_chief:
                 reason = self._end(reason, signals)
-            after_save()
+            self._tell_saved(after_save)
             self._print_end(reason)
             self.session.processes.wait()  # A process that leaves early looks like one that died.
         return reason
@@ -100,13 +100,14 @@ class Training(OpenRun):
         if early is not None and self.session.processes.count == 1:
             self.files.best.check(early)
 
-    def _actions(self, after_save: Callable[[], None]) -> Iterator[towers.actions.Action]:
+    def _actions(self, after_save: Callable[[], None] | None) -> Iterator[towers.actions.Action]:
         """Yields the actions in the order in which they run."""
         yield from self._common_actions()
         if self.session.processes.is_chief:
             yield from self._chief_actions()
         every = self.plan.options.periods.checkpoint_every
-        yield self._every(every, lambda report: after_save())
+        if after_save is not None:
+            yield self._every(every, lambda report: self._tell_saved(after_save))
 
     def _common_actions(self) -> Iterator[towers.actions.Action]:
         """Yields what every process does."""
@@ -175,8 +176,15 @@ class Training(OpenRun):
     def _save(self) -> None:
         path = self.files.save()
         if path is not None and self.plan.options.output.verbose:
+            self.files.checkpoints.wait()
             size = path.stat().st_size / 1e6
             self.output.write(f"saved | step {self.updates.position.step} | {path} | {size:.1f} MB")
+
+    def _tell_saved(self, after_save: Callable[[], None] | None) -> None:
+        """Waits until what was saved is on the disk, and calls the function if there is one."""
+        self.files.checkpoints.wait()
+        if after_save is not None:
+            after_save()
 
     def _print_end(self, reason: str) -> None:
         position, best = self.updates.position, self.files.best

@@ -27,6 +27,7 @@ class RunFiles:
         metrics: the lines of metrics.jsonl.
         best: the best evaluation so far.
         evaluated_step: the step of the last evaluation.
+        checkpoints: the checkpoints, which are written beside the training.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class RunFiles:
         self.metrics = MetricsFile(directory.metrics)
         self.best = towers.actions.Best(session.recipe.best_metric, session.recipe.maximize)
         self.evaluated_step = 0
-        self._checkpoints = towers.checkpoints.CheckpointFolder(directory.checkpoints, keep=keep)
+        self.checkpoints = towers.checkpoints.CheckpointFolder(directory.checkpoints, keep=keep)
         self._summaries = directory.summaries
         self._session = session
         self._updates = updates
@@ -58,7 +59,7 @@ class RunFiles:
 
         What a killed process wrote after it is removed.
         """
-        checkpoint = self._checkpoints.latest()
+        checkpoint = self.checkpoints.latest()
         if checkpoint is not None:
             towers.checkpoints.restore(checkpoint, self._updates.step.groups())
             self._updates.position = towers.steps.Position(**checkpoint.state["position"])
@@ -77,8 +78,8 @@ class RunFiles:
     def _best_of(self, checkpoint: towers.checkpoints.Checkpoint) -> towers.actions.Best:
         """Returns the best evaluation up to a checkpoint, or none if its weights are lost."""
         best = towers.actions.Best(**checkpoint.state["best"])
-        path = self._checkpoints.best_path
-        if best.value is None or self._checkpoints.has_best:
+        path = self.checkpoints.best_path
+        if best.value is None or self.checkpoints.has_best:
             return best
         warnings.warn(
             f"{path} is missing or damaged: the next evaluation is the best so far.",
@@ -130,7 +131,7 @@ class RunFiles:
         if better:
             state, groups = self._state(), self._updates.step.groups()
             self._sync_curves()  # A run may go on from the best.
-            self._checkpoints.save_best(step, groups, state, resumable=True)
+            self.checkpoints.save_best(step, groups, state, resumable=True, wait=False)
         self._saved_step = None  # A checkpoint of this step lacks the evaluation.
         return better
 
@@ -149,7 +150,8 @@ class RunFiles:
             return None
         self._sync_curves()
         self._updates.step.check_copies()
-        path = self._checkpoints.save(step, self._updates.step.groups(), self._state())
+        groups, state = self._updates.step.groups(), self._state()
+        path = self.checkpoints.save(step, groups, state, wait=False)
         self._saved_step = step
         return path
 

@@ -138,7 +138,7 @@ class OwnRun(keras.callbacks.Callback):
             "position": dataclasses.asdict(self._position), "first_epoch": self._data.first_epoch
         }  # fmt: skip
         self._writers.write("average", self._position.step, to_floats(logs or {}))
-        self._checkpoints.save(self._position.step, groups_of(self.model), state)
+        self._checkpoints.save(self._position.step, groups_of(self.model), state, wait=False)
 
 
 @contextlib.contextmanager
@@ -164,7 +164,7 @@ def run_in(
         return
     summaries = Path(run_dir) / SUMMARIES
     checkpoints, position = CheckpointFolder(Path(run_dir) / "checkpoints"), Position()
-    with locked(run_dir), SummaryWriters(summaries) as writers:
+    with locked(run_dir), SummaryWriters(summaries) as writers, checkpoints:
         checkpoint = checkpoints.latest()
         if checkpoint is not None:
             position = go_on(checkpoint, model, data)

@@ -80,7 +80,6 @@ class Trainer:
         check_actions(actions)
         self._updates = updates
         self._actions = list(actions)
-        self._run_dir = run_dir
         self._checkpoints: CheckpointFolder | None = None
         if run_dir is not None:
             self._checkpoints = CheckpointFolder(Path(run_dir) / "checkpoints")
@@ -115,8 +114,10 @@ class Trainer:
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
         self._averages.close()
-        own = self._run_dir if self._updates.step.processes.is_chief else None
-        with contextlib.nullcontext() if own is None else locked(own):
+        with contextlib.ExitStack() as scope:
+            if self._checkpoints is not None and self._updates.step.processes.is_chief:
+                scope.enter_context(locked(self._checkpoints.path.parent))
+                scope.enter_context(self._checkpoints)
             reason = self._train(epochs, steps)
         self._averages.enter_context(self._updates.step.averaged())
         return reason
@@ -198,7 +199,7 @@ class Trainer:
                 "unreported": unreported(self._actions),
             }
             if step.processes.is_chief:
-                self._checkpoints.save(position.step, step.groups(), state)
+                self._checkpoints.save(position.step, step.groups(), state, wait=False)
             self._saved = position
 
 

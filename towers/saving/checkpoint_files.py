@@ -10,11 +10,13 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -22,6 +24,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.ground.cores import num_cores
 from towers.ground.durable import PARTIAL, durable_file
 
 FORMAT = "towers checkpoint"
@@ -66,6 +69,38 @@ class Checkpoint:
     serial: int = 0
 
 
+class Snapshot(NamedTuple):
+    """What a checkpoint file will hold: training that goes on does not change it.
+
+    Attributes:
+        manifest: the manifest, a JSON text.
+        groups: as in `Checkpoint`.
+    """
+
+    manifest: bytes
+    groups: dict[str, list[SavedArray]]
+
+
+def take_snapshot(
+    step: int, groups: Groups, state: Mapping[str, Any], *, serial: int = 0
+) -> Snapshot:
+    """Returns the values of this moment; arguments as in `write_checkpoint`.
+
+    On a CPU nothing is copied here: TensorFlow copies a variable that somebody still reads when it
+    is written next.
+
+    Raises:
+        ValueError: a variable holds text.
+        TypeError: the state is not JSON.
+    """
+    saved = {
+        name: [SavedArray(path_of(variable), value_of(variable)) for variable in variables]
+        for name, variables in groups.items()
+    }
+    training = {"step": int(step), "serial": serial, "state": dict(state)}
+    return Snapshot(describe(training, saved), saved)
+
+
 def write_checkpoint(
     path: str | os.PathLike[str],
     step: int,
@@ -88,14 +123,13 @@ def write_checkpoint(
         ValueError: a variable holds text.
         TypeError: the state is not JSON.
     """
-    path = Path(path)
-    saved = {
-        name: [SavedArray(path_of(variable), value_of(variable)) for variable in variables]
-        for name, variables in groups.items()
-    }
-    manifest = describe({"step": int(step), "serial": serial, "state": dict(state)}, saved)
+    write_snapshot(Path(path), take_snapshot(step, groups, state, serial=serial))
+
+
+def write_snapshot(path: Path, snapshot: Snapshot) -> None:
+    """Writes a snapshot as a checkpoint, as `write_checkpoint` does; raises OSError as it does."""
     with named_failure(path), durable_file(path, path.with_name(path.name + PARTIAL)) as file:
-        write_archive(file, manifest, saved)
+        write_archive(file, snapshot)
 
 
 def path_of(variable: keras.Variable | tf.Variable) -> str:
@@ -106,13 +140,15 @@ def path_of(variable: keras.Variable | tf.Variable) -> str:
 
 
 def value_of(variable: keras.Variable | tf.Variable) -> np.ndarray:
-    """Returns a copy of the variable's value; raises ValueError for strings."""
+    """Returns the variable's value of this moment; raises ValueError for strings."""
     if tf.as_dtype(variable.dtype) == tf.string:
         raise ValueError(
             "A checkpoint holds numbers and booleans. Received the variable "
             f"'{path_of(variable)}' of dtype string; keep a text in the state."
         )
-    return np.asarray(tensorflow_variable(variable).numpy())
+    value = tensorflow_variable(variable).read_value()
+    # NumPy takes a tensor's memory as it is, but not that of a scalar of bfloat16.
+    return np.asarray(value if value.shape.rank else value.numpy())
 
 
 def tensorflow_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
@@ -145,11 +181,11 @@ def named_failure(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_archive(file: BinaryIO, manifest: bytes, groups: Mapping[str, list[SavedArray]]) -> None:
+def write_archive(file: BinaryIO, snapshot: Snapshot) -> None:
     """Writes the manifest and the arrays as members of a zip file."""
     with zipfile.ZipFile(file, "w") as archive:
-        write_member(archive, MANIFEST, np.frombuffer(manifest, np.uint8))
-        for name, arrays in groups.items():
+        write_member(archive, MANIFEST, np.frombuffer(snapshot.manifest, np.uint8))
+        for name, arrays in snapshot.groups.items():
             for number, (_, array) in enumerate(arrays):
                 write_member(archive, f"{name}/{number}", storable(array))
 
@@ -204,14 +240,20 @@ def damage_of(path: Path) -> Iterator[None]:
 
 
 def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
-    """Returns the checkpoint in an open zip file; raises all kinds of errors if it is damaged."""
-    with zipfile.ZipFile(file) as archive:
+    """Returns the checkpoint in an open zip file; raises all kinds of errors if it is damaged.
+
+    Arrays are read and compared with their checksums on all cores.
+    """
+    with zipfile.ZipFile(file) as archive, ThreadPoolExecutor(num_cores()) as pool:
         manifest = read_manifest(archive, file)
+        names = [
+            (f"{name}/{number}", entry)
+            for name, entries in manifest["groups"].items()
+            for number, entry in enumerate(entries)
+        ]
+        arrays = pool.map(lambda named: read_array(archive, *named), names)
         groups = {
-            name: [
-                SavedArray(entry["path"], read_array(archive, f"{name}/{number}", entry))
-                for number, entry in enumerate(entries)
-            ]
+            name: [SavedArray(entry["path"], next(arrays)) for entry in entries]
             for name, entries in manifest["groups"].items()
         }
     serial = int(manifest.get("serial", 0))  # Checkpoints of earlier versions have none.
@@ -250,6 +292,18 @@ def read_array(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) ->
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """Returns one array; reads its member to the end, so that the checksum is compared."""
-    content = io.BytesIO(archive.read(f"{name}.npy"))
-    return np.lib.format.read_array(content, allow_pickle=False)
+    """Returns one array; reads its member to the end, so that the checksum is compared.
+
+    The array is the member's bytes themselves, without a copy.
+    """
+    content = archive.read(f"{name}.npy")
+    header = io.BytesIO(content)
+    if (version := np.lib.format.read_magic(header)) != (1, 0):
+        raise ValueError(f"the array {name} has version {version} of NumPy's form, not (1, 0)")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
+    if dtype.hasobject:  # NumPy would unpickle them, which runs whatever the file says.
+        raise ValueError(f"the array {name} holds Python objects")
+    values = np.frombuffer(content, dtype, offset=header.tell())
+    if is_fortran or values.size != math.prod(shape):
+        raise ValueError(f"the array {name} has {values.size} values for the shape {shape}")
+    return values.reshape(shape)

@@ -8,8 +8,10 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from towers.ground.arguments import check_at_least
@@ -22,7 +24,8 @@ from towers.saving.checkpoint_files import (
     named_failure,
     read_checkpoint,
     read_serial,
-    write_checkpoint,
+    take_snapshot,
+    write_snapshot,
 )
 
 SUFFIX = ".ckpt.npz"
@@ -35,6 +38,10 @@ class CheckpointFolder:
     saved step 11 is at step 11: its checkpoints before are those up to step 10, and those of steps
     20 and 30 belong to a branch that was left.
 
+    A checkpoint may be written beside the training (`wait=False`), one at a time. A failure is
+    raised by the next save, by whatever reads the folder, or by `wait`. As a context manager, the
+    folder waits at the end.
+
     Args:
         folder: the folder of the checkpoints; the first save makes it.
         keep: the number of latest checkpoints to keep, at least 1.
@@ -44,41 +51,100 @@ class CheckpointFolder:
         check_at_least(1, keep=keep)
         self.path = Path(folder)
         self._keep = keep
+        self._pool: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
 
-    def save(self, step: int, groups: Groups, state: Mapping[str, Any]) -> Path:
+    def __enter__(self) -> CheckpointFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.wait()
+        except OSError as failure:
+            if error is None:
+                raise
+            warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
+
+    def wait(self) -> None:
+        """Returns when all that was saved is on the disk; raises OSError if it could not be."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def save(
+        self, step: int, groups: Groups, state: Mapping[str, Any], *, wait: bool = True
+    ) -> Path:
         """Saves a checkpoint, removes all but the `keep` latest, and returns its path.
 
         Checkpoints of later steps, left by a run that resumed from an earlier one, stay until
         the run has passed their steps.
+
+        Args:
+            step: the step after which it is saved.
+            groups: by group name, the variables to save, in order.
+            state: other values to save, of JSON types.
+            wait: whether it is on the disk when this returns. Otherwise it holds the values of
+                this moment, too, and is written while the training goes on.
+
+        Raises:
+            OSError: this checkpoint, or the one before, cannot be written.
         """
         path = self._step_path(step)
-        with named_failure(path):
-            self._make_folder()
-            serials = self._serials()
+        self._prepare(path)
+        serials = self._serials()
         serial = next_serial(serials)
-        write_checkpoint(path, step, groups, state, serial=serial)
+        snapshot = take_snapshot(step, groups, state, serial=serial)
         kept = line_of({**serials, step: serial})[-self._keep :]
-        for old in serials:
-            if old < step and old not in kept:
-                self._step_path(old).unlink(missing_ok=True)
-        return path
+        left = [self._step_path(old) for old in serials if old < step and old not in kept]
+
+        def write() -> None:
+            write_snapshot(path, snapshot)
+            for old in left:
+                old.unlink(missing_ok=True)
+
+        return self._write(write, path, wait)
 
     def save_best(
-        self, step: int, groups: Groups, state: Mapping[str, Any], *, resumable: bool = False
+        self,
+        step: int,
+        groups: Groups,
+        state: Mapping[str, Any],
+        *,
+        resumable: bool = False,
+        wait: bool = True,
     ) -> Path:
         """Saves a checkpoint as the best one, replaces the previous best, and returns its path.
 
         Args:
-            step, groups, state: as in `save`.
+            step, groups, state, wait: as in `save`.
             resumable: whether a run may go on from it as from those of `save`: they have the same
                 groups and state, and its variables hold no averages. If it was saved last, it is
                 the latest.
         """
         path = self.best_path
+        self._prepare(path)
+        serial = next_serial(self._serials()) if resumable else 0
+        snapshot = take_snapshot(step, groups, state, serial=serial)
+        return self._write(lambda: write_snapshot(path, snapshot), path, wait)
+
+    def _prepare(self, path: Path) -> None:
+        """Waits for the save before, and makes the folder, so that nothing else changes it."""
+        self.wait()
         with named_failure(path):
             self._make_folder()
-            serial = next_serial(self._serials()) if resumable else 0
-        write_checkpoint(path, step, groups, state, serial=serial)
+
+    def _write(self, write: Callable[[], None], path: Path, wait: bool) -> Path:
+        """Calls `write` here, or in the thread that writes beside the training."""
+        if wait:
+            write()
+        else:
+            self._pool = self._pool or ThreadPoolExecutor(1, "checkpoint")
+            self._writing = self._pool.submit(write)
         return path
 
     def latest(self) -> Checkpoint | None:
@@ -89,6 +155,7 @@ class CheckpointFolder:
         Raises:
             DamagedCheckpointError: all checkpoints are damaged.
         """
+        self.wait()
         damages: list[str] = []
         for path in self._newest_first():
             try:
@@ -111,6 +178,7 @@ class CheckpointFolder:
 
     def best(self) -> Checkpoint | None:
         """Returns the best checkpoint, or None; raises DamagedCheckpointError if it is damaged."""
+        self.wait()
         return read_checkpoint(self.best_path) if self.best_path.exists() else None
 
     @property
@@ -121,6 +189,7 @@ class CheckpointFolder:
     @property
     def has_best(self) -> bool:
         """Whether there is a best checkpoint whose manifest can be read."""
+        self.wait()
         return self.best_path.exists() and serial_of(self.best_path) is not None
 
     def _newest_first(self) -> list[Path]:

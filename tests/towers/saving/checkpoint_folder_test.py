@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import time
 import warnings
@@ -16,6 +17,7 @@ from tests.programs import exit_code, forked
 from tests.towers.saving.saved_groups import group_of, values_of
 from towers.saving.checkpoint_files import (
     DamagedCheckpointError,
+    take_snapshot,
     write_checkpoint,
 )
 from towers.saving.checkpoint_folder import CheckpointFolder
@@ -229,20 +231,71 @@ def test_a_full_disk_keeps_what_was_saved(small_disk):
     assert os.listdir(small_disk) == ["step-00000001.ckpt.npz"]
 
 
+def adam(value):
+    tf.raw_ops.ResourceApplyAdam(
+        var=value.handle, m=tf.Variable(tf.zeros([64])).handle,
+        v=tf.Variable(tf.zeros([64])).handle, beta1_power=0.9, beta2_power=0.999, lr=0.1,
+        beta1=0.9, beta2=0.999, epsilon=1e-7, grad=tf.ones([64]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda value: value.assign_sub(tf.ones([64])),
+        lambda value: value.assign(2 * value),
+        lambda value: value.scatter_nd_add([[0]], [9.0]),
+        lambda value: value.scatter_sub(tf.IndexedSlices([9.0], [1])),
+        tf.function(lambda value: value.assign_add(tf.ones([64])), jit_compile=True),
+        adam,
+    ],
+    ids=["subtract", "assign", "scatter", "rows", "xla", "adam"],
+)
+def test_a_snapshot_holds_what_was_there_when_it_was_taken(update):
+    for rounds in range(2):  # TensorFlow treats a variable otherwise once its rows were written.
+        groups = group_of(3 + rounds, size=64)
+        for _ in range(rounds):
+            update(groups["variables"][0])
+        before = groups["variables"][0].numpy().copy()
+        snapshot = take_snapshot(1, groups, {})
+        update(groups["variables"][0])
+        [saved, *_] = snapshot.groups["variables"]
+        np.testing.assert_array_equal(saved.array, before)
+        assert (groups["variables"][0].numpy() != before).any()
+
+
+def test_a_failure_beside_the_training_is_told_by_the_next_save_and_at_the_end(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    folder.save(1, group_of(1), {})
+    (folder.best_path / "in the way").mkdir(parents=True)
+    for tell in (lambda: folder.save(2, group_of(2), {}, wait=False), folder.wait, folder.latest):
+        folder.save_best(1, group_of(1), {}, wait=False)
+        with pytest.raises(OSError, match=r"Cannot save .*best.*saved before is untouched"):
+            tell()
+        folder.wait()
+    with pytest.raises(OSError, match="Cannot save"), folder:
+        folder.save_best(1, group_of(1), {}, wait=False)
+    with pytest.raises(KeyError), pytest.warns(RuntimeWarning, match="Cannot save"), folder:
+        folder.save_best(1, group_of(1), {}, wait=False)
+        raise KeyError
+    shutil.rmtree(folder.best_path)
+    assert folder.latest().step == 1
+
+
 def test_keep_must_be_positive(tmp_path):
     with pytest.raises(ValueError, match=r"at least 1\. Received 0"):
         CheckpointFolder(tmp_path, keep=0)
 
 
 def save_without_end(path, step):
-    """Saves step after step until killed."""
+    """Saves step after step beside its updates until killed."""
     folder = CheckpointFolder(path)
     groups = group_of(step, size=50_000)
     while True:
         step += 1
         for variable in groups["variables"]:
             variable.assign(tf.fill([50_000], float(step)))
-        folder.save(step, groups, {"step": step})
+        folder.save(step, groups, {"step": step}, wait=False)
 
 
 def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path):
@@ -269,10 +322,10 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path):
 def save_and_report(folder, report):
     """Saves checkpoints and goes back to the first; notes what was done to files."""
     watch = Watch(folder)
-    checkpoints = CheckpointFolder(folder / "run" / "checkpoints", keep=1)
-    for step in (1, 2):
-        checkpoints.save(step, group_of(step), {})
-        checkpoints.save_best(step, group_of(step), {})
+    with CheckpointFolder(folder / "run" / "checkpoints", keep=1) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, group_of(step), {}, wait=step == 1)
+            checkpoints.save_best(step, group_of(step), {}, wait=step == 1)
     report.write_text(json.dumps(watch.operations))
 
 
