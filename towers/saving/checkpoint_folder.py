@@ -54,14 +54,18 @@ class CheckpointFolder:
         path = self._step_path(step)
         with named_failure(path):
             self._make_folder()
-            serials = self._serials()
-        serial = next_serial(serials)
+            serial = next_serial(self._serials())
         write_checkpoint(path, step, groups, state, serial=serial)
-        kept = line_of({**serials, step: serial})[-self._keep :]
+        self.remove_old(step)
+        return path
+
+    def remove_old(self, step: int) -> None:
+        """Removes all checkpoints before a step but the `keep` latest; a killed save did not."""
+        serials = self._serials()
+        kept = line_of(serials)[-self._keep :]
         for old in serials:
             if old < step and old not in kept:
                 self._step_path(old).unlink(missing_ok=True)
-        return path
 
     def save_best(
         self, step: int, groups: Groups, state: Mapping[str, Any], *, resumable: bool = False
