@@ -123,10 +123,12 @@ def make_logical_cpus() -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items) -> None:
     """Marks the slow cases, the fast tier, which has none, and what root runs; long files first.
 
-    The tests of a file are of a group, which one process runs, and those of `FORKING` of another.
+    The tests of a file are of a group, which one process runs, and those of `FORKING` of another;
+    pytest-xdist reads the groups in this hook, too, and would come first.
     """
     slow = slow_cases()
     for item in items:

@@ -69,6 +69,9 @@ class RunFiles:
             )
             self.evaluated_step = checkpoint.state["evaluated_step"]
         step = self._updates.position.step
+        self.checkpoints.remove_old(step)
+        is_best = checkpoint is not None and checkpoint.path == self.checkpoints.best_path
+        self._saved_step = None if is_best else step
         self.metrics.cut(step, self.evaluated_step)
         towers.actions.remove_events_after(self._summaries, step)
         # A killed evaluation may have left a point, which comes again.
@@ -100,8 +103,8 @@ class RunFiles:
             chiefs = json.loads(processes.share(sums)[0])
             if not processes.is_chief:
                 towers.actions.restore_unreported([self.reporting], chiefs, same_towers=False)
-        step = self._saved_step = self._updates.position.step
         if not processes.is_chief:
+            step = self._updates.position.step
             first = processes.first_tower(num_towers)
             for tower in range(first, first + num_towers):
                 towers.actions.remove_events_after(self._summaries / f"tower_{tower}", step)

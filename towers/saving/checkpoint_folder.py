@@ -96,18 +96,22 @@ class CheckpointFolder:
         """
         path = self._step_path(step)
         self._prepare(path)
-        serials = self._serials()
-        serial = next_serial(serials)
+        serial = next_serial(self._serials())
         snapshot = take_snapshot(step, groups, state, serial=serial)
-        kept = line_of({**serials, step: serial})[-self._keep :]
-        left = [self._step_path(old) for old in serials if old < step and old not in kept]
 
         def write() -> None:
             write_snapshot(path, snapshot)
-            for old in left:
-                old.unlink(missing_ok=True)
+            self.remove_old(step)
 
         return self._write(write, path, wait)
+
+    def remove_old(self, step: int) -> None:
+        """Removes all checkpoints before a step but the `keep` latest; a killed save did not."""
+        serials = self._serials()
+        kept = line_of(serials)[-self._keep :]
+        for old in serials:
+            if old < step and old not in kept:
+                self._step_path(old).unlink(missing_ok=True)
 
     def save_best(
         self,

@@ -1,5 +1,6 @@
 """Pictures become RGB whatever their kind is, and what cannot be decoded is named."""
 
+import functools
 import io
 import itertools
 
@@ -55,9 +56,12 @@ def test_what_cannot_be_decoded_is_said_in_a_few_words(encoded, reason):
 
 def pixels_of(encoded, look=None):
     """Returns the pixels that a graph decodes."""
-    look = look or Look()
-    graph = tf.function(lambda one: decode(one, look), autograph=False)
-    return graph(tf.constant(viewable(encoded))).numpy()
+    return graph_of(look or Look())(tf.constant(viewable(encoded))).numpy()
+
+
+@functools.cache
+def graph_of(look):
+    return tf.function(lambda one: decode(one, look), autograph=False)
 
 
 def of_viewer(encoded):

@@ -12,6 +12,7 @@ import pytest
 
 import towers
 from tests.curves import read_scalars
+from tests.faults.scenarios import names_in
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, started
 from tests.scripts.runs import train_shapes, weights_of
@@ -54,18 +55,24 @@ def test_a_run_killed_before_its_last_evaluation_gets_it(tmp_path, capsys):
     assert "test  | step 3 |" not in capsys.readouterr().out, "it was evaluated already"
 
 
-def test_a_run_killed_before_its_first_checkpoint_goes_on_from_its_best(tmp_path, capsys):
-    options = ["--evaluate-every", 2, "--checkpoint-every", 100]
+def test_a_run_killed_after_its_best_was_saved_saves_that_step_and_goes_on(tmp_path, capsys):
+    options = ["--evaluate-every", 2, "--checkpoint-every", 1, "--keep-checkpoints", 2]
+    checkpoints = tmp_path / "run" / "checkpoints"
     assert main(train_shapes(tmp_path / "run", "--steps", 2, *options)) == 0
-    (tmp_path / "run" / "checkpoints" / "step-00000002.ckpt.npz").unlink()
+    (checkpoints / "step-00000002.ckpt.npz").unlink()
     best = latest(tmp_path / "run").state["best"]
     assert main(train_shapes(tmp_path / "run", "--steps", 3, *options)) == 0
     assert "continues at step 2 from " in capsys.readouterr().out
     assert latest(tmp_path / "run").step == 3
     assert evaluated_steps(tmp_path / "run") == [2, 3] and best["step"] == 2
     assert main(train_shapes(tmp_path / "whole", "--steps", 3, *options)) == 0
+    assert names_in(tmp_path / "run") == names_in(tmp_path / "whole")
     for one, other in zip(*map(weights_of, (tmp_path / "run", tmp_path / "whole")), strict=True):
         np.testing.assert_array_equal(one, other)
+    # As a process leaves it that was killed after its last save.
+    assert main(train_shapes(tmp_path / "run", "--steps", 3, *options[:-1], 1)) == 0
+    kept = {path.name for path in checkpoints.iterdir()}
+    assert kept == {"best.ckpt.npz", "step-00000003.ckpt.npz"}
 
 
 @pytest.mark.parametrize("how", ["damaged", "missing"])

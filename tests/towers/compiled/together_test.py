@@ -15,18 +15,18 @@ QUICK = ["callbacks", "evaluation", "refused"]
 
 @pytest.fixture(
     scope="module",
-    params=[(2, QUICK), *(pytest.param((n, ALL), marks=pytest.mark.slow) for n in (2, 4))],
+    params=[(2, QUICK, 2), *(pytest.param((n, ALL, 4), marks=pytest.mark.slow) for n in (2, 4))],
     ids=["2", "2-all", "4-all"],
 )
 def found(request, tmp_path_factory):
     """What each of several processes finds, and what only it knows; the last is the one alone."""
-    count, cases = request.param
+    count, *_ = request.param
     folder = tmp_path_factory.mktemp("together")
     cluster = {"worker": free_addresses(count)}
     places = [{"cluster": cluster, "task": {"type": "worker", "index": i}} for i in range(count)]
     with contextlib.ExitStack() as stack:
         calls = [
-            stack.enter_context(forked(find_out, config, folder / str(index), cases, count))
+            stack.enter_context(forked(find_out, config, folder / str(index), *request.param))
             for index, config in enumerate([*map(json.dumps, places), ""])
         ]
         for call in calls:

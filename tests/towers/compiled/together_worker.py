@@ -10,7 +10,6 @@ import tensorflow as tf
 import towers
 from tests import helpers
 
-TOWERS = 4  # Of all processes together.
 ROWS, BATCH = 44, 8
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(ROWS, 4)).astype("float32"), RANDOM.integers(0, 3, ROWS)
@@ -157,11 +156,11 @@ def refused(one):
 CASES = (callbacks, evaluation, parts, steps, resumed, refused)
 
 
-def find_out(config, folder, cases, processes):
+def find_out(config, folder, processes, cases, num_towers):
     """Joins the processes of a `TF_CONFIG`, if there is one; writes what it finds into a file."""
     folder.mkdir()
     towers.enable_determinism()
-    towers.select_devices(TOWERS)
+    towers.select_devices(num_towers)
     if config:
         os.environ["TF_CONFIG"] = config
         joined = towers.processes.join_processes()
@@ -169,6 +168,6 @@ def find_out(config, folder, cases, processes):
         joined = towers.processes.Processes()
     one = {"index": joined.index, "count": joined.count, "folder": folder, "own": {},
            "processes": processes, "all": len(cases) == len(CASES),
-           "devices": helpers.tower_devices(TOWERS // joined.count)}  # fmt: skip
+           "devices": helpers.tower_devices(num_towers // joined.count)}  # fmt: skip
     found = {case.__name__: case(one) for case in CASES if case.__name__ in cases}
     (folder / "found.json").write_text(json.dumps([found, one["own"]]))
