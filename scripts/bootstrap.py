@@ -42,8 +42,8 @@ JOBS = {
         [*TOWERS, *TRAIN],
         [*TOWERS, "chat", RUN_DIR, "--ask", *QUESTIONS],
     ],
-    # For two cores, since some tests wait; in the groups and the order of conftest.py.
-    "test": [["-m", "pytest", "-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder"]],
+    # For two cores, since some tests wait; by files and in the order of conftest.py.
+    "test": [["-m", "pytest", "-n", "3", "--no-loadscope-reorder"]],
     "install": [],
 }
 

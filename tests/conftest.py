@@ -123,13 +123,8 @@ def make_logical_cpus() -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items) -> None:
-    """Marks the slow cases, the fast tier, which has none, and what root runs; long files first.
-
-    The tests of a file are of a group, which one process runs, and those of `FORKING` of another;
-    pytest-xdist reads the groups in this hook, too, and would come first.
-    """
+    """Marks the slow cases, the fast tier, which has none, and what root runs; long files first."""
     slow = slow_cases()
     for item in items:
         if item.nodeid.removeprefix("tests/") in slow:
@@ -138,8 +133,24 @@ def pytest_collection_modifyitems(items) -> None:
             item.add_marker(pytest.mark.fast)
         if "small_disk" in item.fixturenames:
             item.add_marker(pytest.mark.root)
-        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
-    items.sort(key=lambda item: (group_of(item.path) != "forking", not is_in(item.path, LONG)))
+    items.sort(key=lambda item: (not is_in(item.path, FORKING), not is_in(item.path, LONG)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """One process runs all tests of a file, which share what they make, and those of `FORKING`.
+
+    Not by marks of groups, which pytest-xdist 3.8 writes where pytest 9.2 does not read them: each
+    test would be handed out alone, and every process would make what a file's tests share.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "forking" if path.removeprefix("tests/") in FORKING else path
+
+    return ByFile(config, log)
 
 
 def pytest_collection_finish() -> None:
@@ -168,13 +179,6 @@ def slow_cases() -> frozenset[str]:
 def is_in(path: pathlib.Path, names: tuple[str, ...]) -> bool:
     """Returns whether a file is one of these files, or in one of these folders."""
     return any(path.is_relative_to(ROOT / name) for name in names)
-
-
-@functools.cache
-def group_of(path: pathlib.Path) -> str:
-    """Returns the name of the tests that one process runs."""
-    name = str(path.relative_to(ROOT))
-    return "forking" if name in FORKING else name
 
 
 @pytest.fixture(autouse=True)

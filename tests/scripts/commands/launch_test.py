@@ -378,12 +378,15 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_launch_says_which_ports_are_open_where_the_system_gives_no_network(tmp_path):
+def test_without_a_network_of_their_own_open_ports_are_told_and_what_workers_refuse(
+    tmp_path,
+):
     command = [sys.executable, "-c", NO_NETWORK, "launch", "--log-dir", tmp_path]
     with started([*command, *TRAIN, "--run-dir", os.devnull]) as process:
         output = finish(process, code=2)
     assert re.match(r"warning: port \d+, \d+ will be open on every address", output), output
     assert "Operation not permitted" in output and "firewall" in output
+    assert "towers: error: worker " in output and "Not a directory" in output
 
 
 @contextlib.contextmanager
@@ -595,17 +598,11 @@ def test_where_a_scheduler_starts_the_processes_there_is_nothing_to_launch(capfd
 REFUSED_BY_WORKERS = {
     "absent GPUs": (["--gpus", "0,1"], ["shapes"], "is not there"),
     "a carried state": ([], ["stories"], "stories carries a state from batch to batch"),
-    "no folder": ([], ["shapes", "--run-dir", os.devnull], "Not a directory"),
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "no folder",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("absent GPUs", "a carried state")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REFUSED_BY_WORKERS)
 def test_what_the_workers_refuse_is_told(name, tmp_path):
     launch_options, train_options, expected = REFUSED_BY_WORKERS[name]
     command = [*TOWERS, "launch", "--log-dir", tmp_path, *launch_options]
