@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
@@ -16,9 +17,11 @@ from towers.data.reading.messages import (
     talks,
     turns_of_messages,
 )
-from towers.data.reading.records import LIST_KEYS, turns_of
+from towers.data.reading.records import LIST_KEYS, best_of, turns_of
+from towers.data.reading.tsv import WRONG_ANSWER
 
 _TIMES = frozenset(TIMES)
+TREE = ("parent_id", "message_id")
 _DEPTH = 4  # Of objects that hold chats.
 _SHOWN = 8  # Keys of a record that is no dialogue.
 NO_TEXT = "messages that are no text"
@@ -34,6 +37,7 @@ class Chats:
     def __init__(self, file: DialogueFile):
         self._file = file
         self._messages: dict[str, list[Message]] = {}
+        self._replies: dict[str, list[tuple[str, Any, Message]]] = {}
         self._line = Line(1, "", False)
 
     def add(self, conversation: str, message: Message, line: Line) -> None:
@@ -44,14 +48,33 @@ class Chats:
             self._messages.setdefault(conversation, []).append(message)
             self._line = line
 
+    def add_reply(self, record: Mapping[str, Any], message: Message, line: Line) -> None:
+        """Takes a message of a tree, as OpenAssistant's: it names the one that it answers."""
+        parent, own = (str(record[key] or "") for key in TREE)
+        self._replies.setdefault(parent, []).append((own, record.get("rank"), message))
+        self._line = line
+
+    def _branches(self) -> Iterator[list[Message]]:
+        """Yields the messages of each tree, at each place the reply that is ranked best."""
+        num_left = sum(map(len, self._replies.values()))
+        for name, _, message in self._replies.pop("", []):
+            branch = [message]
+            while replies := self._replies.pop(name, None):
+                name, _, message = best_of(replies, lambda reply: reply[1])
+                branch.append(message)
+            num_left -= len(branch)
+            yield branch
+        for _ in range(num_left):
+            self._file.skip("replies that are not the best ones of their place", self._line)
+
     def dialogues(self) -> Iterator[Dialogue]:
         """Yields the dialogues of what was taken, one conversation after the other."""
         report, me = self._file.report, self._file.layout.me
-        for messages in self._messages.values():
-            for talk in talks(messages):
-                turns = turns_of_messages(talk, report, me)
-                yield from self._file.dialogue(turns, self._line, "conversations without a text")
-        self._messages = {}
+        of_people = (talk for one in self._messages.values() for talk in talks(one))
+        for talk in itertools.chain(of_people, self._branches()):
+            turns = turns_of_messages(talk, report, me)
+            yield from self._file.dialogue(turns, self._line, "conversations without a text")
+        self._messages, self._replies = {}, {}
 
 
 def dialogues_of(
@@ -83,7 +106,10 @@ def _dialogues_of(
         parts = [] if row or layout.columns or depth == _DEPTH else parts_of(record)
         if row:
             file.report.take(row.taken, record)
-            chats.add(row.talk, row.message, line)
+            if all(key in record for key in TREE):
+                chats.add_reply(record, row.message, line)
+            else:
+                chats.add(row.talk, row.message, line)
             return
         for part in parts:
             yield from _dialogues_of(part, line, file, flaw, chats, depth + 1)
@@ -92,7 +118,16 @@ def _dialogues_of(
         if isinstance(record, Mapping) and not file.report.skipped[flaw]:
             keys = ", ".join(map(repr, list(record)[:_SHOWN]))
             file.report.note(f"{file.path}:{line.number} has the keys {keys}")
+    if turns and not layout.columns and is_wrong(record, turns):
+        file.skip(WRONG_ANSWER, line)
+        return
     yield from file.dialogue(turns, line, flaw)
+
+
+def is_wrong(record: Any, turns: Sequence[str]) -> bool:
+    """Returns whether the label of a record says that its answer is wrong."""
+    label = record.get("label") if isinstance(record, Mapping) else None
+    return label is False or (str(label) == "0" and getattr(turns, "has_roles", False))
 
 
 def parts_of(record: Any) -> list[Any]:

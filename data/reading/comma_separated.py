@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import MAX_LINE_CHARACTERS, Dialogue, DialogueFile, Line
 from towers.data.reading.message_records import message_of
-from towers.data.reading.records import COLUMNS, find_columns
+from towers.data.reading.records import COLUMNS, CONTENTS, LIST_KEYS, find_columns
 
 DELIMITERS = ",;\t"
 PAIR = COLUMNS[0]
+COLUMN_NAMES = frozenset((*LIST_KEYS, *CONTENTS))  # A line of these is no question and answer.
 _SEPARATOR = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # What spreadsheets write before all rows.
 
 
@@ -43,6 +44,10 @@ def _form(file: DialogueFile) -> _Form | None:
         if len(names) > 1 and (find_columns(names, file.layout.columns) or is_row):
             return _Form(delimiter, tuple(names), before + 1)
     if file.layout.columns or not (match or ".csv" in file.path.suffixes):
+        return None
+    if any(
+        name.strip().lower() in COLUMN_NAMES for name in re.split("[,;]", rows[0] if rows else "")
+    ):
         return None
     for delimiter in delimiters.replace("\t", ""):
         if len(rows) > 1 and all(len(_fields(row, delimiter)) == len(PAIR) for row in rows):

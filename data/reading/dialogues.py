@@ -78,6 +78,7 @@ FORMATS = {
         "a chat that WhatsApp exported", exports.read_whatsapp, fits=exports.fits_whatsapp
     ),
     "qq": Format("a record of messages of QQ", exports.read_qq, fits=exports.fits_qq),
+    "line": Format("a chat that LINE exported", exports.read_line, fits=exports.fits_line),
     "marked": Format(
         "lines `User: text` and `Bot: text`, or `### Human: text` and `### Assistant: text`",
         exports.read_marked,

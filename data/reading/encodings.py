@@ -17,15 +17,21 @@ _SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 2
 
 
 def check_decoded(path: Path, encoding: str) -> None:
-    """Raises ValueError if a file decodes by a Chinese codec, but into characters nobody writes.
+    """Raises ValueError if a file is UTF-8 but another codec is given, or decodes by a Chinese one
+    into characters nobody writes.
 
-    Big5, Shift-JIS and EUC text is also valid GB18030, of other characters.
+    Big5 and Shift-JIS text is also valid GB18030, of other characters.
     """
-    if codecs.lookup(encoding).name not in GUOBIAO:
+    name = codecs.lookup(encoding).name
+    if name.startswith("utf"):
         return
     decoder = codecs.getincrementaldecoder("latin-1")()
     with closing(decoded(path, decoder, _SAMPLE_BYTES, lambda _: None)) as chunks:
         raw = "".join(islice(chunks, _NUM_SAMPLES)).encode("latin-1")
+    if sum(not character.isascii() for character in _strict(raw, "utf-8")) >= LEAST_CHARACTERS:
+        raise ValueError(f"{path}: expected {encoding}, found UTF-8. Give --encoding utf-8.")
+    if name not in GUOBIAO:
+        return
     rare = rare_fraction(raw.decode(encoding, "ignore"))
     if rare <= MOST_RARE:
         return

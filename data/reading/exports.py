@@ -1,4 +1,4 @@
-"""Chats as programs write them into text: WhatsApp, QQ, and texts whose lines say who speaks."""
+"""Chats as programs write them into text: WhatsApp, QQ, LINE, and texts that say who speaks."""
 # ruff: noqa: RUF001 - full-width punctuation divides names from texts, too.
 
 from __future__ import annotations
@@ -12,37 +12,60 @@ from towers.data.reading.marks import is_marked, marked_messages
 from towers.data.reading.messages import Message, turns_of_messages
 from towers.data.reading.times import seconds_of
 
-_TIME = r"\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"
+_TIME = r"\d{1,2}(?:[:.]| h )\d{2}(?:[:.]\d{2})?"
 _DATE = r"\d{1,4}[./\-年]\s?\d{1,2}[./\-月]\s?\d{1,4}日?\.?"
-_NOON = r"(?:[AaPp]\.?\s?[Mm]\.?|上午|下午|凌晨|早上|中午|晚上|午前|午後|오전|오후)"
-WHATSAPP = re.compile(
-    rf"\[?(?P<time>{_DATE},?\s+(?:{_NOON}\s?)?{_TIME}(?:\s?{_NOON})?)(?:\]|\s-)\s"
+_NOON = r"(?:[AaPp]\.?\s?[Mm]\.?|上午|下午|凌晨|早上|中午|晚上|午前|午後|오전|오후|[صم])"
+_WHEN = rf"(?:{_NOON}\s?)?{_TIME}(?:\s?{_NOON})?"
+WHATSAPP = re.compile(  # In Korean a comma is behind the time, and a blank before the colon.
+    rf"\[?(?P<time>{_DATE}[,،]?\s+(?:[^\W\d]{{1,3}}\s)?{_WHEN})(?:\]|\s-|,(?=\s[^:]+\s:\s))\s"
     r"(?:(?P<sender>[^:]{1,100}): ?)?(?P<text>.*)",
 )
-QQ = re.compile(
-    r"(?P<time>\d{4}-\d{2}-\d{2} \d{1,2}:\d{2}:\d{2})\s+"
-    r"(?P<sender>\S.*?)(?:\(\d+\)|<[^<>]+@[^<>]+>)?(?P<text>)"
-)
-_DIVISION = re.compile(r"=+|消息(?:记录|分组|对象)[:：].*")
+_QQ_TIME = rf"(?P<time>\d{{4}}[-/]\d{{1,2}}[-/]\d{{1,2}} (?:{_NOON}\s?)?\d{{1,2}}:\d{{2}}:\d{{2}})"
+_QQ_NAME = r"(?P<sender>\S.{0,80}?)(?:\(\d+\)|<[^<>]+@[^<>]+>)?"
+QQ = re.compile(rf"{_QQ_TIME}\s+{_QQ_NAME}(?P<text>)")
+QQ_COPIED = re.compile(rf"{_QQ_NAME}\s+{_QQ_TIME}(?P<text>)")
+LINE = re.compile(rf"(?P<time>{_WHEN})\t(?P<sender>[^\t]+)\t(?P<text>.*)")
+_DAY = re.compile(r"\d{4}[./]\d{1,2}[./]\d{1,2}\s?\(.{1,3}\)")  # Above the messages of LINE.
+_DIVISION = re.compile(rf"=+|消息(?:记录|分组|对象)[:：].*|{_DAY.pattern}")
 _MARKS = "\u200e\u200f\u202a\u202b\u202c\ufeff"  # Of direction, which WhatsApp writes before names.
 _BLANKS = str.maketrans("\u202f\u00a0\u2009", "   ", _MARKS)
 _NO_TEXT = re.compile(
     r"<[^<>]*(?:omitted|attached|omis|ausgeschlossen|weggelassen|omesso|omitido|oculto|省略|略过|已略)"
     r"[^<>]*>|<[^<>]{2,40}>|[^.!?]{1,20} (?:omitted|weggelassen|omitido|omessa?|omise?)"
-    r"|(?:\[[^\[\]]{1,6}\])+",
+    r"|(?:\[[^\[\]]{1,8}\])+|.{1,99} \((?:file attached|Datei angehängt|archivo adjunto|"
+    r"fichier "
+    r"joint|file allegato|arquivo anexado|файл добавлен|文件附件)\)|null|missed (?:voice"
+    r"|video) call"
+    # What stands for a message that was deleted.
+    r"|(?:you deleted )?this message(?: was deleted)?|se eliminó este mensaje"
+    r"|eliminaste este mensaje"
+    r"|(?:esta )?mensagem (?:foi )?apagada|você apagou esta mensagem|diese nachricht wurde gelöscht"
+    r"|du hast diese nachricht gelöscht|ce message a été supprimé|vous avez supprimé ce message"
+    r"|questo messaggio è stato eliminato|hai eliminato questo messaggio|dit bericht is verwijderd"
+    r"|данное сообщение удалено|вы удалили данное сообщение|此消息已删除|你删除了这条消息",
     re.IGNORECASE,
 )
+_EDITED = re.compile(r"\s*<[^<>]{2,40}>$")  # `<This message was edited>` behind its text.
 SAMPLED = 20
 
 
 def fits_whatsapp(file: DialogueFile) -> bool:
     """Returns whether messages of WhatsApp begin in at least two of the first lines."""
-    return sum(WHATSAPP.fullmatch(_plain(line)) is not None for line in _first(file)) > 1
+    return _num_heads(file, WHATSAPP) > 1
 
 
 def fits_qq(file: DialogueFile) -> bool:
     """Returns whether records of QQ begin in at least two of the first lines."""
-    return sum(QQ.fullmatch(_plain(line)) is not None for line in _first(file)) > 1
+    return max(_num_heads(file, QQ), _num_heads(file, QQ_COPIED)) > 1
+
+
+def fits_line(file: DialogueFile) -> bool:
+    """Returns whether messages of LINE begin in at least two of the first lines."""
+    return _num_heads(file, LINE) > 1
+
+
+def _num_heads(file: DialogueFile, head: re.Pattern[str]) -> int:
+    return sum(head.fullmatch(_plain(line)) is not None for line in _first(file))
 
 
 def fits_marked(file: DialogueFile) -> bool:
@@ -61,22 +84,31 @@ def read_whatsapp(file: DialogueFile) -> Iterator[Dialogue]:
 
 def read_qq(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields the dialogues of a record of QQ, whose senders stand in a line of their own."""
-    return _read(file, QQ)
+    is_copied = _num_heads(file, QQ_COPIED) > _num_heads(file, QQ)
+    return _read(file, QQ_COPIED if is_copied else QQ)
+
+
+def read_line(file: DialogueFile) -> Iterator[Dialogue]:
+    """Yields the dialogues of an export of LINE, where a line tells the day of those below it."""
+    return _read(file, LINE)
 
 
 def _read(file: DialogueFile, head: re.Pattern[str]) -> Iterator[Dialogue]:
     chats, day_first = Chats(file), _is_day_first(file, head)
-    conversation = ""
+    conversation = day = ""
     for match, texts, line in _messages(file, head):
         text = "\n".join(texts).strip()
         if match is None:
-            conversation = text or conversation
+            is_day = _DAY.fullmatch(text) is not None
+            day, conversation = (text, conversation) if is_day else (day, text)
         elif match["sender"] is None:
             file.skip("lines without a sender", line)
         else:
-            when = seconds_of(match["time"], day_first=day_first)
+            when = seconds_of(f"{day} {match['time']}", day_first=day_first)
             sender = match["sender"].strip().removeprefix("~").strip()
-            content = None if not text or _NO_TEXT.fullmatch(text) else text
+            content = (
+                None if _NO_TEXT.fullmatch(text.rstrip(".")) else _EDITED.sub("", text) or None
+            )
             chats.add(conversation, Message(sender, content, when), line)
     yield from chats.dialogues()
 

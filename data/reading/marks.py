@@ -8,7 +8,8 @@ from typing import Any
 
 # Marks of who speaks in a text that holds a dialogue, each at the beginning of a line.
 _NAMES = (
-    "human|assistant|user|bot|chatbot|ai|gpt|system|instruction|response|prompter|用户|助手|问|答"
+    "human|assistant|user|bot|chatbot|ai|gpt|system|instruction|response|prompter|用户|助手|问|答|"
+    "function response|tool"
 )
 _MARK = re.compile(
     rf"(?:^|\n)[ \t]*(?:#+ *)?(?i:({_NAMES}|q|a)) *[:：]|(?<=[\s。！？.!?])(Human|Assistant):"

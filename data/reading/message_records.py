@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,14 +13,19 @@ from towers.data.reading.times import seconds_of
 
 TIMES = (
     *("timestamp_ms", "date_unixtime", "timestamp", "createtime", "create_time", "strtime", "time"),
-    *("date", "ts", "created_at", "时间", "发送时间"),
+    *("date", "ts", "created_at", "时间", "日期", "发送时间"),
 )
 OWN = ("issender", "is_sender", "is_self", "issend")  # 1 is one's own message.
 TALKS = (
     *("talkerid", "room_name", "talker", "conversation_id", "dialogue_id", "dialog_id", "chat_id"),
     *("session_id", "conv_id", "thread_id", "channel", "conversation", "dialogue", "session"),
 )
-KINDS = ("type_name", "type")
+KINDS = ("type_name", "type", "类型", "消息类型")
+TIMED = ("name", "user", "user_id", "participant", "agent")  # Senders of what has a time alone.
+# What Instagram writes in place of a message.
+NOTICE = re.compile(
+    r"Reacted \S{1,9} to your message ?|Liked a message|.{1,60} sent an attachment\."
+)
 TEXT_KINDS = frozenset(
     ("1", "text", "message", "文本", "txt", "generic", "share", "default", "reply")
 )
@@ -51,7 +57,7 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         return None if key is None else record[taken.setdefault(key) or key]
 
     when = seconds_of(value_of((layout.time,) if layout.time else TIMES))
-    roles = [role for role in ROLES if when is not None or role not in ("name", "user")]
+    roles = [role for role in ROLES if when is not None or role not in TIMED]
     own = None if layout.sender else value_of(OWN)
     if own is not None:
         sender = ME if str(own).strip().lower() in ("1", "true", "yes", "是") else OTHER
@@ -64,6 +70,7 @@ def message_of(record: Any, layout: Layout) -> Row | None:
     kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
     is_text = kind is None or str(kind).lower() in TEXT_KINDS
     text = _unbroken(text) if text and is_text and str(subtype or 0).isdigit() else None
+    text = None if text and NOTICE.fullmatch(text) else text
     message = Message(_unbroken(str(sender)), text, when)
     return Row(str(value_of(TALKS) or ""), message, tuple(taken))
 

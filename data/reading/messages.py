@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -28,6 +29,7 @@ UNSPOKEN = frozenset(
 )
 ASKS, ANSWERS = "asks", "answers"
 ME, OTHER = "me", "other"  # The senders of an export that tells only which messages are one's own.
+CALL = re.compile(r"\s*<\|?(?:tool_?call|function_?call)")  # Of a tool, in place of a text.
 PAUSE = 6 * 3600.0  # Seconds of silence after which people talk about something else.
 
 
@@ -75,16 +77,19 @@ def turns_of_messages(
 ) -> list[str] | None:
     """Returns the turns of a dialogue, or None if no message has a text.
 
-    Messages in a row of one side are one turn. A message without a text is an empty turn, and so
-    is the question of an answer at the beginning, so that questions and answers keep their places.
-    Between people of whom none is known to answer, everyone answers.
+    Messages in a row of one side are one turn, and calls of tools are none. A message without a
+    text is an empty turn, and so is the question of an answer at the beginning, so that questions
+    and answers keep their places. Between people of whom none is known to answer, everyone answers.
     """
     sides = _sides_of(tuple(message.sender for message in messages), me)
     knows = ANSWERS in sides.values() or ASKS in sides.values()
     turns = Turns()
     turns.has_roles = knows
-    last, has_text = None, False
-    for message in messages:
+    last = None
+    heard = [one for one in messages if not CALL.match(one.text or "")]
+    if not any(one.text is not None and sides[one.sender] for one in heard):
+        return None
+    for message in heard:
         side = sides[message.sender]
         report.hear(
             message.sender,
@@ -92,7 +97,6 @@ def turns_of_messages(
         )
         if side is None:
             continue
-        has_text = has_text or message.text is not None
         text = message.text or ""
         if not turns and side == ANSWERS:
             turns.append("")
@@ -102,7 +106,7 @@ def turns_of_messages(
         else:
             turns.append(text)
         last = side
-    return turns if has_text else None
+    return turns
 
 
 def sides_of(senders: Iterable[str], me: str = "") -> dict[str, str | None]:

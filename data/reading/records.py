@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from towers.data.reading.layout import Layout
-from towers.data.reading.marks import marked_messages
+from towers.data.reading.marks import is_marked, marked_messages
 from towers.data.reading.messages import Message, as_answers, turns_of_messages
 from towers.data.reading.report import ReadingReport
 
@@ -58,12 +58,13 @@ ROLES = (
         "from_name",
         "user",
         "name",
+        *("speaker_id", "sender_id", "user_id", "participant", "agent"),
     ),
     *("nickname", "发送人", "发送者", "昵称"),
 )
 CONTENTS = (
     *("content", "value", "text", "utterance", "parts", "message", "msg", "body"),
-    *("strcontent", "内容", "消息"),
+    *("strcontent", "内容", "消息", "消息内容", "聊天内容"),
 )
 TEXT_PARTS = (None, "text", "input_text", "output_text")  # Types of the parts of a message.
 
@@ -116,7 +117,7 @@ def _readings(
     if names:
         yield from _of_columns(record, names)
     if not (names or layout.columns):
-        for key in ("text", "chosen", "conversation", "dialogue"):
+        for key in ("text", "chosen", "conversation", "dialogue", "chat"):
             yield (key,), marked_messages(record.get(key))
 
 
@@ -203,6 +204,10 @@ def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | N
         texts = [message.text for message in messages]
     else:
         texts = [item if isinstance(item, str) else None for item in items]
+        if texts and all(text and is_marked(text) for text in texts):
+            said = marked_messages("\n".join(items)) or []
+            messages = [Message(one["role"], one["content"]) for one in said]
+            return turns_of_messages(messages, report, layout.me)
     return [text for text in texts if text is not None] if None not in texts else None
 
 
@@ -238,12 +243,20 @@ def _best_branch(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         usable = [one for one in replies if isinstance(one, Mapping)] if _is_list(replies) else []
         if not usable:
             return
-        message = min(usable, key=_rank)
+        message = best_of(usable, lambda reply: reply.get("rank"))
 
 
-def _rank(message: Mapping[str, Any]) -> float:
-    rank = message.get("rank")
-    return rank if isinstance(rank, int | float) else 0
+def best_of(replies: Sequence[Any], rank_of: Callable[[Any], Any]) -> Any:
+    """Returns the reply of the lowest rank; one without a rank has the lowest."""
+
+    def rank(reply: Any) -> float:
+        try:
+            found = float(rank_of(reply) or 0)
+        except (TypeError, ValueError):
+            return 0.0
+        return found if found == found else 0.0  # Parquet has NaN for none.
+
+    return min(replies, key=rank)
 
 
 def _is_history(value: Any) -> TypeGuard[Sequence[Sequence[str]]]:

@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 _NUMBERS = re.compile(r"\d+")
-_AFTERNOON = re.compile(r"p\.?\s?m|下午|晚上|午後|오후", re.IGNORECASE)
-_MORNING = re.compile(r"a\.?\s?m|上午|凌晨|午前|오전", re.IGNORECASE)
+_AFTERNOON = re.compile(r"p\.?\s?m|下午|晚上|午後|오후|م", re.IGNORECASE)
+_MORNING = re.compile(r"a\.?\s?m|上午|凌晨|午前|오전|ص", re.IGNORECASE)
 _LARGEST = 1e15
 _MILLISECONDS = 1e11  # A larger number of seconds would be in the year 5138.
 

@@ -1,16 +1,24 @@
 """Text with a dialogue on each line, its turns divided by tabs, bars or the word `__eou__`.
 
-A first column of numbers is none of the turns: labels of right and wrong answers, or a count.
+A first or last column of numbers or names is none of the turns: labels of right and wrong answers,
+labels of topics, or a count.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile
 
 DIVIDERS = ("__eou__", "\t", " ||| ", " | ")
-NUMBERED_FRACTION = 0.9  # Of the lines begin with a number where the first column has numbers.
+COLUMN_FRACTION = 0.9  # Of the lines have a label or a number where a column has them.
+FEW = 4  # Labels of topics are each in so many lines, on average.
+LABELS, NUMBERS = "labels", "numbers"
+_NUMBER = re.compile(r"-?\d+(?:\.\d*)?")
+_ID = re.compile(r"[^\W\d]{1,8}[-_]?\d+")  # A count with letters, such as q_12.
+_NAME = re.compile(r"[^\W\d]{1,20}")
 WRONG_ANSWER = "dialogues whose label 0 says that the answer is wrong"
 
 
@@ -26,9 +34,12 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields a dialogue for each line, a turn for each column."""
     sample = file.sample()
     divider = _divider(sample)
-    first = _numbers(sample, divider)
-    if first:
-        file.report.note(f"{file.path}: the first column has {first}, which are not read as turns")
+    others = {place: found for place in (0, -1) if (found := _of_column(sample, divider, place))}
+    for place, found in others.items():
+        which = "last" if place else "first"
+        note = f"the {which} column has {found}, which are not read as turns"
+        file.report.note(f"{file.path}: {note}")
+    is_labelled = LABELS in others.values()
     for line in file.usable_lines():
         columns = line.text.split(divider)
         if divider == "__eou__":
@@ -36,18 +47,20 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
         while len(columns) > 2 and not columns[-1].strip():
             columns.pop()  # Tabs that only end the line.
         turns = columns if len(columns) > 1 else None
-        if first and turns and _is_number(turns[0]):
-            if first == LABELS and float(turns[0]) == 0:
+        if turns and others:
+            if any(kind == LABELS and _is_0(turns[place]) for place, kind in others.items()):
                 file.skip(WRONG_ANSWER, line)
                 continue
-            turns = turns[1:] if len(turns) > 2 else None
-            if first == LABELS and turns and len(turns) % 2:
+            kept = turns[0 in others : len(turns) - (-1 in others)]
+            turns = kept if len(kept) > 1 else None
+            if is_labelled and turns and len(turns) % 2:
                 turns = ["", *turns]  # The label is about the last one, which is the answer.
         name = "a tab" if divider == "\t" else divider.strip()
         yield from file.dialogue(turns, line, f"lines without {name}")
 
 
-LABELS, NUMBERS = "labels", "numbers"
+def _is_0(text: str) -> bool:
+    return _NUMBER.fullmatch(text.strip()) is not None and not float(text)
 
 
 def _divider(sample: Sequence[str]) -> str:
@@ -56,15 +69,19 @@ def _divider(sample: Sequence[str]) -> str:
     return max(counts, key=lambda one: counts[one])
 
 
-def _numbers(sample: Sequence[str], divider: str) -> str:
-    """Returns what a first column of numbers has, or nothing where it is a turn."""
-    rows = [columns for line in sample if len(columns := line.split(divider)) > 2]
-    found = [columns[0].strip() for columns in rows if _is_number(columns[0])]
-    if len(found) < max(1.0, NUMBERED_FRACTION * len(sample)):
+def _of_column(sample: Sequence[str], divider: str, place: int) -> str:
+    """Returns what a column has that is none of the turns, or nothing where it is one."""
+    rows = [columns for line in sample if len(columns := line.strip().split(divider)) > 2]
+    found = [columns[place].strip() for columns in rows]
+    least = max(1.0, COLUMN_FRACTION * len(sample))
+    numbers = [float(text) for text in found if _NUMBER.fullmatch(text)]
+    if len(numbers) >= least:
+        is_label = {*numbers} <= {0.0, 1.0} and len(numbers) > 2
+        return LABELS if is_label else "" if place else NUMBERS
+    if place or len(found) < least or len({*map(len, rows)}) > 1 or not len(rows[0]) % 2:
         return ""
-    return LABELS if {float(one) for one in found} <= {0.0, 1.0} and len(found) > 2 else NUMBERS
-
-
-def _is_number(text: str) -> bool:
-    digits = text.strip().removeprefix("-").replace(".", "", 1)
-    return digits.isascii() and digits.isdigit()
+    if sum(_ID.fullmatch(text) is not None for text in found) >= max(3, least):
+        return "numbers with letters"
+    counts = Counter(text for text in found if _NAME.fullmatch(text))
+    is_topic = counts.total() >= least and FEW * len(counts) <= len(found)
+    return f"labels of topics, such as {counts.most_common(1)[0][0]}" if is_topic else ""

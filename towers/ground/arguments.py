@@ -44,7 +44,8 @@ def check_not_negative(**values: float) -> None:
     """Raises ValueError unless each named number is finite and at least 0."""
     for name, value in values.items():
         if not 0 <= value < float("inf"):
-            raise ValueError(f"{name} must not be negative. Received {value!r}; use 0 for none.")
+            flaw = "must not be negative" if value < 0 else "must be a finite number"
+            raise ValueError(f"{name} {flaw}. Received {value!r}; use 0 for none.")
 
 
 def check_fraction(**fractions: float) -> None:

@@ -48,6 +48,16 @@ RECORDS = {
     ),
     "authors": ({"messages": said("q", "q b", "a", names=("Ann", "Ann"), role="author",
                                   content="text")}, ["q q b a"]),
+    "marked texts": ({"conversation": ["User: q", "Assistant: a"]}, ["q", "a"]),
+    "a marked text with calls": (
+        {"chat": "USER: q\n\nASSISTANT: <functioncall> {}\n\nFUNCTION RESPONSE: 7\n\nASSISTANT: a"},
+        ["q", "a"]),
+    "a tagged call": ({"messages": [*said("q", "<tool_call>{}</tool_call>"),
+                                    {"role": "assistant", "content": "a"}]}, ["q", "a"]),
+    "numbers of speakers": ({"dialog": said("q", "q b", "a", names=(1, 1), role="speaker_id")},
+                            ["q q b a"]),
+    "agents": ({"content": said("q", "a", names=("agent_1", "agent_2"), role="agent",
+                                content="message")}, ["q", "a"]),
     "dialog": ({"dialog": ORDERED, "act": [1, 2, 3, 4]}, ORDERED),
     "data": ({"id": 0, "data": ORDERED}, ORDERED),
     "contents": (
@@ -137,6 +147,7 @@ TELEGRAM = {"name": "Ann", "type": "personal_chat", "messages": [
     {"type": "message", "date": "2021-01-02T10:01:00", "from": "Me", "text": "a2"},
 ]}  # fmt: skip
 INSTAGRAM = {"participants": [{"name": "Ann"}], "messages": [
+    {"sender_name": "Bob", "timestamp_ms": 1600000003000, "content": "Bob sent an attachment."},
     {"sender_name": "Bob", "timestamp_ms": 1600000002000, "content": "a caf\u00c3\u00a9"},
     {"sender_name": "Ann", "timestamp_ms": 1600000001000, "content": "q"},
 ]}  # fmt: skip
@@ -145,7 +156,56 @@ SLACK = [
     {"type": "message", "user": "U1", "text": "q", "ts": "1600000001.1"},
     {"type": "message", "user": "U2", "text": "a", "ts": "1600000002.1"},
 ]
+LINE = """\
+2021/01/01(金)
+10:00\tAnn\tq
+10:01\tBob\ta
+10:02\tBob\t[スタンプ]
+
+2021/01/02(土)
+10:00\tAnn\tq2
+10:01\tBob\ta2
+"""
+TREES = lines_of(*(
+    {"message_id": own, "parent_id": parent, "role": role, "text": text, "rank": rank}
+    for own, parent, role, text, rank in (
+        ("1", None, "prompter", "q", None), ("2", "1", "assistant", "worse", 1),
+        ("3", "1", "assistant", "a", 0), ("4", None, "prompter", "q2", None),
+        ("5", "4", "assistant", "a2", None), ("5", "5", "prompter", "again", None))
+))  # fmt: skip
+# How WhatsApp writes (the day, its time and the name), in several languages.
+HEADS = (
+    "31.12.23, 22:03 - {}: ", "\u200e[12/31/23, 10:03:11\u202fPM] {}: ", "2023-12-31, 22:03 - {}: ",
+    "31/12/23, 10:03 p.\u00a0m. - {}: ", "31/12/2023 à 22:03 - {}: ", "31.12.2023 klo 22.03 - {}: ",
+    "[2023/12/31 下午10:03:11] {}: ", "2023. 12. 31. 오후 10:03, {} : ",
+    "2023-12-31 22 h 03 - {}: ",
+    # ruff: noqa: RUF001 - Arabic digits, too.
+    "٣١\u200f/١٢\u200f/٢٠٢٣، ١٠:٠٣ م - {}: ",
+)  # fmt: skip
+NO_TEXTS = (
+    "<Media omitted>", "<Medien ausgeschlossen>", "<Médias omis>", "<Без медиафайлов>",
+    "\u200eimage omitted", "IMG-1.jpg (file attached)", "This message was deleted",
+    "Se eliminó este mensaje.", "null",
+)  # fmt: skip
+QQ_HEADS = ("{} 2019-03-04 12:33:01", "{}(123) 2019/3/4 12:33:01", "2019-03-04 上午 9:33:01 {}")
+TOPICS = "".join(f"topic{'ab'[n % 2]}\tq{n}\ta{n}\n" for n in range(1, 9)).replace("topic", "t")
 FILES = {
+    **{f"whatsapp {n}.txt": (
+        "".join(head.format(name) + f"{text}\n" for name, text in (
+            ("Ann", "q"), ("Bob", "a <This message was edited>"), *(("Bob", t) for t in NO_TEXTS))),
+        [["q", "a"]]) for n, head in enumerate(HEADS)},
+    **{f"qq {n}.txt": (f"{head.format('Ann')}\nq\n\n{head.format('Bob')}\na\n", [["q", "a"]])
+       for n, head in enumerate(QQ_HEADS)},
+    "line.txt": (LINE, PAIRS),
+    "trees.jsonl": (TREES, [PAIRS[0], ["q2", "a2", "again"]]),
+    "wrong.jsonl": (lines_of(*({"prompt": q, "completion": a, "label": q != "q1"}
+                               for q, a in (*PAIRS, ("q1", "bad")))), PAIRS),
+    "labels at the end.tsv": ("q1\ta1\t1\nq\tb\t0\nq2\ta2\t1\n", BARE),
+    "topics.tsv": (TOPICS, [[f"q{n}", f"a{n}"] for n in range(1, 9)]),
+    "ids.tsv": ("".join(f"q_{n}\tq{n}\ta{n}\n" for n in range(1, 4)), [*BARE, ["q3", "a3"]]),
+    "wechat 2.csv": ("日期,发送者,类型,消息内容\n2020-01-01 10:00:00,Ann,文本,q\n"
+                     "2020-01-01 10:00:10,Bob,文本,a\n2020-01-01 10:00:11,Bob,图片,x\n",
+                     [["q", "a"]]),
     "whatsapp.txt": (WHATSAPP, PAIRS),
     "whatsapp 12 hours.txt": (
         "12/31/23, 10:03\u202fPM - Ann: q\n12/31/23, 10:04\u202fPM - Bob: a\nand b\n",
@@ -233,6 +293,18 @@ def test_a_codec_that_decodes_into_characters_that_nobody_writes_is_refused(tmp_
         read_bytes(tmp_path, content, encoding="gb18030")
     assert len(read_bytes(tmp_path, content, encoding=encoding)[0]) == 5
     assert rare_fraction("今天天气真好我们出去走走请问今天天氣真好我們出去走走") == 0
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "cp1252", "latin-1", "big5"])
+def test_utf_8_is_not_read_by_another_codec(tmp_path, encoding):
+    content = "café déjà vu 今天天气真好\t好的我们走吧\n".encode() * 2
+    with pytest.raises(ValueError, match=r"found UTF-8\. Give --encoding utf-8"):
+        read_bytes(tmp_path, content, encoding=encoding)
+
+
+def test_names_of_other_columns_are_no_pair(tmp_path):
+    with pytest.raises(ValueError, match="lines of no known kind"):
+        read_bytes(tmp_path, b"dialog,act\n\"['q' 'a']\",1\n", "daily.csv")
 
 
 def test_one_bad_byte_is_no_other_encoding(tmp_path):
