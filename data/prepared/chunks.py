@@ -68,8 +68,8 @@ def tokenise_chunk(
         indices.extend([table.setdefault(token, len(table)) for token in tokens])
         lengths.append(len(tokens))
         characters.append(len(text) - text.count(" "))
-    arrays = (np.array(values, np.uint32) for values in (indices, lengths, characters))
-    return TokenisedChunk(list(table), *arrays)._replace(num_changed=num_changed)
+    found = [np.array(values, np.uint32) for values in (indices, lengths, characters)]
+    return TokenisedChunk(list(table), found[0], found[1], found[2], num_changed)
 
 
 class Spelling:

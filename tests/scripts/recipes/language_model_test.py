@@ -74,6 +74,9 @@ def check_loss_and_text(run, run_dir, capsys):
         logits[list(opened.text.unspoken)] = -np.inf
         assert word == logits.argmax()
         read.append(word)
+    bias = opened.model.output_bias.numpy()
+    opened.model.output_bias.assign(np.where(np.arange(len(bias)) == opened.text.stop, 99.0, bias))
+    assert generate(opened, decoding, prompt) == [[]]  # Its document ends.
     assert run("generate", run_dir, "--prompt", "one morning anna", "--length", "5") == 0
     assert capsys.readouterr().out.startswith("one morning anna")
     with pytest.warns(RuntimeWarning, match="2 of the 5 tokens of the prompt are unknown"):
